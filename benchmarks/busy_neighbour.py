@@ -1,5 +1,5 @@
-"""Tokens per second of training, alone and beside a neighbour that keeps every core busy, with OpenMP threads that spin
-and with threads that wait passively, as `hornbook` sets them.
+"""Training speed in tokens per second, alone and next to a process that keeps every core busy, with spinning OpenMP
+threads and with threads that wait passively, as `hornbook` sets them.
 
     python benchmarks/busy_neighbour.py --steps 30
 """
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def run(policy: str, steps: int) -> float:
-    """In a process of its own, since OpenMP reads its settings once."""
+    """Measures in a separate process, because OpenMP reads its settings once."""
     settings = os.environ | {"OMP_WAIT_POLICY": policy, "KMP_BLOCKTIME": "200" if policy == "active" else "0"}
     words = [sys.executable, __file__, "--measure", "--steps", str(steps)]
     return float(subprocess.run(words, env=settings, check=True, stdout=subprocess.PIPE, text=True).stdout)

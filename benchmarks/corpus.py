@@ -1,10 +1,11 @@
-"""How fast and in how much memory a corpus is built, beside the bare tokenizer on the same cores and text.
+"""Speed and memory of building a corpus, compared with the bare tokenizer on the same cores and text.
 
     python benchmarks/corpus.py --data wiki.txt --tokenizer my-tokenizer
 
-The bare rates are `tokenizers` alone: documents in batches of about 4 MB, threads on all cores, ids thrown away.
-Both are taken twice, in turns, and the better of each counts, as other work on the machine only ever slows.
-Memory is summed over all processes of a build, shared pages counted once (PSS), sampled ten times a second.
+"Bare" is `tokenizers` alone: documents in batches of about 4 MB, threads on all cores, ids discarded. Both sides are
+measured twice in alternation, and the better of each counts, because other load on the machine only ever slows them
+down. Memory is summed over all processes of a build, with shared pages counted once (PSS), sampled ten times per
+second.
 """
 
 import argparse
@@ -52,7 +53,8 @@ def build_rate(data: list[str], tokenizer: str, workers: int | None) -> float:
 
 
 def measure(function: Callable, *arguments: object) -> tuple[float, float]:
-    """The function's answer from a process of its own, and the peak memory of that and all it started, in MB."""
+    """Runs the function in a separate process; returns its result and the peak memory of that process and its children,
+    in MB."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(sender, function, arguments))

@@ -1,19 +1,19 @@
-"""The tables of DistilBERT and TinyBERT in our scale: a teacher fine-tuned on several tasks, a student that learned
-from it on plain text and then on the task, and the same with each part left out, over some seeds.
+"""The tables of DistilBERT and TinyBERT at our scale: a teacher fine-tuned on several tasks, a student distilled from
+it on plain text and then on the task, and ablations of each component, over several seeds.
 
     hornbook distill BASE --student distilbert --corpus corpus --out GENERAL --set model.num_layers=3 ...
     python benchmarks/distillation.py --base BASE --general GENERAL --data TASKS --out results.json [--seeds 3]
         [--general NAME=OTHER] [--others-as no-task-stage] [--tasks sst-2,mrpc] [--arms full,random-start] [--copies 20]
         [--processes 8] [--set [TASK:]KEY=VALUE]
 
-BASE is the pre-trained model, with a head that fills in masks: fine-tuned it is the teacher, and it makes the copies.
-The arms leave parts of the task's stages out; `--general NAME=OTHER` adds one whose student learned otherwise on plain
-text, as in DistilBERT's table (whose students are only fine-tuned: `--arms no-task-stage --others-as no-task-stage`).
-Each task is trained on at most 4,000 examples, the same for every seed and arm, and the last weights are scored on dev
-(of SQuAD, on at most 2,000 questions). Arms are compared seed by seed, as all arms of a seed have its teacher and its
-copies. All seeds start from one student of plain text: no interval counts in its chance. Pieces (an arm, a task, a
-seed) are written down when they are done, and the same command goes on with those that are missing, in the middle of a
-run too. Teachers come first, then the full arm, whose copies the other arms read.
+BASE is the pre-trained model with an MLM head: fine-tuned it is the teacher, and it makes the augmented copies. The
+arms leave out components of the task stages; `--general NAME=OTHER` adds an arm whose student was distilled differently
+on plain text, as in DistilBERT's table (whose students are only fine-tuned: `--arms no-task-stage --others-as
+no-task-stage`). Each task is trained on at most 4,000 examples, the same for every seed and arm, and the last weights
+are scored on dev (SQuAD: on at most 2,000 questions). Arms are compared seed by seed, as all arms of a seed share its
+teacher and its copies. All seeds start from one student of plain text, whose variation no interval includes. The result
+of each run (an arm, a task, a seed) is saved when it is done, and the same command continues with the missing ones,
+also in the middle of a run. Teachers come first, then the full arm, whose copies the other arms reuse.
 """
 
 import argparse
@@ -46,7 +46,7 @@ from hornbook.runs.distillation.teacher import weights_fingerprint
 from hornbook.runs.finetuning.api import finetune
 from hornbook.train.checkpoint import Checkpoints
 
-MEASURES = {  # in points of 100; SQuAD's are that already
+MEASURES = {  # to percent; SQuAD's are in percent already
     "cola": ("matthews", 100),
     "sst-2": ("accuracy", 100),
     "mrpc": ("accuracy", 100),
@@ -63,7 +63,7 @@ MEAN = "mean"
 
 @dataclass(frozen=True)
 class Arm:
-    """What an arm does other than the full one. `start` is the student after plain text, layers of the base, or random
+    """How an arm differs from the full one. `start` is the student after plain text, layers of the base, or random
     weights; without a `teacher` it is fine-tuned on the labels."""
 
     start: str = "general"
@@ -90,11 +90,11 @@ ARMS = {
 
 
 @dataclass(frozen=True)
-class Piece:
+class Job:
     """One run: a teacher, or a student in an arm."""
 
     arm: str
-    way: str  # the arm whose stages it goes through: itself, where the student is not another
+    way: str  # the arm whose stages it uses: itself unless the student differs
     task: str
     seed: int
     base: str
@@ -119,7 +119,7 @@ class Piece:
         return self.folder.with_suffix(".json")
 
     def asked(self) -> dict:
-        """What must be the same for a piece of an earlier run to count."""
+        """What must be unchanged for the result of an earlier run to count."""
         return json.loads(json.dumps({k: v for k, v in asdict(self).items() if k not in ("work", "data")}))
 
     def found(self) -> dict | None:
@@ -131,125 +131,126 @@ class Piece:
         return written
 
 
-def run_piece(piece: Piece, threads: int) -> dict:
-    """In a process of its own. An error is told, and not written down."""
+def run_job(job: Job, threads: int) -> dict:
+    """Runs in a separate process. An error is returned and not saved."""
     began = time.perf_counter()
     try:
-        forget_other_threads(piece, threads)
-        result = train(piece, {"validation.every_steps": NEVER, "runtime.threads": threads} | piece.overrides)
+        forget_other_threads(job, threads)
+        result = train(job, {"validation.every_steps": NEVER, "runtime.threads": threads} | job.overrides)
     except Exception:
-        return {"arm": piece.arm, "task": piece.task, "seed": piece.seed, "error": traceback.format_exc()}
-    measure, unit = MEASURES[piece.task]
+        return {"arm": job.arm, "task": job.task, "seed": job.seed, "error": traceback.format_exc()}
+    measure, unit = MEASURES[job.task]
     answer = {
-        "arm": piece.arm,
-        "task": piece.task,
-        "seed": piece.seed,
+        "arm": job.arm,
+        "task": job.task,
+        "seed": job.seed,
         "score": unit * result.scores["dev"][measure]["value"],
         "degenerate": result.degenerate,
-        **spent(piece),
+        **spent(job),
         "training_seconds": result.outcome.seconds,
         "whole_seconds": time.perf_counter() - began,
-        "asked": piece.asked(),
+        "asked": job.asked(),
     }
-    write_json(piece.file, answer)
-    if piece.arm != TEACHER:
-        keep_copies(piece)
-        shutil.rmtree(piece.folder)
+    write_json(job.file, answer)
+    if job.arm != TEACHER:
+        keep_copies(job)
+        shutil.rmtree(job.folder)
     return answer
 
 
-def spent(piece: Piece) -> dict:
-    """Tokens that were trained on in all stages, and FLOPs in the `model` convention: the trained model's, and a
-    teacher's way forward, for every token of a stage that is not the last and once for what is kept for the last one.
-    Making copies is left out."""
-    last = read_json(Checkpoints(piece.folder).last() / "state.json")
-    earlier = [read_json(Checkpoints(f).last() / "state.json") for f in (piece.folder / STAGES).glob("*")]
+def spent(job: Job) -> dict:
+    """Training tokens of all stages, and FLOPs in the `model` convention: those of the trained model, and of the
+    teacher's forward pass for every token of a stage but the last and once for what is cached for the last one. Making
+    copies is not counted."""
+    last = read_json(Checkpoints(job.folder).last() / "state.json")
+    earlier = [read_json(Checkpoints(f).last() / "state.json") for f in (job.folder / STAGES).glob("*")]
     tokens, in_last = sum(state["tokens"] for state in [last, *earlier]), last["tokens"]
-    run = read_json(piece.folder / "run.json")
+    run = read_json(job.folder / "run.json")
     sequences = last["step"] * run["settings"]["batch_size"]
 
     def a_token(folder: str | Path) -> float:
         return model_flops_per_token(shape_of(load_folder(folder)[0].config, in_last / sequences, 0.0, "none"))
 
-    flops = tokens * a_token(piece.folder)
-    if piece.arm != TEACHER and ARMS[piece.way].teacher:
-        flops += (tokens - in_last + in_last / run["settings"]["epochs"]) * a_token(piece.base) / 3
+    flops = tokens * a_token(job.folder)
+    if job.arm != TEACHER and ARMS[job.way].teacher:
+        flops += (tokens - in_last + in_last / run["settings"]["epochs"]) * a_token(job.base) / 3
     return {"tokens": tokens, "flops": flops}
 
 
-def forget_other_threads(piece: Piece, threads: int) -> None:
-    """A run goes on with the threads that it began with; with others it is short enough to begin anew."""
-    record = piece.folder / "run.json"
+def forget_other_threads(job: Job, threads: int) -> None:
+    """A run resumes with the number of threads that it started with; if that has changed, it starts again, as runs are
+    short."""
+    record = job.folder / "run.json"
     if record.exists() and read_json(record)["request"]["overrides"].get("runtime.threads") != str(threads):
-        shutil.rmtree(piece.folder)
+        shutil.rmtree(job.folder)
 
 
-def train(piece: Piece, overrides: dict):
-    data = chosen_data(Path(piece.data) / PLACES[piece.task], piece.task, piece.examples, None)
-    asked = {"seed": piece.seed, "resume": True, "log": lambda words: None}
+def train(job: Job, overrides: dict):
+    data = chosen_data(Path(job.data) / PLACES[job.task], job.task, job.examples, None)
+    asked = {"seed": job.seed, "resume": True, "log": lambda words: None}
     plain = without_teaching(overrides)
     of_teaching = {name: value for name, value in overrides.items() if name not in plain}
     overrides = plain
-    if piece.arm == TEACHER:
-        return finetune(piece.base, data, piece.task, piece.folder, overrides=overrides, **asked)
-    arm = ARMS[piece.way]
-    student = student_of(piece, arm.start)
-    if arm.copies and piece.copies:
-        overrides = overrides | {"augment.copies": piece.copies, "augment.model": piece.base}
-        lay_copies(piece)
+    if job.arm == TEACHER:
+        return finetune(job.base, data, job.task, job.folder, overrides=overrides, **asked)
+    arm = ARMS[job.way]
+    student = student_of(job, arm.start)
+    if arm.copies and job.copies:
+        overrides = overrides | {"augment.copies": job.copies, "augment.model": job.base}
+        lay_copies(job)
     if not arm.teacher:
-        return finetune(student, data, piece.task, piece.folder, overrides=overrides, **asked)
-    teacher = Path(piece.work) / TEACHER / piece.name
+        return finetune(student, data, job.task, job.folder, overrides=overrides, **asked)
+    teacher = Path(job.work) / TEACHER / job.name
     overrides = {"objective.cache": "logits"} | overrides | of_teaching | arm.overrides
-    return distill(teacher, student, piece.folder, task=piece.task, data=data, overrides=overrides, **asked)
+    return distill(teacher, student, job.folder, task=job.task, data=data, overrides=overrides, **asked)
 
 
 def without_teaching(overrides: dict) -> dict:
-    """Those that a run without a teacher has too."""
+    """The settings that a run without a teacher has too."""
     return {name: value for name, value in overrides.items() if not name.startswith(("objective.", "stages."))}
 
 
-def student_of(piece: Piece, start: str) -> str:
-    """The folder of a student: the given one, or of the same shape with other first weights."""
+def student_of(job: Job, start: str) -> str:
+    """The folder of a student: the given one, or one of the same shape with other initial weights."""
     if start == "general":
-        return piece.general
-    folder = Path(piece.work) / "students" / f"{start}-{piece.seed}-of-{piece.arm}-{piece.task}"
+        return job.general
+    folder = Path(job.work) / "students" / f"{start}-{job.seed}-of-{job.arm}-{job.task}"
     if not (folder / "config.json").exists():
-        trained, tokenizer = load_folder(piece.general)
+        trained, tokenizer = load_folder(job.general)
         model = type(trained)(trained.config, ())
-        model.initialise(torch.Generator().manual_seed(piece.seed))
+        model.initialise(torch.Generator().manual_seed(job.seed))
         if start == "layers":
-            initialise_from_teacher(model, load_folder(piece.base)[0])
+            initialise_from_teacher(model, load_folder(job.base)[0])
         tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
         save_model(folder, model)
     return str(folder)
 
 
-def lay_copies(piece: Piece) -> None:
-    """Those of the full arm, where they are made already."""
-    place = Path(piece.work) / "copies" / piece.name
-    if (place / MADE_FROM).exists() and not (piece.folder / MADE_FROM).exists():
-        piece.folder.mkdir(parents=True, exist_ok=True)
+def lay_copies(job: Job) -> None:
+    """The copies of the full arm, if they exist already."""
+    place = Path(job.work) / "copies" / job.name
+    if (place / MADE_FROM).exists() and not (job.folder / MADE_FROM).exists():
+        job.folder.mkdir(parents=True, exist_ok=True)
         for name in (LINES, MADE_FROM):
-            link(place / name, piece.folder / name)
+            link(place / name, job.folder / name)
 
 
-def keep_copies(piece: Piece) -> None:
-    place = Path(piece.work) / "copies" / piece.name
-    if (piece.folder / MADE_FROM).exists() and not (place / MADE_FROM).exists():
+def keep_copies(job: Job) -> None:
+    place = Path(job.work) / "copies" / job.name
+    if (job.folder / MADE_FROM).exists() and not (place / MADE_FROM).exists():
         place.mkdir(parents=True, exist_ok=True)
         for name in (LINES, MADE_FROM):
-            link(piece.folder / name, place / name)
+            link(job.folder / name, place / name)
 
 
-def run_all(pieces: list[Piece], num_processes: int, threads: int):
-    """What each piece came to, as they end."""
+def run_all(jobs: list[Job], num_processes: int, threads: int):
+    """The result of each run, as they finish."""
     if num_processes == 1:
-        yield from (run_piece(piece, threads) for piece in pieces)
+        yield from (run_job(job, threads) for job in jobs)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
-        for future in as_completed([pool.submit(run_piece, piece, threads) for piece in pieces]):
+        for future in as_completed([pool.submit(run_job, job, threads) for job in jobs]):
             yield future.result()
 
 
@@ -270,34 +271,34 @@ def main() -> int:
     phases = [[TEACHER], [arm for arm in arms if arm == FULL], [arm for arm in arms if arm != FULL]]
     fingerprints = {folder: fingerprint(Path(folder)) for folder in {args.base, *general.values()}}
 
-    def piece(arm: str, task: str, seed: int) -> Piece:
+    def job(arm: str, task: str, seed: int) -> Job:
         student, copies, its_changes = general.get(arm, general[FULL]), args.copies, overrides[task]
-        if arm == TEACHER:  # the same whatever students do: OUT.pieces/teacher may be copied for another table
+        if arm == TEACHER:  # independent of the students: OUT.pieces/teacher may be copied for another table
             student, copies, its_changes = "", 0, without_teaching(its_changes)
         way = args.others_as if arm in general and arm != FULL else arm
         both = (fingerprints[args.base], fingerprints.get(student, ""))
-        return Piece(
+        return Job(
             arm, way, task, seed, args.base, student, args.data, args.examples, copies, str(work), its_changes, both
         )
 
     for phase in phases:
-        pieces = [
-            piece(arm, task, seed)
+        jobs = [
+            job(arm, task, seed)
             for seed in range(args.seeds)
             for task in sorted(tasks, key=SLOWEST_FIRST.index)
             for arm in phase
         ]
-        done += [found for piece in pieces if (found := piece.found())]
-        for answer in run_all([each for each in pieces if not each.file.exists()], args.processes, threads):
+        done += [found for job in jobs if (found := job.found())]
+        for answer in run_all([each for each in jobs if not each.file.exists()], args.processes, threads):
             where = f"{answer['arm']} {answer['task']} seed {answer['seed']}"
             if "error" in answer:
-                whole = answer["error"].strip()  # told once; of others, which are mostly the same, the last line
+                whole = answer["error"].strip()  # printed in full once, later errors by their last line
                 print(f"{where}: {whole.splitlines()[-1] if failed else whole}", flush=True)
                 failed.append(answer)
                 continue
             done.append(answer)
             print(f"{where}: {answer['score']:.2f}, {answer['whole_seconds']:.0f} s", flush=True)
-        if failed:  # students need their teachers: the same command goes on from here
+        if failed:  # students need their teachers: the same command resumes from here
             break
     rows = summary([TEACHER, *arms], tasks, done)
     write_json(args.out, {"arguments": {k: str(v) for k, v in vars(args).items()}, "rows": rows, "pieces": done})
@@ -306,14 +307,15 @@ def main() -> int:
 
 
 def fingerprint(folder: Path) -> str:
-    """Of the weights, and of the projections that a student learned with them."""
+    """The fingerprint of the weights, and of the projections that a student learned with them."""
     projections = folder / PROJECTIONS
     its_own = hashlib.sha256(projections.read_bytes()).hexdigest() if projections.exists() else ""
     return weights_fingerprint(folder) + its_own
 
 
 def general_students(said: list[str]) -> dict[str, str]:
-    """The folder of each arm whose student learned otherwise on plain text, and under `full` that of all others."""
+    """The folder of each arm whose student was distilled differently on plain text, and under `full` that of all
+    others."""
     found = {}
     for each in said:
         name, equals, folder = each.rpartition("=")
@@ -329,7 +331,7 @@ def same_shape(base: str, student: str) -> bool:
 
 
 def summary(arms: list[str], tasks: list[str], done: list[dict]) -> list[dict]:
-    """A row for each arm: of each task the score of each seed and how many runs learned nothing, and by seed the mean
+    """A row per arm: for each task the score of each seed and the number of degenerate runs, and for each seed the mean
     over tasks."""
     rows = []
     for arm in arms:
@@ -343,8 +345,8 @@ def summary(arms: list[str], tasks: list[str], done: list[dict]) -> list[dict]:
 
 
 def differences(rows: list[dict]) -> tuple[str, dict[str, list[float]]]:
-    """The arm that the others are held against, the full one or, without it, the first; and of each other, seed by
-    seed, its mean over tasks less that one's."""
+    """The reference arm (the full one or, without it, the first), and for each other arm the differences of its mean
+    over tasks to the reference's, seed by seed."""
     means = {row["arm"]: row[MEAN] for row in rows if row["arm"] != TEACHER}
     whole = FULL if FULL in means else next(iter(means), FULL)
     of_whole = means.pop(whole, {})
@@ -355,10 +357,11 @@ def differences(rows: list[dict]) -> tuple[str, dict[str, list[float]]]:
 
 
 def print_table(rows: list[dict], tasks: list[str]) -> None:
-    """Means with deviations, the share of the teacher kept, and the difference to the whole; both seed by seed."""
+    """Means with standard deviations, the percentage of the teacher kept, and the difference to the full arm; both seed
+    by seed."""
     teacher = next(row[MEAN] for row in rows if row["arm"] == TEACHER)
     first, beside = differences(rows)
-    print(f"\n| arm | {' | '.join(tasks)} | mean | of the teacher, % | beside {first} |")
+    print(f"\n| arm | {' | '.join(tasks)} | mean | of the teacher, % | difference to {first} |")
     print("|---" * (len(tasks) + 4) + "|")
     for row in rows:
         cells = [shown(list(row["scores"][task].values()), row["learned nothing"][task]) for task in tasks]

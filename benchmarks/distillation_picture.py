@@ -1,9 +1,9 @@
-"""What each part of distillation is worth: the difference to the whole in points of the mean score, with its interval,
-beside the differences that the papers of TinyBERT and DistilBERT report.
+"""The effect of each component of distillation: the difference to the full recipe in points of the mean score, with its
+interval, next to the differences reported in the papers of TinyBERT and DistilBERT.
 
     python benchmarks/distillation_picture.py half.json [quarter.json] [distilbert.json] --out distillation.png
 
-Each file is what `distillation.py` wrote, and a panel.
+Each file was written by `distillation.py` and becomes a panel.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def main() -> None:
     for axes, (name, arms) in zip(panels[:, 0], found.items(), strict=True):
         table = name.removeprefix("distillation-")
         draw_panel(axes, PANELS.get(table, table), arms)
-    panels[-1, 0].set_xlabel("points of the mean score, beside the whole")
+    panels[-1, 0].set_xlabel("points of the mean score, difference to the full recipe")
     show_legend(panels[-1, 0])
     picture(figure, "", args.out)
 

@@ -1,12 +1,13 @@
-"""What a step of task distillation costs beside its parts: a plain fine-tuning step of the student, and a pass of the
-teacher over the same texts.
+"""The cost of a task distillation step, compared with its two parts: a plain fine-tuning step of the student, and a
+forward pass of the teacher over the same texts.
 
     python benchmarks/distillation_speed.py --data GLUE/MRPC --vocabulary DIR [--teachers bert-base,6x384] [--rounds 5]
 
-Batches of 32 pairs of MRPC with their real lengths, random weights, a student of half the teacher's layers. Steps run
-as `hornbook finetune` and `distill` run them (on a GPU captured, in bfloat16); so is the teacher alone.
-Sides by turns, the median over rounds of the mean step of a round. The bar is 1.6 x the two parts together;
-in the last column the teacher's pass is taken off first, and the rest is held against the student's step alone.
+Batches of 32 pairs of MRPC with their real lengths, random weights, a student with half the teacher's layers. Steps run
+as in `hornbook finetune` and `distill` (on a GPU captured, in bfloat16); so does the teacher alone. Sides are timed in
+alternation; the result is the median over rounds of the mean step of a round. The bar is 1.6 x the sum of the two
+parts; in the last column the teacher's pass is subtracted first, and the rest is compared with the student's step
+alone.
 """
 
 import argparse
@@ -59,7 +60,7 @@ def shape(name: str, vocab_size: int):
 
 
 def stepping(model, objective, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
-    """A round: one step on each batch."""
+    """One round: one step on each batch."""
     stepper = Stepper(
         TrainingModule(model, objective), make_optimizer(model, OptimizerSettings()), runtime, 0, 1.0, 1 << 17
     )
@@ -75,7 +76,7 @@ def stepping(model, objective, runtime: Runtime, batches: list[Batch]) -> Callab
 
 
 def passing(model, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]:
-    """A round: one pass over each batch, without gradients; on CUDA each is a graph of its own."""
+    """One round: one pass over each batch, without gradients; on CUDA each is a separate graph."""
 
     def one(batch: Batch) -> None:
         with torch.no_grad(), runtime.autocast():
@@ -93,7 +94,7 @@ def passing(model, runtime: Runtime, batches: list[Batch]) -> Callable[[], None]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             one(batch)
-        captured.append((graph, batch))  # a graph reads where its batch lay: nothing else may come to lie there
+        captured.append((graph, batch))  # a graph reads the memory of its batch, which must not be reused
 
     def round_() -> None:
         for graph, _ in captured:
@@ -112,11 +113,11 @@ def seconds(round_: Callable[[], None], device: torch.device) -> float:
 
 
 def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str, float]:
-    """Milliseconds a step, of each side."""
+    """Milliseconds per step of each side."""
     data, tokenizer = read(TASK, args.data), Tokenizer.load(args.vocabulary)
     output = output_for(data)
     task = make_task(known(TASK), data, output).task
-    made = TaskBatches(task.encode(data.parts["train"], tokenizer, LONGEST), BATCH_SIZE, seed=0)
+    made = TaskBatches(task.encode(data.splits["train"], tokenizer, LONGEST), BATCH_SIZE, seed=0)
     batches = [made(number).to(runtime.device) for number in range(args.batches)]
     config = shape(name, tokenizer.vocab_size)
     half = with_overrides(config, {"num_layers": config.num_layers // 2})
@@ -135,7 +136,7 @@ def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str,
     for words, recipe in RECIPES.items():
         pair, objective = with_teacher(fresh(half, 1), TaskObjective(output), recipe, opened, 0, None)
         sides[words] = stepping(pair, objective, runtime, batches)
-    for round_ in sides.values():  # what is captured is captured
+    for round_ in sides.values():  # graphs are captured in the first round
         round_()
     found: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(args.rounds):
@@ -160,7 +161,7 @@ def main() -> None:
         print(json.dumps({"teacher": name} | found), flush=True)
         together = sum(found[part] for part in PARTS)
         print(
-            f"\n| teacher {name}, student of half its layers | ms a step | of both parts | without the teacher's pass |"
+            f"\n| teacher {name}, student half the layers | ms per step | of both parts | without the teacher's pass |"
         )
         print("|---|---|---|---|")
         for side, each in found.items():

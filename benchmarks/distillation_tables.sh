@@ -3,10 +3,10 @@
 #
 #     bash benchmarks/distillation_tables.sh MODEL CORPUS TASKS OUT [half] [quarter] [distilbert]
 #
-# MODEL learns to fill in masks (OUT/base), students learn from it on plain text, then distillation.py trains and scores
+# MODEL is trained with MLM (OUT/base), students are distilled from it on plain text, then distillation.py trains and scores
 # teachers and students on the tasks. Without names, all three tables are made: a student of half the layers, one of a
 # quarter of the width, and DistilBERT's, whose students differ on plain text and are only fine-tuned (and, as `taught`,
-# the whole one of them taught on the tasks too). The same command goes on where it was stopped. Runs on plain text fill
+# the full one, distilled on the tasks too). The same command resumes where it was stopped. Runs on plain text fill
 # a GPU and come one after another; those on tasks do not, and PROCESSES of them run at once, which pays with CUDA's MPS.
 set -e -o pipefail
 [ $# -ge 4 ] || { echo "usage: $0 MODEL CORPUS TASKS OUT [half] [quarter] [distilbert]" >&2; exit 2; }
@@ -18,26 +18,26 @@ for name in $tables; do
 done
 here=$(dirname "$(realpath "$0")")
 seeds=${SEEDS:-3} processes=${PROCESSES:-14} tokens=${TOKENS:-32768} length=${LENGTH:-256} examples=${EXAMPLES:-4000}
-# Of a student that layers of the base do not fit, no-general-stage is left out.
+# If the base's layers do not fit the student, no-general-stage is left out.
 ablations=full,no-general-stage,no-task-stage,no-augmentation,no-embeddings,no-prediction-layer
 ablations=$ablations,no-attention,no-hidden,neither-attention-nor-hidden,random-start
 mkdir -p "$out"
 cd "$out"
 
-on_plain_text() { # a verb with its model, the steps, then what is special
+on_plain_text() { # a command with its model, the steps, then other options
     local steps=$3
     python -m hornbook "$1" "$2" --steps "${STEPS:-$steps}" --corpus "$corpus" --resume --set batch.tokens="$tokens" \
         --set data.length="$length" --set data.short_fraction=0 --set validation.every_steps=1500 \
         --set checkpoint.keep_optimizer=false --set runtime.loader_workers="${LOADERS:-10}" "${@:4}"
 }
 
-table() { # of such a name, with the students and the arms
+table() { # name of the table, students, arms
     python "$here"/distillation.py --base base --data "$tasks" --out "$1.json" --seeds "$seeds" --examples "$examples" \
         --copies 1 --processes "$processes" --set epochs=4 --set objective.earlier_epochs=6 \
         --set squad2:task.max_length=256 --set squad2:objective.earlier_epochs=3 "${@:2}" | tee "$1.log"
 }
 
-with_teachers_of() { # their runs, and the copies of their examples, serve every table
+with_teachers_of() { # the runs of teachers, and the copies of their examples, are used by every table
     for other in half quarter distilbert; do
         if [ -d $other.pieces/teacher ] && [ ! -d "$1".pieces ]; then
             mkdir "$1".pieces

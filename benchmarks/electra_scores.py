@@ -1,14 +1,14 @@
-"""Fine-tunes a pre-trained model on five tasks of GLUE, some seeds each, and scores the last weights on dev: CoLA
-(Matthews), SST-2, MRPC, RTE (accuracy), STS-B (Spearman), and their mean, by which small ELECTRAs are compared.
+"""Fine-tunes a pre-trained model on five tasks of GLUE with several seeds each, and scores the last weights on dev:
+CoLA (Matthews), SST-2, MRPC, RTE (accuracy), STS-B (Spearman), and their mean, by which small ELECTRAs are compared.
 
     python benchmarks/electra_scores.py --model RUN --data GLUE --out scores.json [--seeds 5] [--processes 14]
 
-Settings are those that `hornbook finetune` takes for the model's family by itself, with MRPC and STS-B doubled by
-swapped order, as ELECTRA was published. `--set` changes one, `--set sst-2:optimizer.lr=1e-4` of one task. Settings that
-were chosen by scores are to be measured with other seeds (`--first-seed`) than those they were chosen by.
+Settings are the defaults of `hornbook finetune` for the family of the model, with each pair of MRPC and STS-B in both
+orders, as published for ELECTRA. `--set` overrides one, `--set sst-2:optimizer.lr=1e-4` for one task. Settings that
+were chosen by scores must be measured with other seeds (`--first-seed`) than those they were chosen with.
 
-Pieces (a task and a seed) run in several processes that share the device; each is written down when it is done, and the
-same command goes on with those that are missing.
+Runs (a task and a seed) are distributed over several processes that share the device; each result is saved when it is
+done, and the same command continues with the missing ones.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from hornbook.files import num_cores, read_json, write_json
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run
 
-TASKS = {  # the slowest first: folder and measure
+TASKS = {  # folder and measure, slowest first
     "sst-2": ("SST-2", "accuracy"),
     "sts-b": ("STS-B", "spearman"),
     "cola": ("CoLA", "matthews"),
@@ -38,8 +38,8 @@ DOUBLED = ("mrpc", "sts-b")
 NEVER = 1_000_000_000
 
 
-def run_piece(model: str, data: str, task: str, seed: int, threads: int, work: str, overrides: dict) -> dict:
-    """In a process of its own. An error is told, and not written down."""
+def run_job(model: str, data: str, task: str, seed: int, threads: int, work: str, overrides: dict) -> dict:
+    """Runs in a separate process. An error is returned and not saved."""
     folder, measure = TASKS[task]
     out = Path(work) / f"{task}-{seed}.run"
     shutil.rmtree(out, ignore_errors=True)
@@ -87,21 +87,20 @@ def main() -> int:
     threads = max(1, num_cores() // args.processes)
     overrides = changes_by_task(tasks, args.set)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
-    pieces = [(task, seed) for task in tasks for seed in seeds]
-    done = [read_json(file) for task, seed in pieces if (file := work / f"{task}-{seed}.json").exists()]
-    missing = [piece for piece in pieces if piece not in [(each["task"], each["seed"]) for each in done]]
+    jobs = [(task, seed) for task in tasks for seed in seeds]
+    done = [read_json(file) for task, seed in jobs if (file := work / f"{task}-{seed}.json").exists()]
+    missing = [job for job in jobs if job not in [(each["task"], each["seed"]) for each in done]]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(args.processes, mp_context=context) as pool:
         asked = [
-            pool.submit(run_piece, args.model, args.data, *piece, threads, str(work), overrides[piece[0]])
-            for piece in missing
+            pool.submit(run_job, args.model, args.data, *job, threads, str(work), overrides[job[0]]) for job in missing
         ]
         for future in as_completed(asked):
             found = future.result()
             print(found.pop("error", None) or found, flush=True)
             done += [found] if "score" in found else []
     report(args.out, tasks, done, overrides)
-    return 0 if len(done) == len(pieces) else 1
+    return 0 if len(done) == len(jobs) else 1
 
 
 def report(out: Path, tasks: list[str], done: list[dict], overrides: dict[str, dict[str, str]]) -> None:
@@ -115,7 +114,7 @@ def report(out: Path, tasks: list[str], done: list[dict], overrides: dict[str, d
                 f"| {task} | {TASKS[task][1]} | {fmean(scores):.2f} | {median(scores):.2f} | {spread} | {len(scores)} |"
             )
     if all(len(scores) > 1 for scores in by_task.values()):
-        # The mean of the tasks' means; its error follows from the spread of each task over its seeds.
+        # The mean of the tasks' means; its standard error follows from the variance of each task over seeds.
         mean = fmean(map(fmean, by_task.values()))
         error = sum(stdev(scores) ** 2 / len(scores) for scores in by_task.values()) ** 0.5 / len(by_task)
         freedom = sum(len(scores) - 1 for scores in by_task.values())

@@ -1,10 +1,10 @@
-"""ELECTRA-small on one GPU: updates and tokens a second of whole runs of `hornbook pretrain`, data loading included.
+"""ELECTRA-small on one GPU: updates and tokens per second of whole runs of `hornbook pretrain`, data loading included.
 
-    python benchmarks/electra_speed.py --corpus CORPUS [--batches 128,1024] [--ways captured,compiled] [--steps 600]
+    python benchmarks/electra_speed.py --corpus CORPUS [--batches 128,1024] [--modes captured,compiled] [--steps 600]
 
-A way is `plain` (as PyTorch runs it), `captured` (whole steps as CUDA graphs), `compiled` (blocks and losses compiled),
-or `both`. Speed is that of the last half of the steps: the first has what is compiled and captured. The published batch
-is 128 sequences of 128 tokens, with the published dropout.
+A mode is `plain` (eager PyTorch), `captured` (whole steps as CUDA graphs), `compiled` (blocks and losses compiled), or
+`both`. Speed is that of the last half of the steps, because compilation and capture happen in the first. The published
+batch is 128 sequences of 128 tokens, with the published dropout.
 """
 
 import argparse
@@ -24,8 +24,8 @@ WAYS = {"plain": ("no", False), "captured": ("no", True), "compiled": ("yes", Fa
 LENGTH = 128
 
 
-def measured(corpus: str, sequences: int, way: str, steps: int, workers: int) -> dict:
-    compiles, graphs = WAYS[way]
+def measured(corpus: str, sequences: int, mode: str, steps: int, workers: int) -> dict:
+    compiles, graphs = WAYS[mode]
     out = Path(tempfile.mkdtemp()) / "run"
     overrides = {
         "batch.micro_tokens": max(65_536, sequences * LENGTH),
@@ -57,7 +57,7 @@ def measured(corpus: str, sequences: int, way: str, steps: int, workers: int) ->
     shutil.rmtree(out.parent)
     return {
         "sequences": sequences,
-        "way": way,
+        "mode": mode,
         "updates_per_second": num_steps / seconds,
         "tokens_per_second": tokens,
         "useful_tflops": tokens * preset_settings("electra-small").flops_per_token(LENGTH) / 1e12,
@@ -71,23 +71,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--batches", default="128,1024", help="sequences in a batch")
-    parser.add_argument("--ways", default="captured,both")
+    parser.add_argument("--modes", default="captured,both")
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--workers", type=int, default=-1, help="processes that make batches")
     args = parser.parse_args()
     found = []
     for sequences in map(int, args.batches.split(",")):
-        for way in args.ways.split(","):
+        for mode in args.modes.split(","):
             torch.cuda.reset_peak_memory_stats()
             steps = args.steps if sequences <= 256 else max(60, args.steps // 4)
-            found.append(measured(args.corpus, sequences, way, steps, args.workers))
+            found.append(measured(args.corpus, sequences, mode, steps, args.workers))
             print(json.dumps(found[-1]), flush=True)
     print(f"\n{torch.cuda.get_device_name()}; torch {torch.__version__}")
-    print("| batch | way | updates/s | tokens/s | useful TFLOP/s | memory GiB | start s |")
+    print("| batch | mode | updates/s | tokens/s | useful TFLOP/s | memory GiB | start s |")
     print("|---|---|---|---|---|---|---|")
     for each in found:
         print(
-            f"| {each['sequences']} x {LENGTH} | {each['way']} | {each['updates_per_second']:.1f} | "
+            f"| {each['sequences']} x {LENGTH} | {each['mode']} | {each['updates_per_second']:.1f} | "
             f"{each['tokens_per_second']:,.0f} | {each['useful_tflops']:.0f} | {each['memory_gib']:.1f} | "
             f"{each['start_seconds']:.0f} |"
         )

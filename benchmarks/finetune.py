@@ -1,4 +1,5 @@
-"""Fine-tuning, ours beside the recipes of `transformers`: the same model, data, epochs, batch, rate, seeds and lengths.
+"""Fine-tuning compared with the recipes of `transformers`: the same model, data, epochs, batch, learning rate, seeds
+and lengths.
 
     python benchmarks/finetune.py scores --data TASKS --model FOLDER --out results.json [--tasks mrpc,rte] [--seeds 5]
     python benchmarks/finetune.py speed-gpu --data GLUE --vocabulary FOLDER [--preset bert-base]
@@ -6,13 +7,13 @@
 
 `scores` trains on at most 4,000 examples of each task, the same ones for every seed and side, and scores the last
 weights of both sides on dev with the same official scorer (SQuAD: trained on some articles of the development set,
-scored on others; the no-answer threshold is the best on dev on both sides). Pieces (a task, a seed, a side) run in
-several processes that share the device, so their seconds are those of a shared one; each is written down when it is
-done, and the same command goes on with those that are missing.
+scored on others; the no-answer threshold is the best on dev on both sides). Runs (a task, a seed, a side) are
+distributed over several processes that share the device, so their times are those of a shared device; each result is
+saved when it is done, and the same command continues with the missing ones.
 
-What differs between the sides is what their own recipes differ in: theirs splits long passages in windows that overlap
-by 128 tokens (ours begins one every 128, as published), has an epsilon of 1e-8 in AdamW (ours 1e-6), and cuts
-sentences that are too long to tag (ours reads them in windows).
+The sides differ only where their own recipes differ: theirs splits long passages into windows that overlap by 128
+tokens (ours starts one every 128, as published), has an AdamW epsilon of 1e-8 (ours 1e-6), and truncates sentences that
+are too long to tag (ours reads them in windows).
 """
 
 import argparse
@@ -38,12 +39,12 @@ from hornbook.files import num_cores, read_json, write_json
 from hornbook.metrics.bootstrap import difference_interval
 from hornbook.tasks.datasets import known
 
-IN_PERCENT = ("f1", "exact")  # of spans: their official scripts answer in percent
+IN_PERCENT = ("f1", "exact")  # span measures: their official scripts report percent
 SLOWEST_FIRST = ("squad", "squad2", "commonsenseqa", "conll2003", "ud-pos", "rte")
 
 
 @dataclass(frozen=True)
-class Piece:
+class Job:
     side: str
     recipe: Recipe
     data: str
@@ -57,13 +58,13 @@ class Piece:
         return Path(self.work) / f"{self.recipe.task}-{self.recipe.seed}-{self.side}.json"
 
     def asked(self) -> dict:
-        """What must be the same for a piece of an earlier run to count."""
+        """What must be unchanged for the result of an earlier run to count."""
         return json.loads(
             json.dumps({"recipe": dataclasses.asdict(self.recipe), "examples": self.examples, "scored": self.scored})
         )
 
     def found(self) -> dict | None:
-        """What an earlier run wrote down of it."""
+        """The result that an earlier run saved."""
         if not self.file.exists():
             return None
         written = read_json(self.file)
@@ -72,32 +73,30 @@ class Piece:
         return written
 
 
-def run_piece(piece: Piece) -> dict:
-    """In a process of its own. An error is told, and not written down."""
-    answer = {"task": piece.recipe.task, "seed": piece.recipe.seed, "side": piece.side, "asked": piece.asked()}
+def run_job(job: Job) -> dict:
+    """Runs in a separate process. An error is returned and not saved."""
+    answer = {"task": job.recipe.task, "seed": job.recipe.seed, "side": job.side, "asked": job.asked()}
     began = time.perf_counter()
-    out = piece.file.with_suffix(".run")
-    shutil.rmtree(out, ignore_errors=True)  # of a run that was killed
+    out = job.file.with_suffix(".run")
+    shutil.rmtree(out, ignore_errors=True)  # left by a killed run
     try:
-        data = chosen_data(
-            Path(piece.data) / PLACES[piece.recipe.task], piece.recipe.task, piece.examples, piece.scored
-        )
-        if piece.recipe.device == "cuda":
-            torch.zeros(1, device="cuda")  # the device is up before either side's clock runs
-        if piece.side == "ours":
-            answer |= finetune_ours.fine_tune(piece.recipe, data, out)
+        data = chosen_data(Path(job.data) / PLACES[job.recipe.task], job.recipe.task, job.examples, job.scored)
+        if job.recipe.device == "cuda":
+            torch.zeros(1, device="cuda")  # initialise the device before either side is timed
+        if job.side == "ours":
+            answer |= finetune_ours.fine_tune(job.recipe, data, out)
         else:
-            answer |= finetune_theirs.fine_tune(piece.recipe, data, piece.trainer)
+            answer |= finetune_theirs.fine_tune(job.recipe, data, job.trainer)
     except Exception:
         return answer | {"error": traceback.format_exc()}
     finally:
         shutil.rmtree(out, ignore_errors=True)
     answer |= {
-        "train_examples": len(data.parts["train"]),
-        "scored_examples": len(data.parts["dev"]),
+        "train_examples": len(data.splits["train"]),
+        "scored_examples": len(data.splits["dev"]),
         "whole_seconds": time.perf_counter() - began,
     }
-    write_json(piece.file, answer)
+    write_json(job.file, answer)
     return answer
 
 
@@ -109,8 +108,8 @@ def scores(args: argparse.Namespace) -> int:
     tasks = args.tasks.split(",")
     if unknown := [task for task in tasks if task not in PLACES]:
         raise ValueError(f"'{unknown[0]}' is not one of the tasks {', '.join(PLACES)}")
-    pieces = [
-        Piece(
+    jobs = [
+        Job(
             side,
             recipe_for(str(args.model), task, seed, threads, device, epochs=args.epochs, lr=args.lr),
             str(args.data),
@@ -123,11 +122,9 @@ def scores(args: argparse.Namespace) -> int:
         for task in sorted(tasks, key=lambda task: SLOWEST_FIRST.index(task) if task in SLOWEST_FIRST else 99)
         for side in args.sides.split(",")
     ]
-    done = [found for piece in pieces if (found := piece.found())]
-    missing = [piece for piece in pieces if not piece.file.exists()]
-    print(
-        f"{len(pieces)} pieces, {len(done)} done before; {args.processes} processes, {threads} threads each, {device}"
-    )
+    done = [found for job in jobs if (found := job.found())]
+    missing = [job for job in jobs if not job.file.exists()]
+    print(f"{len(jobs)} jobs, {len(done)} done before; {args.processes} processes, {threads} threads each, {device}")
     failed = []
     for answer in _run_all(missing, args.processes):
         where = f"{answer['task']} seed {answer['seed']} {answer['side']}"
@@ -138,7 +135,7 @@ def scores(args: argparse.Namespace) -> int:
         done.append(answer)
         shown = ", ".join(f"{name} {answer['scores'][name]:.4g}" for name in known(answer["task"]).measures)
         words = f"{shown}; {answer['training_seconds']:.1f} s training, {answer['startup_seconds']:.1f} s start-up"
-        print(f"[{len(done)}/{len(pieces)}] {where}: {words}", flush=True)
+        print(f"[{len(done)}/{len(jobs)}] {where}: {words}", flush=True)
     rows = [row for task in tasks for row in summary(task, [each for each in done if each["task"] == task])]
     shared = finetune_speed.versions(device) | {"processes": args.processes, "threads": threads, "failed": failed}
     write_json(args.out, shared | {"rows": rows, "pieces": sorted(done, key=lambda each: (each["task"], each["seed"]))})
@@ -146,25 +143,25 @@ def scores(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _run_all(pieces: list[Piece], num_processes: int):
+def _run_all(jobs: list[Job], num_processes: int):
     if num_processes == 1:
-        yield from map(run_piece, pieces)
+        yield from map(run_job, jobs)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
-        started = {pool.submit(run_piece, piece): piece for piece in pieces}
+        started = {pool.submit(run_job, job): job for job in jobs}
         for future in as_completed(started):
             if future.exception() is None:
                 yield future.result()
-            else:  # the process itself ended: what is missing now, the same command does
-                piece = started[future]
-                yield {"task": piece.recipe.task, "seed": piece.recipe.seed, "side": piece.side} | {
+            else:  # the process itself died: running the same command again completes what is missing
+                job = started[future]
+                yield {"task": job.recipe.task, "seed": job.recipe.seed, "side": job.side} | {
                     "error": repr(future.exception())
                 }
 
 
 def summary(task: str, done: list[dict]) -> list[dict]:
-    """A row for each official measure of a task."""
+    """A row per official measure of a task."""
     rows = []
     for measure in known(task).measures:
         scale = 1 if known(task).kind == "spans" and measure in IN_PERCENT else 100
@@ -224,10 +221,10 @@ def print_scores(rows: list[dict], done: list[dict], shared: dict) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    of_scores = verbs.add_parser("scores", help="official scores of both sides over some seeds")
-    on_gpu = verbs.add_parser("speed-gpu", help="examples a second and whole runs on one GPU")
-    on_cpu = verbs.add_parser("speed-cpu", help="examples a second on the cores of a CPU")
+    commands = parser.add_subparsers(dest="command", required=True)
+    of_scores = commands.add_parser("scores", help="official scores of both sides over several seeds")
+    on_gpu = commands.add_parser("speed-gpu", help="examples per second and whole runs on one GPU")
+    on_cpu = commands.add_parser("speed-cpu", help="examples per second on the cores of a CPU")
 
     of_scores.add_argument("--data", type=Path, required=True, help="the folder with glue, squad, conll2003 ...")
     of_scores.add_argument("--tasks", default=",".join(PLACES))
@@ -237,7 +234,7 @@ def arguments() -> argparse.Namespace:
     of_scores.add_argument("--processes", type=int, default=8)
     of_scores.add_argument("--sides", default="ours,theirs")
     of_scores.add_argument("--lr", type=float, help="instead of our default for the width of the model")
-    of_scores.add_argument("--work", type=Path, help="where pieces are written down; otherwise beside --out")
+    of_scores.add_argument("--work", type=Path, help="folder for the results of runs; defaults to one next to --out")
     of_scores.add_argument("--out", type=Path, required=True)
     of_scores.add_argument("--epochs", type=int, help="instead of the published number")
 
@@ -262,9 +259,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = arguments()
-    if args.verb == "scores":
+    if args.command == "scores":
         return scores(args)
-    (finetune_speed.on_gpu if args.verb == "speed-gpu" else finetune_speed.on_cpu)(args)
+    (finetune_speed.on_gpu if args.command == "speed-gpu" else finetune_speed.on_cpu)(args)
     return 0
 
 

@@ -30,7 +30,7 @@ SCORED_QUESTIONS = 2000
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a run is told, in the same words on both sides."""
+    """The settings of a run, the same on both sides."""
 
     model: str
     task: str
@@ -47,7 +47,7 @@ class Recipe:
 
 
 def recipe_for(model: str, task: str, seed: int, threads: int, device: str, batch_size: int = 32, **more) -> Recipe:
-    """Published epochs, and our default rate and lengths for the width of the model."""
+    """Published epochs, and our default learning rate and lengths for the width of the model."""
     named, config = known(task), read_json(Path(model) / "config.json")
     asked = {
         "epochs": named.epochs,
@@ -58,17 +58,17 @@ def recipe_for(model: str, task: str, seed: int, threads: int, device: str, batc
 
 
 def chosen_data(place: Path, task: str, num_train: int | None, num_scored: int | None) -> DataSet:
-    """The `train` and `dev` parts of the file or folder `place`, the same for every seed and side."""
+    """The `train` and `dev` splits of the file or folder `place`, the same for every seed and side."""
     data = read(task, place)
-    train, dev = data.parts.get("train"), data.parts["dev"]
+    train, dev = data.splits.get("train"), data.splits["dev"]
     if isinstance(dev[0], SpanExample):
         train, dev = by_article(dev)  # only the development set is there
         num_scored = min(num_scored or SCORED_QUESTIONS, SCORED_QUESTIONS)
-    return replace(data, parts={"train": _some(train, num_train, task), "dev": _some(dev, num_scored, task)})
+    return replace(data, splits={"train": _some(train, num_train, task), "dev": _some(dev, num_scored, task)})
 
 
 def _some(examples: list[Example], num: int | None, task: str) -> list[Example]:
-    """So many of them, drawn by a digest of their places, in their order."""
+    """A sample of `num` examples, chosen by a hash of their positions, in their original order."""
     if num is None or num >= len(examples):
         return examples
     places = sorted(range(len(examples)), key=lambda place: _digest(f"{task}:{place}"))[:num]

@@ -1,5 +1,5 @@
-"""Our side of `finetune.py`: a run as `hornbook finetune` makes it, but validated only after the last step, so that
-the weights that are scored are the last ones."""
+"""Our side of `finetune.py`: a run as in `hornbook finetune`, but validated only after the last step, so that the last
+weights are scored."""
 
 import time
 from pathlib import Path
@@ -21,7 +21,7 @@ NEVER = 1_000_000_000  # steps
 
 
 class Clock:
-    """Watches a run. The numbers of a step were read from the device when it is told of it."""
+    """Times a run. The losses of a step have been read from the device when it is called."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
@@ -33,12 +33,12 @@ class Clock:
         self.num_steps = status.num_steps
 
     def seconds_at(self, step: int) -> tuple[int, float]:
-        """The first time that so many steps were known to be done; and how many they were."""
+        """The time at which `step` or more steps were done, with their number first."""
         return next((done, seconds) for done, seconds in self.seen if done >= step)
 
     @property
     def seconds_trained(self) -> float:
-        """Until the trained weights lay in memory."""
+        """Seconds until the trained weights are in memory."""
         return self.seconds_at(self.num_steps)[1]
 
 
@@ -67,13 +67,13 @@ def request_for(recipe: Recipe) -> FinetuneRequest:
 
 
 def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
-    """Trains on `train` and scores `dev`; the run is left in the folder `out`."""
+    """Trains on `train` and scores `dev`; the run is written to the folder `out`."""
     clock = Clock()
     named, request = known(recipe.task), request_for(recipe)
     trained, tokenizer = load_folder(Path(recipe.model))
     settings = settings_for(named, trained, request.all_overrides())
     saved = make_task(named, data, output_for(data))
-    inputs = Inputs(named, data, settings, saved, data.parts["train"], [], trained, tokenizer)
+    inputs = Inputs(named, data, settings, saved, data.splits["train"], [], trained, tokenizer)
     result = run_once(out, request, inputs, clock, lambda words: None)
     training = result.outcome.seconds
     return {
@@ -89,7 +89,7 @@ def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
 
 
 def fine_tune_from_disk(recipe: Recipe, data: Path, out: Path) -> tuple[Clock, str]:
-    """The whole way, from the two folders on. What the clock saw, and how the run decided to compute."""
+    """The whole run, starting from the two folders. Returns the measured times and the chosen device settings."""
     clock = Clock()
     open_and_run(out, request_for(recipe), str(data), clock, lambda words: None)
     return clock, read_json(out / "run.json")["runtime"]["reason"]

@@ -1,4 +1,4 @@
-"""Each kind of task as the examples of `transformers` have it: rows to train on, and predictions from the answers."""
+"""Each kind of task as in the examples of `transformers`: training rows, and predictions from model outputs."""
 
 import math
 
@@ -35,7 +35,7 @@ def encode_choices(examples: list[ChoiceExample], tokenizer, labels: tuple[str, 
 
 
 def encode_tags(examples: list[TaggedExample], tokenizer, labels: tuple[str, ...], max_length: int) -> tuple:
-    """Each word's tag on its first piece."""
+    """Each word's tag on its first token."""
     words = [list(each.words) for each in examples]
     encoded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=max_length)
     number = {label: i for i, label in enumerate(labels)}
@@ -54,7 +54,7 @@ def encode_tags(examples: list[TaggedExample], tokenizer, labels: tuple[str, ...
 
 
 def encode_spans(examples: list[SpanExample], tokenizer, labels: tuple[str, ...], max_length: int) -> tuple:
-    """Windows that overlap; the answer's tokens, or `[CLS]` where the window does not hold it."""
+    """Overlapping windows, with the token positions of the answer, or `[CLS]` where the window does not contain it."""
     encoded = tokenizer(
         [each.question.lstrip() for each in examples],
         [each.passage for each in examples],
@@ -97,7 +97,7 @@ def _rows(encoded, num_rows: int, **targets: list) -> list[dict]:
 def tags_of(
     found: list[np.ndarray], places: list[dict], examples: list[TaggedExample], labels: tuple[str, ...]
 ) -> list[TagPrediction]:
-    """A word that was cut off or has no pieces gets O, or the first tag where there is none."""
+    """A word that was truncated or has no tokens gets O, or the first tag if there is no O."""
     nothing = "O" if "O" in labels else labels[0]
     predictions = []
     for scores_SL, token_of, example in zip(found, places, examples, strict=True):

@@ -37,7 +37,7 @@ def mrpc_folder(given: Path) -> Path:
 
 
 def random_model(folder: Path, name: str, vocabulary: str) -> None:
-    """A published size with random weights, in a folder that both sides open."""
+    """A model of a published size with random weights, in a folder that both sides open."""
     tokenizer = Tokenizer.load(vocabulary)
     config = with_overrides(preset(name).model, {"vocab_size": tokenizer.vocab_size})
     model = MODELS["bert"](config, ("pooler",))
@@ -47,9 +47,9 @@ def random_model(folder: Path, name: str, vocabulary: str) -> None:
 
 
 def num_seen(num_units: int, batch_size: int, steps: int) -> int:
-    """Examples in the first so many steps, of which the last of each epoch is smaller."""
-    a_epoch = -(-num_units // batch_size)
-    epochs, within = divmod(steps, a_epoch)
+    """The number of examples in the first `steps` steps; the last step of each epoch is smaller."""
+    per_epoch = -(-num_units // batch_size)
+    epochs, within = divmod(steps, per_epoch)
     return epochs * num_units + within * batch_size
 
 
@@ -83,7 +83,7 @@ def on_gpu(args: argparse.Namespace) -> None:
 
 
 def _whole_runs(recipe: Recipe, data_folder: Path, held: Path, args: argparse.Namespace) -> list[dict]:
-    """In turns, ours first: what the process has loaded by then is there for the others."""
+    """Sides in alternation, ours first: what the process has loaded by then benefits the others."""
     rows = []
     for turn in range(args.repeats):
         for side in ("ours", "theirs"):
@@ -105,10 +105,10 @@ def _whole_runs(recipe: Recipe, data_folder: Path, held: Path, args: argparse.Na
 
 
 def _steady(recipe: Recipe, data_folder: Path, held: Path, args: argparse.Namespace) -> list[dict]:
-    """Examples a second after an epoch of warming up, in which everything is compiled and captured."""
+    """Examples per second after one epoch of warmup, in which everything is compiled and captured."""
     longer = dataclasses.replace(recipe, epochs=1 + args.steady_epochs)
     data = read(TASK, data_folder)
-    num_units = len(data.parts["train"])
+    num_units = len(data.splits["train"])
     warm_steps = -(-num_units // recipe.batch_size)
     rows = []
     for side in args.sides.split(","):
@@ -159,7 +159,7 @@ def _steady_theirs(recipe: Recipe, data: DataSet, warm_steps: int, compiled: boo
 
 
 def _collating(prepared: finetune_theirs.Prepared, recipe: Recipe) -> float:
-    """What of an epoch goes into collating, which Trainer does in the process that trains."""
+    """The fraction of an epoch spent in collating, which Trainer does in the training process."""
     began = time.perf_counter()
     for _ in finetune_theirs.loader_for(prepared, recipe):
         pass
@@ -205,7 +205,7 @@ def on_cpu(args: argparse.Namespace) -> None:
             print(f"{side}, turn {turn + 1}: {rates[side][-1]:.1f} examples/s ({found['how']})", flush=True)
     best = {side: max(each) for side, each in rates.items()}
     mean = {side: fmean(each) for side, each in rates.items()}
-    print(f"\nMRPC, {len(data.parts['train'])} examples, batch {recipe.batch_size}, float32, {threads} threads\n")
+    print(f"\nMRPC, {len(data.splits['train'])} examples, batch {recipe.batch_size}, float32, {threads} threads\n")
     print("| side | best examples/s | all | how |\n|---|---|---|---|")
     for side, each in rates.items():
         print(f"| {side} | {best[side]:.1f} | {', '.join(f'{rate:.1f}' for rate in each)} | {how[side]} |")

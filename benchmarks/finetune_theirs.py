@@ -34,7 +34,7 @@ with contextlib.suppress(AttributeError):
 
 
 class Rows(torch.utils.data.Dataset):
-    """Encoded examples; a copy of each, as collators take labels out of what they are given."""
+    """Encoded examples; each is copied, because collators remove the labels from their input."""
 
     def __init__(self, rows: list[dict]):
         self.rows = rows
@@ -72,7 +72,7 @@ def has_trainer() -> bool:
 
 
 def as_torch_starts(threads: int) -> None:
-    """Takes back what our side sets in the process: it asks for the same bits each time on a CPU, they do not."""
+    """Resets what our side sets in the process: deterministic algorithms on a CPU, which they do not use."""
     torch.use_deterministic_algorithms(False)
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.set_float32_matmul_precision("highest")
@@ -93,14 +93,14 @@ def fine_tune(recipe: Recipe, data: DataSet, use: str = "auto") -> dict:
         "startup_seconds": whole - timed.seconds,
         "steps": timed.steps,
         "sequences": len(prepared.train),
-        "examples_per_second": len(data.parts["train"]) * recipe.epochs / timed.seconds,
+        "examples_per_second": len(data.splits["train"]) * recipe.epochs / timed.seconds,
     }
 
 
 def prepare(recipe: Recipe, data: DataSet) -> Prepared:
     transformers.set_seed(recipe.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(recipe.model)
-    encode, model_class, collator = KINDS[type(data.parts["dev"][0])]
+    encode, model_class, collator = KINDS[type(data.splits["dev"][0])]
     named: dict = {}
     if data.kind == "regression":
         named = {"num_labels": 1}
@@ -108,8 +108,8 @@ def prepare(recipe: Recipe, data: DataSet) -> Prepared:
         names = dict(enumerate(data.labels))
         named = {"num_labels": len(names), "id2label": names, "label2id": {name: i for i, name in names.items()}}
     model = model_class.from_pretrained(recipe.model, **named)
-    train_rows, _ = encode(data.parts["train"], tokenizer, data.labels, recipe.max_length)
-    dev_rows, places = encode(data.parts["dev"], tokenizer, data.labels, recipe.max_length)
+    train_rows, _ = encode(data.splits["train"], tokenizer, data.labels, recipe.max_length)
+    dev_rows, places = encode(data.splits["dev"], tokenizer, data.labels, recipe.max_length)
     return Prepared(model.to(recipe.device), collator(tokenizer), train_rows, dev_rows, places)
 
 
@@ -141,7 +141,7 @@ def wait_for(device: str) -> None:
 
 
 def loader_for(prepared: Prepared, recipe: Recipe) -> torch.utils.data.DataLoader:
-    """Trainer's: shuffled by the seed, collated in the process that trains, in pinned memory."""
+    """As in Trainer: shuffled by the seed, collated in the training process, in pinned memory."""
     return torch.utils.data.DataLoader(
         Rows(prepared.train),
         recipe.batch_size,
@@ -155,7 +155,7 @@ def loader_for(prepared: Prepared, recipe: Recipe) -> torch.utils.data.DataLoade
 def train_in_loop(
     prepared: Prepared, recipe: Recipe, on_step: Callable[[int], None] | None = None, compiled: bool = False
 ) -> Timed:
-    """`on_step` hears of each step that was handed to the device."""
+    """`on_step` is called after each step has been launched on the device."""
     model = prepared.model.train()
     forward = torch.compile(model) if compiled else model
     loader = loader_for(prepared, recipe)
@@ -191,7 +191,7 @@ def train_in_loop(
 
 def train_with_trainer(prepared: Prepared, recipe: Recipe) -> Timed:
     class Stopwatch(transformers.TrainerCallback):
-        """Without the making of optimizer and loaders before the first step."""
+        """Excludes creating optimizer and loaders before the first step."""
 
         began = ended = 0.0
 
@@ -240,8 +240,8 @@ def train_with_trainer(prepared: Prepared, recipe: Recipe) -> Timed:
 
 
 def scores(prepared: Prepared, recipe: Recipe, data: DataSet) -> dict[str, float]:
-    """By the same scorer as ours; the no-answer threshold is the best one on dev, as for ours."""
-    task, dev = make_task(known(recipe.task), data, output_for(data)).task, data.parts["dev"]
+    """Scores with the same scorer as ours; the no-answer threshold is the best one on dev, as for ours."""
+    task, dev = make_task(known(recipe.task), data, output_for(data)).task, data.splits["dev"]
     found = logits(prepared, recipe)
     if task.output.type.of_sequences:
         predictions = task.decode(found, None, dev)
@@ -255,7 +255,7 @@ def scores(prepared: Prepared, recipe: Recipe, data: DataSet) -> dict[str, float
 
 @torch.no_grad()
 def logits(prepared: Prepared, recipe: Recipe) -> list[np.ndarray]:
-    """Of each row of dev, in their order; of tokens and spans, as many as the row has tokens."""
+    """The outputs for each row of dev in order; for tokens and spans, as many as the row has tokens."""
     model, rows = prepared.model.eval(), prepared.dev
     order = sorted(range(len(rows)), key=lambda place: len(rows[place]["input_ids"]))
     found: list = [None] * len(rows)

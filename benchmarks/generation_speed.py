@@ -1,12 +1,12 @@
-"""Tokens a second of going on with prompts, ours beside `transformers.generate`, by turns in one run.
+"""Generation speed in tokens per second, compared with `transformers.generate` in alternation in one run.
 
     python benchmarks/generation_speed.py [--preset gpt2-small] [--batches 1,32] [--new-tokens 256] [--device cuda]
 
-Both sides have the same random weights and the same prompts of `--prompt-tokens` random tokens, and take the likeliest
-token each time. `transformers` runs with its growing cache and with its static one, for which it compiles by itself on
-CUDA; the better of the two is what ours is compared with. On a CPU all is float32, and ours runs with int8 weights too;
-on CUDA all is bfloat16. Each side writes once before anything is timed; then they take turns, and medians are compared.
-In float32 both sides must write the same tokens. The floor is the time of the matrix products alone.
+Both sides have the same random weights and the same prompts of `--prompt-tokens` random tokens, and decode greedily.
+`transformers` runs with its dynamic and with its static cache, for which it compiles by default on CUDA; ours is
+compared with the better of the two. On a CPU everything is float32, and ours also runs with int8 weights; on CUDA
+everything is bfloat16. Each side generates once before timing starts; then they alternate, and medians are compared. In
+float32 both sides must generate the same tokens. The lower bound is the time of the matrix products alone.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from hornbook.models.gpt import Gpt2
 from hornbook.models.quantized import quantize
 from hornbook.runs.pretraining.presets import PRESETS
 
-LOUDER = 6.0  # times the first weights: at their published size a random model repeats its last token for ever
+LOUDER = 6.0  # factor of the initial weights; as published, a random model repeats its last token forever
 
 
 class NoText:
-    """A tokenizer without texts: tokens are compared and not read, as in `transformers.generate`."""
+    """A tokenizer without text: tokens are compared but not decoded, as in `transformers.generate`."""
 
     def __init__(self, vocab_size: int):
         self.vocab_size = vocab_size
@@ -75,7 +75,7 @@ def theirs(model, prompts: list[list[int]], num_new: int, cache: str, device: st
 
 
 def products(model: Gpt2, num: int) -> None:
-    """Every matrix product of a step, and nothing else."""
+    """Every matrix product of a step and nothing else."""
     with torch.inference_mode():
         inputs = {}
         parts = [(p.weight, p.bias) for p in model.modules() if isinstance(p, torch.nn.Linear)]

@@ -1,14 +1,15 @@
-"""Learning in context, by size: GPTs read text that is full of small tasks, then meet tasks that they never saw.
+"""In-context learning by model size: GPTs are trained on text that is full of small tasks, then tested on tasks that
+they have not seen.
 
     python benchmarks/in_context.py --out DIR [--sizes 2x64,4x128,6x256] [--seeds 3] [--steps 4000]
 
-A document is one task told by examples, `bako lemi = lemi ; duro nasi = nasi ; ...`: what the task is, only they say.
-There are seven kinds over 240 invented words in 12 groups, each with something that is drawn for the document: which
-labels which groups get, which place counts, how far on in the group the answer stands. Some of these draws are kept out
-of the training text, and the tests are made of them alone. A model is given 0 to 15 examples and a question that is
-none of theirs; its answer is the likeliest text up to the semicolon and must be right to the letter.
+A document is one task given only by examples, `bako lemi = lemi ; duro nasi = nasi ; ...`. There are seven kinds of
+tasks over 240 invented words in 12 groups, each with parameters sampled per document: which labels the groups get,
+which position counts, the offset of the answer within the group. Some parameter values are held out of the training
+text, and the tests use only those. A model is given 0 to 15 examples and a question that is not among them; its answer
+is the greedy continuation up to the semicolon and must match exactly.
 
-The text, each model and each score is kept in --out, and the same command goes on with what is missing.
+The text, each model and each score are kept in --out, and the same command continues with what is missing.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from hornbook.text.training import train_tokenizer
 NUM_GROUPS, GROUP_SIZE, NUM_DICTIONARIES = 12, 20, 6
 NUM_EXAMPLES = 16  # in a document; the last is the question of a test
 SHOTS = (0, 1, 2, 4, 8, 15)
-HELD_OUT_EVERY = 8  # of the draws of a kind, one in so many is kept for tests
+HELD_OUT_EVERY = 8  # one in this many parameter values of a kind is held out for tests
 
 
 def _words() -> list[list[str]]:
@@ -44,11 +45,11 @@ DICTIONARIES = [
 ]
 
 
-# Each kind: a generator of (draw, function from a source of chance to a question and its answer).
+# Each kind: a generator of (parameters, function from a random generator to a question and its answer).
 
 
 def by_group(draw: random.Random):
-    """Words of two groups, each group with a label of its own."""
+    """Words of two groups, each group with its own label."""
     groups, labels = draw.sample(range(NUM_GROUPS), 2), draw.sample(WORDS, 2)
 
     def example(chance):
@@ -59,7 +60,7 @@ def by_group(draw: random.Random):
 
 
 def by_place(draw: random.Random):
-    """One of three words, by where it stands, with a word before the answer."""
+    """One of three words, chosen by position, with a fixed word before the answer."""
     place, before = draw.randrange(3), draw.choice(WORDS)
 
     def example(chance):
@@ -70,7 +71,7 @@ def by_place(draw: random.Random):
 
 
 def further_on(draw: random.Random):
-    """The word so many places on in its group, which are in a fixed order."""
+    """The word at a fixed offset in its group, whose order is fixed."""
     group, by = draw.randrange(NUM_GROUPS), draw.randint(1, 8)
 
     def example(chance):
@@ -81,7 +82,7 @@ def further_on(draw: random.Random):
 
 
 def translated(draw: random.Random):
-    """Through one of a few dictionaries, with one word always after it."""
+    """Translation by one of a few dictionaries, with a fixed word after it."""
     which, after = draw.randrange(NUM_DICTIONARIES), draw.choice(WORDS)
 
     def example(chance):
@@ -103,7 +104,7 @@ def reordered(draw: random.Random):
 
 
 def of_group(draw: random.Random):
-    """Which of three words is of a certain group, said after a certain word."""
+    """Which of three words belongs to a given group, after a fixed word."""
     group, before = draw.randrange(NUM_GROUPS), draw.choice(WORDS)
 
     def example(chance):
@@ -116,7 +117,7 @@ def of_group(draw: random.Random):
 
 
 def same_or_not(draw: random.Random):
-    """Whether two words are of one group: one label if so, another if not."""
+    """Whether two words belong to the same group: one label if so, another if not."""
     labels = draw.sample(WORDS, 2)
 
     def example(chance):
@@ -136,7 +137,7 @@ def is_held_out(kind, step_inputs: tuple) -> bool:
 
 
 def tasks(seed: int, held_out: bool) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """(name of the kind, examples), without end; the kinds by turns."""
+    """(name of the kind, examples), without end; the kinds alternate."""
     number = 0
     while True:
         kind, chance = KINDS[number % len(KINDS)], random.Random(f"{seed} {held_out} {number}")
@@ -147,7 +148,7 @@ def tasks(seed: int, held_out: bool) -> Iterator[tuple[str, list[tuple[str, str]
         number += 1
 
 
-def told(examples: list[tuple[str, str]]) -> str:
+def as_document(examples: list[tuple[str, str]]) -> str:
     return "".join(f"{question} = {answer} ; " for question, answer in examples)
 
 
@@ -156,7 +157,8 @@ def write_text(folder: Path, num_documents: int) -> Path:
     corpus = folder / "corpus"
     if not (corpus / "manifest.json").exists():
         texts = [
-            told(examples).strip() for (_, examples), _ in zip(tasks(0, False), range(num_documents), strict=False)
+            as_document(examples).strip()
+            for (_, examples), _ in zip(tasks(0, False), range(num_documents), strict=False)
         ]
         (folder / "text.txt").write_text("\n\n".join(texts) + "\n")
         train_tokenizer(texts[:20_000], kind="bpe", vocab_size=1000, cased=True).save(folder / "tokenizer")
@@ -194,7 +196,7 @@ def trained(folder: Path, corpus: Path, size: str, seed: int, steps: int) -> Pat
 
 
 def scored(model_folder: Path, num_tests: int) -> dict:
-    """Of each number of examples, each test: 1 where the answer is right."""
+    """For each number of examples and each test: 1 if the answer is right."""
     kept = model_folder / "shots.json"
     if kept.exists():
         return read_json(kept)
@@ -204,7 +206,7 @@ def scored(model_folder: Path, num_tests: int) -> dict:
     found = {"kinds": [kind for kind, _ in tests], "parameters": sum(p.numel() for p in model.model.parameters())}
     for shots in SHOTS:
         # The question is the same with any number of examples before it.
-        prompts = [told(examples[-1 - shots : -1]) + f"{examples[-1][0]} =" for _, examples in tests]
+        prompts = [as_document(examples[-1 - shots : -1]) + f"{examples[-1][0]} =" for _, examples in tests]
         written = model.generate(prompts, max_tokens=6, temperature=0, stop=" ;")
         answers = [each[0].text.strip() for each in written]
         found[str(shots)] = [
@@ -216,7 +218,7 @@ def scored(model_folder: Path, num_tests: int) -> dict:
 
 
 def summary(by_size: dict[str, list[dict]]) -> dict:
-    """Of each size and number of shots: the mean over seeds and tests, and its interval over tests."""
+    """For each size and number of shots: the mean over seeds and tests, with its interval over tests."""
     rows = {}
     for size, found in by_size.items():
         for shots in SHOTS:

@@ -1,11 +1,13 @@
-"""Does our GPT-2 learn what a plain loop around `transformers`' learns? Several seeds each, same data, start and rate.
+"""Does our GPT-2 learn the same as a plain loop around `transformers`? Several seeds each, with the same data, initial
+weights and learning rate.
 
     python benchmarks/language_learning.py --data corpus.txt --vocabulary DIR [--steps 1000] [--seeds 4]
 
-Both sides see the same chunks of text, each one sequence over the ends of documents as GPT-2 was published, start from
-the weights that `transformers` draws, and predict the same next tokens (all but the one behind a chunk's end, which
-only we would) with AdamW, warm-up, decay and clipping at 1. Without dropout the two curves are to be one; with it they
-differ by its draws. Validation is the same for both: its weights are put into our model for it.
+Both sides see the same chunks of text, each one sequence across document boundaries as published for GPT-2, start from
+weights drawn by `transformers`, and predict the same next tokens (all but the one after the end of a chunk, which only
+we would) with AdamW, warmup, decay and clipping at 1. Without dropout the two curves should coincide; with dropout they
+differ by its random numbers. Validation is the same for both: the weights of `transformers` are loaded into our model
+for it.
 """
 
 import argparse
@@ -56,7 +58,7 @@ class Comparison:
         return Examples([(self.corpus, 1.0)], self.args.length, seed, **chunks)
 
     def batches(self, seed: int):
-        """Without the few that hold a shorter chunk, the last of the text, which makes no rectangle."""
+        """Drops the few batches with a shorter chunk (the last of the text), which would need padding."""
         examples, number, taken = self._examples(seed), 0, 0
         while taken < self.args.steps:
             batch = examples.batch(number, self.num_sequences)

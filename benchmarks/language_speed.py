@@ -1,10 +1,10 @@
-"""Tokens a second of left-to-right pre-training, ours beside `transformers`' GPT-2 in one run on one GPU.
+"""GPT-2 pre-training speed in tokens per second, compared with `transformers` in one run on one GPU.
 
     python benchmarks/language_speed.py --data corpus.txt --vocabulary DIR [--preset gpt2-small] [--minutes-each 0.25]
 
 Both sides train on the same chunks of real text, all of the same length and each one sequence, from the same loader
-processes, in bfloat16 autocast with fused AdamW and the same dropouts, and predict every next token. `--documents`
-keeps attention within documents, as our runs do by themselves; transformers has no such thing and goes without.
+processes, in bfloat16 autocast with fused AdamW and the same dropout, and predict every next token. `--documents`
+restricts attention to documents, as our runs do by default; `transformers` does not support it and attends across them.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def ours(config, make, args, runtime) -> tuple[float, float]:
 
 
 def profile(take, made) -> None:
-    """The kernels that a step spends its time in."""
+    """The kernels that take most of the time of a step."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for number, batch in zip(range(PROFILED_STEPS), made, strict=False):
             take(batch, number)

@@ -1,11 +1,13 @@
-"""Does ours learn what a plain loop around `transformers` learns? Several seeds each, the same data, size and rate.
+"""Does our BERT learn the same as a plain loop around `transformers`? Several seeds each, with the same data, size and
+learning rate.
 
     python benchmarks/learning.py --data corpus.txt --vocabulary DIR [--preset bert-mini] [--steps 1000] [--seeds 4]
 
-Both sides see the same sequences (pairs), start from the same weights (those that `transformers` draws: its
-normal is not cut off at two deviations as BERT's published one is, so it is 14% wider) and train BERT's two losses with
-AdamW, linear warm-up and decay, clipping at 1. `transformers` is its own `BertForPreTraining` on padded batches, masked
-by its rule (each token with chance 15%). Validation is the same for both: its weights are put into our model for it.
+Both sides see the same sequences (pairs), start from the same weights (drawn by `transformers`, whose normal is not
+truncated at two standard deviations as BERT's published one is, so it is 14% wider) and train BERT's two losses with
+AdamW, linear warmup and decay, clipping at 1. The other side is `BertForPreTraining` on padded batches, masked by the
+rule of `transformers` (each token with probability 15%). Validation is the same for both: the weights of `transformers`
+are loaded into our model for it.
 """
 
 import argparse
@@ -98,7 +100,7 @@ def ours(shared, seed: int) -> dict[int, dict]:
 
 
 def their_optimizer(model: torch.nn.Module, chosen: OptimizerSettings) -> torch.optim.AdamW:
-    """As a plain loop sets it up: matrices and tables decay, vectors do not."""
+    """As in a plain loop: matrices and embeddings have weight decay, vectors do not."""
     matrices, vectors = ([p for p in model.parameters() if (p.ndim >= 2) == is_matrix] for is_matrix in (True, False))
     groups = [{"params": matrices, "share": 1.0}, {"params": vectors, "weight_decay": 0.0, "share": 1.0}]
     return torch.optim.AdamW(
@@ -126,7 +128,7 @@ def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
 
 
 def padded(batch: Batch, shared: Comparison, random: torch.Generator) -> dict[str, torch.Tensor]:
-    """The batch as a rectangle with an attention mask, masked by `transformers`' rule."""
+    """The padded batch with an attention mask, masked by the rule of `transformers`."""
     device = batch.ids_T.device
     lengths = torch.from_numpy(np.diff(batch.starts_host)).to(device)
     mask = torch.arange(int(lengths.max()), device=device) < lengths[:, None]
@@ -172,7 +174,7 @@ def main() -> None:
 
 
 def compared(shared, theirs: Callable, flops_per_token: float) -> dict[str, list]:
-    """The curves of both sides, seed after seed; written down as they come."""
+    """The curves of both sides, seed by seed; saved as they are measured."""
     args = shared.args
     tokens = args.steps * args.batch_tokens
     flops = tokens * flops_per_token
@@ -189,8 +191,8 @@ def compared(shared, theirs: Callable, flops_per_token: float) -> dict[str, list
 
 
 def report(curves: dict[str, list], measure: str = "mlm") -> None:
-    """Mean and standard deviation over seeds at each point, and the difference with its interval: as of two samples,
-    and seed by seed, since both sides share a seed's data and first weights."""
+    """Mean and standard deviation over seeds at each point, and the difference with its interval: unpaired, and paired
+    by seed, since both sides share the data and initial weights of a seed."""
     heads = (f"ours {measure}", f"transformers {measure}")
     print(f"{'step':>6} {heads[0]:>16} {heads[1]:>18} {'difference':>11} {'95% interval':>18} {'seed by seed':>18}")
     for step in curves["ours"][0]:

@@ -1,10 +1,11 @@
-"""Tokens a second of MLM pre-training, ours beside `transformers` (eager and compiled), in one run on one GPU.
+"""MLM pre-training speed in tokens per second, compared with `transformers` (eager and compiled), in one run on one
+GPU.
 
     python benchmarks/pretraining_speed.py --data corpus.txt --vocabulary DIR [--preset bert-base] [--minutes-each 0.5]
 
 Both sides train on the same sequences: pairs of real text with their real lengths, from the same loader processes, in
-bfloat16 autocast with fused AdamW and the same dropouts. `transformers` gets them padded to the longest of the batch,
-as its collators do, and computes the vocabulary head at every position, as its models do. Tokens counted are real ones.
+bfloat16 autocast with fused AdamW and the same dropout. `transformers` gets them padded to the longest of the batch, as
+its collators do, and computes the vocabulary head at every position, as its models do. Only real tokens are counted.
 """
 
 import argparse
@@ -35,11 +36,11 @@ from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
 
 WARM_STEPS = 8
-STEPS_BETWEEN_LOOKS = 20  # at the clock, for which the host must wait; a training run waits as rarely
+STEPS_BETWEEN_LOOKS = 20  # steps between timings, which synchronise the device; training synchronises as rarely
 
 
 class Padded:
-    """The same batch as a padded rectangle, masked in the loader process as `transformers`' collator does it."""
+    """The same batch padded, masked in the loader process as in `transformers`' collator."""
 
     def __init__(self, make, mask_id: int, vocab_size: int):
         self.make, self.mask_id, self.vocab_size = make, mask_id, vocab_size
@@ -79,7 +80,7 @@ class PaddedBatch:
 
 
 def timed(take_step, made, seconds: float, device) -> tuple[float, float]:
-    """(tokens a second over whole steps after warming up, seconds that warming up took)."""
+    """(tokens per second over whole steps after warmup, seconds of warmup)."""
     began = time.monotonic()
     tokens = steps = 0
     for number, batch in enumerate(made):
@@ -218,7 +219,7 @@ class _Maker:
 
 
 def matmul_rate(device, size: int = 8192) -> float:
-    """The chip's own bf16 matrix product rate on random data, TFLOP/s."""
+    """Speed of a plain bf16 matrix product on random data, TFLOP/s."""
     a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     for _ in range(3):
         a @ b

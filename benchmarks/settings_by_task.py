@@ -1,8 +1,8 @@
-"""Settings said on the command line of a benchmark, for all tasks (`key=value`) or for one (`task:key=value`)."""
+"""Settings given on the command line of a benchmark, for all tasks (`key=value`) or for one (`task:key=value`)."""
 
 
 def changes_by_task(tasks: list[str], said: list[str]) -> dict[str, dict[str, str]]:
-    """Of each task the settings that were said for all, then those for itself."""
+    """For each task the settings given for all tasks, then those given for it."""
     found: dict[str, dict[str, str]] = {task: {} for task in tasks}
     for is_own in (False, True):
         for key, value in (pair.split("=", 1) for pair in said):

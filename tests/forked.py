@@ -14,7 +14,7 @@ context = multiprocessing.get_context("forkserver")
 
 
 def preload(*modules: str) -> None:
-    """What the server imports; before the first process begins."""
+    """Modules that the server imports before the first process starts."""
     context.set_forkserver_preload(list(modules))
 
 

@@ -260,7 +260,7 @@ def test_settings_come_back_from_json():
     )
     back = from_dict(Settings, json.loads(json.dumps(to_dict(settings))))
     assert back == settings and isinstance(back.middle.inner, Inner) and back.names == ("z",)
-    assert from_dict(Settings, {"on": False}) == Settings(on=False)  # what was not written down has its default
+    assert from_dict(Settings, {"on": False}) == Settings(on=False)  # what is not in the record has its default
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The stream beside, as far as it shows without a GPU."""
+"""Warming up on a side stream, as far as it can be tested without a GPU."""
 
 from contextlib import nullcontext
 

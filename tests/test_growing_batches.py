@@ -40,7 +40,7 @@ def test_a_batch_is_a_line_over_the_tokens_seen():
 
 @pytest.mark.parametrize("short_fraction", [0.0, 0.3])
 def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fraction):
-    """The sequences of all batches are those of one stream, each once, whatever was asked before."""
+    """The sequences of all batches are those of one stream, each once, in any order of access."""
     asked = []
     make = maker(tiny_corpus, data__short_fraction=short_fraction)
     for length, examples in make.examples.items():

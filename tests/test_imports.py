@@ -1,4 +1,4 @@
-"""Who may import whom: the table of `docs/architecture.md`, held true. Imports inside functions count too."""
+"""The import rules in the table of `docs/architecture.md`. Imports inside functions count too."""
 
 import ast
 import re

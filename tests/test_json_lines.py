@@ -20,7 +20,7 @@ def test_rows_with_other_line_ends_are_read_back(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     assert read_json_lines(tmp_path / "a.jsonl") == rows
     found = read("classification", tmp_path / "a.jsonl", held_out=0)
-    assert [(each.text, each.label) for each in found.parts["train"]] == [tuple(row.values()) for row in rows]
+    assert [(each.text, each.label) for each in found.splits["train"]] == [tuple(row.values()) for row in rows]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "txt"])
@@ -40,7 +40,7 @@ def test_a_line_that_was_cut_short_is_skipped(tmp_path):
 @pytest.mark.parametrize("end", ENDS)
 def test_words_of_a_column_file_hold_other_line_ends(tmp_path, end):
     (tmp_path / "train.txt").write_text(f"a{end}b\tO\nc\tO\n\nd\tO\n")
-    found = read("tagging", tmp_path, held_out=0).parts["train"]
+    found = read("tagging", tmp_path, held_out=0).splits["train"]
     assert [each.words for each in found] == [(f"a{end}b", "c"), ("d",)]
 
 

@@ -46,7 +46,7 @@ def classifier(tmp_path_factory, left_run):
 
 
 def rows(task: str, number: int = 96) -> list[dict]:
-    """The word to find stands anywhere in the text."""
+    """The word to find is anywhere in the text."""
     draw, made = chance.Random(1), []
     for _ in range(number):
         words = draw.choices(ENGLISH.split()[:8], k=6)

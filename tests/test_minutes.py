@@ -34,7 +34,7 @@ def test_the_batch_shrinks_until_enough_steps_fit(slow, tmp_path, tiny_corpus):
     assert "256 tokens instead of the published 131,072" in words and "--batch-tokens 131072 keeps" in words
 
 
-def test_a_batch_that_a_person_asks_for_stays(slow, tmp_path, tiny_corpus):
+def test_a_given_batch_size_is_kept(slow, tmp_path, tiny_corpus):
     for number, how in enumerate(({"overrides": {"batch.tokens": 512}}, {"batch_tokens": 512})):
         settings, said = begun(tmp_path / str(number), tiny_corpus, **how)
         assert settings["batch"]["tokens"] == 512 and not [each for each in said if "published" in each]

@@ -22,7 +22,7 @@ print([os.environ.get(name) for name in {NAMES}])
         ({"GOMP_SPINCOUNT": "7"}, [None, None, "7"]),
     ],
 )
-def test_threads_wait_passively_unless_told_otherwise(given, expected):
+def test_threads_wait_passively_unless_set_otherwise(given, expected):
     others = {name: value for name, value in os.environ.items() if name not in NAMES}
     found = subprocess.run([sys.executable, "-c", PROGRAM], env=others | given, capture_output=True, text=True)
     assert found.stdout.strip() == str(expected), found.stderr

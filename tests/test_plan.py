@@ -36,13 +36,13 @@ def test_twice_the_devices_or_utilisation_take_half_the_days():
     assert plan("bert-base", devices=8, utilisation=0.2, tokens=one.tokens // 2).days == pytest.approx(one.days / 2)
 
 
-def test_what_does_not_fit_is_said(hornbook):
+def test_model_that_does_not_fit_is_reported(hornbook):
     assert not plan("bert-large", device_bytes=4 * GIB).fits(plan("bert-large", device_bytes=4 * GIB).sharding[0])
     found = hornbook("plan", "bert-large", "--device-memory", "4")
     assert found.status == 0 and "does not fit" in found.out
 
 
-def test_the_verb(hornbook):
+def test_command(hornbook):
     found = hornbook("plan", "bert-base", "--devices", "8", "--device-memory", "80", "--json")
     answer = found.answer
     assert answer["parameters"] == 110_106_428 and len(answer["sharding"]) == 4

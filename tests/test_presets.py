@@ -1,4 +1,4 @@
-"""Presets: each makes a model and carries the training that was published, and what a person says wins over it."""
+"""Presets: each makes a model and has the published training settings, which given settings override."""
 
 import pytest
 import torch
@@ -131,7 +131,7 @@ def test_the_smallest_gpts_have_the_proportions_of_the_smallest_berts(size, para
     assert count_parameters(preset_settings(f"gpt2-{size}")) == parameters
 
 
-def test_what_a_person_says_of_the_warmup_wins_over_published_steps():
+def test_a_given_warmup_overrides_published_steps():
     settings = preset_settings("electra-small", {"schedule.warmup_fraction": 0.5})
     assert settings.schedule.warmup_steps is None and settings.schedule.warmup_fraction == 0.5
     assert preset_settings("electra-small").schedule.warmup_steps == 10_000
@@ -139,7 +139,7 @@ def test_what_a_person_says_of_the_warmup_wins_over_published_steps():
     assert both.schedule.warmup_steps == 7
 
 
-def test_a_setting_of_another_family_says_whose_it_is():
+def test_error_for_a_setting_of_another_family_names_the_family():
     with pytest.raises(ValueError, match=r"bert has no setting 'model\.sharing'; albert has it"):
         preset_settings("bert-tiny", {"model.sharing": "all"})
 

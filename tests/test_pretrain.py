@@ -58,7 +58,7 @@ def test_run_json_holds_every_decision(unbroken, tiny_corpus):
 
 
 def test_validating_takes_about_a_tenth_of_a_short_run(unbroken, tiny_corpus):
-    """A validation of all held-out text goes the way forward, a third of a step for as many tokens."""
+    """A validation of all held-out text is a forward pass, a third of a step for as many tokens."""
     settings = settings_in(json.loads((unbroken / "run.json").read_text()))
     held_out = sum(
         batch.num_tokens
@@ -75,7 +75,7 @@ def test_held_out_samples_are_written(unbroken):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_corpus, family):
-    """A real `kill -9` of the verb itself, in the middle of the run."""
+    """A real `kill -9` of the command itself, in the middle of the run."""
     if family != "bert":
         unbroken = tmp_path / "unbroken"
         run(unbroken, tiny_corpus, family=family)
@@ -152,7 +152,7 @@ def test_a_corpus_that_moved_is_known_again(tmp_path, unbroken, tiny_corpus, tin
         run(unbroken, tmp_path / "other", resume=True)
 
 
-def test_minutes_become_steps_once_and_stay(tmp_path, tiny_corpus):
+def test_minutes_become_steps_once(tmp_path, tiny_corpus):
     said = []
     settings = TINY_MODEL | {"batch.tokens": 512}
     pretrain("bert-tiny", [tiny_corpus], tmp_path / "run", minutes=0.02, overrides=settings, log=said.append)
@@ -213,8 +213,9 @@ def test_variants_of_the_model(tmp_path, tiny_corpus):
     assert torch.equal(again.model.embeddings.positions.weight, sinusoids(512, 32))
 
 
-def test_going_on_with_new_words(tmp_path, unbroken):
-    """The domain's words enter the vocabulary, the corpus and the model, which starts them from their old pieces."""
+def test_continued_pretraining_with_an_extended_vocabulary(tmp_path, unbroken):
+    """Words of the domain are added to the vocabulary, the corpus and the model, which initialises them from their
+    former tokens."""
     from hornbook.text.extension import words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
@@ -319,7 +320,7 @@ def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
     assert (tmp_path / "run" / "checkpoints" / f"step-{int(step):08d}").exists()
 
 
-def test_going_on_from_a_model_resumes_by_the_same_command(unbroken, tmp_path, tiny_corpus):
+def test_continued_pretraining_resumes_by_the_same_command(unbroken, tmp_path, tiny_corpus):
     words = {"base": unbroken, "steps": 2, "overrides": {"model.dropout": "0", "model.width": "32"}}
     run(tmp_path / "run", tiny_corpus, **words)
     stored = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
@@ -358,7 +359,7 @@ def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_fraction):
     assert first.longest == later.longest == 64 and not torch.equal(first.ids_T[:64], later.ids_T[:64])
 
 
-def test_the_function_stays_a_function():
+def test_hornbook_pretrain_is_a_function_not_a_module():
     from hornbook.runs.pretraining import run as module
 
     assert hornbook.pretrain is hornbook.pretrain and hornbook.pretrain.__wrapped__ is module.pretrain

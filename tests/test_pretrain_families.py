@@ -1,5 +1,5 @@
-"""Pre-training of each family: its run folder opens in `transformers` and gives the same hidden states there, goes on
-from itself, and refuses what it is not."""
+"""Pre-training of each family: its run folder opens in `transformers` with the same hidden states, can be continued
+from, and incompatible options are refused."""
 
 import json
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
-def test_layers_that_share_a_part_go_on_sharing_it(tmp_path, tiny_corpus, sharing):
+def test_layers_that_share_weights_keep_sharing_them(tmp_path, tiny_corpus, sharing):
     overrides = {"model.sharing": sharing, "objective.sentence": "none"}
     run(tmp_path / "run", tiny_corpus, steps=3, family="albert", overrides=overrides)
     first, second = load_folder(tmp_path / "run")[0].blocks
@@ -102,8 +102,8 @@ def test_layers_that_share_a_part_go_on_sharing_it(tmp_path, tiny_corpus, sharin
 
 
 @pytest.mark.parametrize("family", ["albert", "roberta"])
-def test_going_on_from_a_model(tmp_path, tiny_corpus, family):
-    """With its own preset, and with no other; the shape is the model's, the dropouts are free."""
+def test_continued_pretraining_from_a_model(tmp_path, tiny_corpus, family):
+    """With the preset of its family only; the shape is that of the model, dropout may be overridden."""
     base = tmp_path / "base"
     run(base, tiny_corpus, steps=2, family=family)
     free = {"model.dropout": 0.2} | ({"model.head_dropout": 0.3} if family == "albert" else {})
@@ -117,7 +117,7 @@ def test_going_on_from_a_model(tmp_path, tiny_corpus, family):
 
 
 def encoded_alone(folder: Path) -> None:
-    """Text goes in without anything around it, and `transformers` continues it as the scores here say."""
+    """Text is encoded without special tokens, and `transformers` continues it as the logits here predict."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     ours, our_tokenizer = load_folder(folder)
@@ -170,7 +170,7 @@ def test_help_and_documents_name_every_preset():
 
 
 def test_a_generator_learns_at_its_own_rate(tmp_path, corpus):
-    """At none its own weights stay as they were drawn; those that it shares with the discriminator do not."""
+    """With `none` its own weights keep their initial values; those that it shares with the discriminator do not."""
     for steps in (1, 4):
         run(
             tmp_path / f"{steps}",
@@ -207,7 +207,7 @@ def test_followed_tokens_resume_with_the_same_bits(tmp_path, corpus):
 
 
 def test_a_discriminator_that_corrects_is_still_one(tmp_path, tiny_corpus):
-    """It opens in `transformers` as before, masks are filled in by its generator, and a run goes on from it."""
+    """It opens in `transformers`, masks are filled in by its generator, and a run can be continued from it."""
     run(tmp_path / "run", tiny_corpus, steps=3, family="electra", overrides={"objective.correction": 1.0})
     check_same_hidden(tmp_path / "run", pairs=True)
     config = json.loads((tmp_path / "run" / "config.json").read_text())

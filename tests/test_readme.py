@@ -85,10 +85,10 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     for name, number in (("reviews", 40), ("more-reviews", 10)):
         lines = [f"{word} film number {i},{label}" for i in range(number) for word, label in REVIEWS]
         (tmp_path / f"{name}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
-    for part, number in (("train", 8), ("test", 4)):
-        lines = [f"{word} {part} film {i},{label}" for i in range(number) for word, label in REVIEWS]
+    for split, number in (("train", 8), ("test", 4)):
+        lines = [f"{word} {split} film {i},{label}" for i in range(number) for word, label in REVIEWS]
         (tmp_path / "reviews").mkdir(exist_ok=True)
-        (tmp_path / "reviews" / f"{part}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
+        (tmp_path / "reviews" / f"{split}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     found = commands()
     assert len(found) >= 35

@@ -51,7 +51,7 @@ def test_every_preset_has_a_budget_recipe(name):
     assert settings.data.length <= settings.batch.tokens
 
 
-def test_published_settings_stay_as_they_are():
+def test_published_settings_are_unchanged():
     published = resolved("roberta-base", tokens=10**7, recipe="published")
     assert published.optimizer == preset("roberta-base").optimizer
     assert published.batch == preset("roberta-base").batch and published.model == preset("roberta-base").model
@@ -66,7 +66,7 @@ def test_what_it_sets_for_bert_and_electra():
     assert resolved("bert-base", tokens=2 * 10**9).data.uses(512)  # long enough to train all positions
 
 
-def test_settings_of_the_user_stay():
+def test_settings_of_the_user_are_kept():
     given = {"optimizer.lr": 3e-4, "model.dropout": 0.1, "objective.sentence": "nsp", "data.length": 256}
     settings = resolved(tokens=50_000_000, overrides=given | {"schedule.warmup_steps": 7})
     assert (settings.optimizer.name, settings.optimizer.lr) == ("adamw", 3e-4)

@@ -64,7 +64,7 @@ def test_a_run_with_each_task(case, tmp_path, tiny_corpus):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_batches_are_laid_out_as_asked(case, tiny_corpus):
+def test_batches_have_the_requested_layout(case, tiny_corpus):
     overrides, layout, terms = CASES[case]
     more = {"schedule.steps": 10, "batch.tokens": 2048, "data.single_segment_probability": 0.5}
     settings = preset_settings("bert-tiny", TINY_MODEL | more | overrides)

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from hornbook.lifecycle.leftovers import sweep_beside, temporary_for
+from hornbook.lifecycle.leftovers import sweep_leftovers_of, temporary_for
 from hornbook.lifecycle.locking import check_folder
 
 
@@ -20,7 +20,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path = Path(path)
     check_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    sweep_beside(path)
+    sweep_leftovers_of(path)
     temporary = temporary_for(path)
     try:
         yield temporary
@@ -42,7 +42,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     check_folder(folder)
     exists = folder.is_dir()
     temporary = temporary_for(folder / folder.name if exists else folder)
-    sweep_beside(folder)
+    sweep_leftovers_of(folder)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:

@@ -1,8 +1,8 @@
 """Terminal output: the result of a command goes to stdout, the log to stderr.
 
-The result is what the user asked for: a table of scores, predictions, generated text, the path of what was written. It
-is printed once, as text or (`--json`) as one JSON document. The log is everything else: progress, notes, warnings. On a
-terminal progress is a live bar, elsewhere a line every few seconds.
+The result is the output that the user requested: a table of scores, predictions, generated text, the path of what was
+written. It is printed once, as text or (`--json`) as one JSON document. The log is everything else: progress, notes,
+warnings. On a terminal progress is a live bar, elsewhere a line every few seconds.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""Copies in runs: trained on beside the examples, made once, gone on with after a kill, refused where they do not
-fit."""
+"""Augmented copies in runs: trained on together with the examples, made once, resumed after a kill, refused where they
+do not match."""
 
 import json
 import shutil
@@ -62,7 +62,7 @@ def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
 
 
 def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
-    """For all restarts of a run, and for a run that is gone on with."""
+    """Shared by all restarts of a run, and by a resumed run."""
     made = []
     make = kept.KeptCopies.make
     monkeypatch.setattr(kept.KeptCopies, "make", lambda *arguments: (made.append(1), make(*arguments)))
@@ -88,7 +88,7 @@ distill(teacher, student, out, task="classification", data=data, epochs=1, on_pr
 """
 
 
-def test_goes_on_after_a_kill_with_the_same_copies(tmp_path, teacher, base, data, monkeypatch):
+def test_resume_after_kill_makes_the_same_copies(tmp_path, teacher, base, data, monkeypatch):
     monkeypatch.setattr(kept, "CHUNK", 8)
     whole = learn(teacher, base, data, tmp_path / "whole").out
     out = tmp_path / "killed"

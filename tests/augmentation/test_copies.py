@@ -50,7 +50,7 @@ def test_words_that_may_be_replaced(opened):
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_words_of_other_tokenizers(kind, tmp_path):
-    """Whose pieces carry the space before a word, and whose words the comma after it."""
+    """A tokenizer whose tokens include the space before a word, and words with the comma after them."""
     hornbook.train_tokenizer([TEXT] * 30, kind=kind, vocab_size=300).save(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
     text = "quiet, lamp near stone."
@@ -64,7 +64,7 @@ def test_words_of_other_tokenizers(kind, tmp_path):
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_candidates_are_the_likeliest_in_place_of_a_masked_word(opened, beside):
-    """As when each word is masked alone, by itself; beside it the whole text, as published."""
+    """Equal to masking each word alone; the unmasked text is the second segment, as published."""
     made = augmenter(opened, beside=beside, candidates=5)
     words, found = made._candidates({TEXT, "some letter"})[TEXT]
     for number, word in enumerate(words):
@@ -92,7 +92,7 @@ VECTORS = {"lampriver": (1, 0), "stream": (0.9, 0.1), "brook": (0.8, 0.3), "desk
 
 
 @pytest.mark.parametrize("header", ["", "5 2\n"])
-def test_words_of_several_pieces_by_a_file_of_vectors(opened, tmp_path, header):
+def test_words_of_several_tokens_by_a_file_of_vectors(opened, tmp_path, header):
     """GloVe's and word2vec's."""
     file = tmp_path / "vectors.txt"
     file.write_text(header + "".join(f"{word} {x} {y}\n" for word, (x, y) in VECTORS.items()))
@@ -103,7 +103,7 @@ def test_words_of_several_pieces_by_a_file_of_vectors(opened, tmp_path, header):
     assert {text.split()[-1] for text in texts} == {"Lampriver", "Stream", "Brook"}
 
 
-def test_words_of_several_pieces_by_the_models_embeddings(opened):
+def test_words_of_several_tokens_by_the_models_embeddings(opened):
     near = NearestWords.from_model(opened)
     table = opened.model.embeddings.tokens.weight.detach()
     ids = opened.tokenizer.encode_batch(["lampriver"])[0].ids
@@ -165,7 +165,7 @@ def test_tagged_words_keep_their_tags(opened):
     assert {i for each in made for i, word in enumerate(each.words) if word != words[i]} == {2, 3, 6, 7}
 
 
-def test_answers_stay_and_their_places_move_along(opened):
+def test_answers_are_kept_and_their_offsets_move_along(opened):
     passage = "Mary went to the old office near Woods . Daniel said hello to Mary ."
     answers, starts = ("the old office", "Daniel"), (13, 41)
     made = hornbook.augment([SpanExample("0", "Where is Mary?", passage, answers, starts)], opened.folder, copies=30)[0]
@@ -183,7 +183,7 @@ def test_answers_stay_and_their_places_move_along(opened):
 
 
 def test_copies_follow_from_seed_and_example_alone(opened):
-    """And not from those beside it."""
+    """And does not depend on the other examples of the batch."""
     examples = [TextExample(str(i), f"some {thing} near the quiet {thing}") for i, thing in enumerate(rules.THINGS)]
     all_of_them = augmenter(opened).changes(examples)
     assert augmenter(opened).changes(examples[::-1])[::-1] == all_of_them

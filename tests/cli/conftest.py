@@ -1,4 +1,4 @@
-"""Verbs that are told what is wrong, or asked to train."""
+"""Commands with invalid arguments, and commands that train."""
 
 import pytest
 from tiny import TINY_WORDS
@@ -6,7 +6,7 @@ from tiny import TINY_WORDS
 
 @pytest.fixture
 def complaint(hornbook):
-    """Runs what is wrong; gives the one sentence that is said about it."""
+    """Runs an invalid command; returns its one-sentence error."""
 
     def run(*words) -> str:
         said = hornbook(*words)

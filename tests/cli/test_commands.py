@@ -1,4 +1,4 @@
-"""The way from text to a report as a person meets it, each verb with --json."""
+"""From text to a report on the command line, each command with --json."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from hornbook.config import iter_settings
 from hornbook.runs.pretraining.settings import settings_in
 
 
-def test_the_whole_way(hornbook, tmp_path, tiny_text_file):
+def test_end_to_end(hornbook, tmp_path, tiny_text_file):
     vocabulary, larger, corpus, run = (tmp_path / name for name in ("vocabulary", "larger", "corpus", "run"))
     said = hornbook("tokenizer", "train", tiny_text_file, "--out", vocabulary, "--vocab-size", 150, "--json")
     assert said.answer["vocab_size"] <= 150
@@ -66,7 +66,7 @@ def test_what_is_shown_is_what_runs(hornbook, tmp_path, tiny_corpus):
     assert shown["schedule.warmup_steps"] < 24_000 and shown["validation.every_steps"]
 
 
-def test_goes_on_from_a_model_with_more_words(hornbook, tmp_path, tiny_run, tiny_text_file):
+def test_pretrain_from_a_model_with_an_extended_vocabulary(hornbook, tmp_path, tiny_run, tiny_text_file):
     (tmp_path / "words").write_text("lanternish bridgely")
     vocabulary, corpus = tmp_path / "vocabulary", tmp_path / "corpus"
     hornbook("tokenizer", "extend", tiny_run, tiny_text_file, "--word-list", tmp_path / "words", "--out", vocabulary)

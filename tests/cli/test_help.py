@@ -1,4 +1,4 @@
-"""Help: every command has an example that it understands, and a typo is answered with what is nearest."""
+"""Help: every command has a valid example, and a typo is answered with the nearest name."""
 
 import re
 import shlex

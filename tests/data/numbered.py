@@ -1,4 +1,4 @@
-"""Corpora whose tokens are all different, so that a token tells where it came from."""
+"""Corpora whose tokens are all different, so that a token identifies its position."""
 
 import json
 from functools import cache
@@ -83,7 +83,7 @@ def _document_ends(corpus: Corpus, first: int) -> np.ndarray:
 
 
 def documents_of(corpus: Corpus, tokens: np.ndarray, first: int = FIRST) -> np.ndarray:
-    """The number of the document that each token of a numbered corpus stands in."""
+    """The number of the document that contains each token of a numbered corpus."""
     return np.searchsorted(_document_ends(corpus, first), tokens, side="right")
 
 

@@ -12,7 +12,7 @@ def sequences(batch: Batch) -> list[np.ndarray]:
 
 
 def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.ndarray, int]]:
-    """(A, B, label) of each pair, after a look at all that stands around them."""
+    """(A, B, label) of each pair, after checking the special tokens, segments and positions around them."""
     found = []
     streams = (batch.ids_T, batch.segments_T, batch.positions_T, batch.word_starts_T)
     parts = zip(*(np.split(each.numpy(), batch.starts_host[1:-1]) for each in streams), strict=True)
@@ -36,7 +36,7 @@ def same(a: Batch, b: Batch) -> bool:
 
 
 def chunk_numbers(examples: Examples, tokens: np.ndarray, which: int = 0, first: int = FIRST) -> np.ndarray:
-    """The chunk that each token of a numbered corpus stands in, or -1."""
+    """The chunk that contains each token of a numbered corpus, or -1."""
     chunks, corpus = examples.chunks[which], examples.corpora[which]
     base = first + np.concatenate([[0], np.cumsum([len(shard.tokens) for shard in corpus.shards])])
     starts = np.concatenate([base[i] + s for i, s in enumerate(chunks.starts)])

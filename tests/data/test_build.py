@@ -70,7 +70,7 @@ def test_the_corpus_is_the_text(built, text_file, tokenizer_folder):
     assert starts[shard.sentences[:-1]].all() and not starts.all()
 
 
-def test_the_manifest_says_what_was_built(built, text_file, tokenizer_folder):
+def test_the_manifest_records_what_was_built(built, text_file, tokenizer_folder):
     folder, manifest = built
     assert json.loads((folder / "manifest.json").read_text()) == manifest
     tokenizer = Tokenizer.load(folder)
@@ -202,7 +202,7 @@ def test_duplicates_can_be_kept(tokenizer_folder, tmp_path):
     assert manifest["totals"]["documents"] == 2 and manifest["dropped"] == {}
 
 
-def test_parts_of_a_long_document_stay_together(tokenizer_folder, tmp_path, monkeypatch):
+def test_parts_of_a_long_document_are_kept_together(tokenizer_folder, tmp_path, monkeypatch):
     text = story(3, 300).replace("\n\n", "\n")
     (tmp_path / "a.txt").write_text(f"Silver.\n\n{text}\n\nWinter.")
     from hornbook.data import build
@@ -218,7 +218,7 @@ def test_parts_of_a_long_document_stay_together(tokenizer_folder, tmp_path, monk
     assert divided["totals"]["tokens"] == whole["totals"]["tokens"]
 
 
-def test_progress_is_told(text_file, tokenizer_folder, tmp_path):
+def test_progress_is_reported(text_file, tokenizer_folder, tmp_path):
     told = []
     build_corpus(text_file, tokenizer_folder, tmp_path / "out", workers=0, shard_tokens=2000, progress=told.append)
     assert told[-1].bytes_read == told[-1].bytes_total == text_file.stat().st_size
@@ -236,7 +236,7 @@ def test_progress_is_told(text_file, tokenizer_folder, tmp_path):
         ({"workers": -1}, "workers must be at least 0"),
     ],
 )
-def test_wrong_settings_are_said(text_file, tokenizer_folder, tmp_path, settings, message):
+def test_wrong_settings_are_refused(text_file, tokenizer_folder, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
         build_corpus(text_file, tokenizer_folder, tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()

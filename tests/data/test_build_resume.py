@@ -125,7 +125,7 @@ def test_a_killed_parent_leaves_no_workers(unbroken, texts, tokenizer_folder, tm
 
 
 @pytest.mark.parametrize("how", ["interrupt", "terminate"])
-def test_a_stop_is_clean_and_says_how_to_go_on(texts, tokenizer_folder, tmp_path, how):
+def test_a_stop_is_clean_and_prints_how_to_resume(texts, tokenizer_folder, tmp_path, how):
     process = start(tmp_path, texts, tokenizer_folder, workers=2)
     wait_for_shards(tmp_path / "out", 2)
     children = children_of(process)

@@ -45,7 +45,7 @@ def slow_reach(run, length):
 
 
 def slow_even(run, length):
-    """Equal parts of one document, each begun at the nearest sentence unless that is half a part away."""
+    """Equal parts of one document, each starting at the nearest sentence unless that is half a part away."""
     begin, end = run[0][0], run[-1][1]
     num_parts = max(1, -((4 * (begin - end) + length) // (4 * length)))
     size = Fraction(end - begin, num_parts)
@@ -182,7 +182,7 @@ def test_chunks_are_kept_and_used_again(corpus, monkeypatch):
     assert not any(same(made, other) for other in others)
 
 
-def test_a_damaged_file_of_chunks_is_made_anew(corpus):
+def test_a_damaged_chunk_cache_is_rebuilt(corpus):
     made = cut(corpus, 30, "reach", False)
     (kept,) = (corpus.folder / "chunks").glob("*.npz")
     whole = kept.read_bytes()

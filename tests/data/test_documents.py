@@ -68,7 +68,7 @@ def test_a_document_begins_with_the_end_of_text_and_positions_with_zero(corpus):
     assert begun > 30
 
 
-def test_chunks_are_full_and_cross_documents_when_asked(corpus):
+def test_chunks_are_full_and_cross_documents_if_allowed(corpus):
     within, across = examples_of(corpus), examples_of(corpus, crosses=True)
     assert within.chunks[0].total == across.chunks[0].total
     num_short = num_crossing = 0

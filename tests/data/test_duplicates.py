@@ -9,7 +9,7 @@ from hornbook.data import duplicates
 from hornbook.data.duplicates import RepeatedLines, SeenHashes, counted_lines, hash_lines, hash_text
 
 
-def test_hashes_ignore_white_space_and_stay_the_same_everywhere():
+def test_hashes_ignore_white_space_and_are_the_same_everywhere():
     assert hash_text("a  b\n c") == hash_text(" a b c ")
     assert hash_text("a b c") != hash_text("a b d")
     code = "from hornbook.data.duplicates import hash_text; print(hash_text('ä b'))"
@@ -89,7 +89,7 @@ def test_repeated_share_is_estimated_without_bias(monkeypatch):
     assert abs(count(lines).report()["repeated_share"] - true) < 0.02
 
 
-def test_a_saved_count_goes_on_the_same(monkeypatch):
+def test_a_saved_count_resumes_exactly(monkeypatch):
     monkeypatch.setattr(duplicates, "FREQUENT_LINES", 1000)
     lines = lines_of(5, 5000)
     half = 3000

@@ -156,7 +156,7 @@ def test_training_never_meets_what_is_held_out(corpus):
     ],
 )
 def test_batches_are_those_that_runs_began_with(layout, held_out, digest, corpus):
-    """A run resumes in the middle of its batches: none may come out otherwise than when it was begun."""
+    """A run resumes in the middle of its batches: every batch is the same as without the interruption."""
     examples, found = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out), hashlib.sha256()
     for number in range(3):
         batch = examples.batch(number, 200)

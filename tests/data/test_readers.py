@@ -190,13 +190,13 @@ def test_a_truncated_file_gives_what_it_holds(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.xz", "a.txt.zst", "a.parquet"])
-def test_a_file_that_is_not_what_it_says(tmp_path, name):
+def test_a_file_whose_content_does_not_match_its_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"plain bytes and nothing else" * 10)
     (tmp_path / "b.txt").write_text("Good.")
     assert read(tmp_path) == (["Good."], {"unreadable": 1})
 
 
-def test_utf16_is_said(tmp_path):
+def test_utf16_is_named_in_the_error(tmp_path):
     (tmp_path / "a.txt").write_bytes("Text.".encode("utf-16"))
     with pytest.raises(ValueError, match="UTF-16"):
         read(tmp_path / "a.txt")

@@ -1,4 +1,4 @@
-"""Sentence-order prediction: two segments of one document, and nothing but their order tells the label."""
+"""Sentence-order prediction: two segments of one document, whose label can be inferred only from their order."""
 
 import numpy as np
 import pytest
@@ -143,7 +143,7 @@ def topics(tmp_path_factory, tokenizer_folder):
 
 
 def views_of(corpus: Corpus, layout: str, held_out: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """(what is seen of the words of 3,000 pairs, in several ways; their labels)."""
+    """(features of the words of 3,000 pairs, of several kinds; their labels)."""
     pairs = pairs_of(Examples([(corpus, 1.0)], 48, seed=0, layout=layout, held_out=held_out), 6)
     counts = np.array([[np.bincount(each - FIRST, minlength=WORDS * TOPICS) for each in pair[:2]] for pair in pairs])
     sizes = counts.sum(-1)

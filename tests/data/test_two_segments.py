@@ -18,7 +18,7 @@ def corpus(tmp_path_factory, tokenizer_folder):
 
 
 def one_or_two(batch: Batch, examples: Examples) -> list[list[np.ndarray]]:
-    """The segments of each sequence, after a look at all that stands around them."""
+    """The segments of each sequence, after checking the special tokens around them."""
     found = []
     assert batch.labels_N is None and np.diff(batch.starts_host).max() <= examples.length
     streams = (batch.ids_T, batch.segments_T, batch.word_starts_T)

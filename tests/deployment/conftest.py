@@ -16,12 +16,12 @@ class Learned(NamedTuple):
     run: Path
     phone: Path  # the same model in int8
     data: str
-    said: str  # by the verb that exported it
+    said: str  # output of the export command
 
 
 @pytest.fixture(scope="session")
 def learned(tmp_path_factory, tiny_tokenizer) -> Learned:
-    """A run that tells light texts from dark ones, exported with its data; do not write into its folders."""
+    """A run that separates light from dark texts, exported with its data; do not write into its folders."""
     folder = tmp_path_factory.mktemp("learned")
     model = model_folder_of(folder / "model", tiny_tokenizer, "bert")
     draw = np.random.default_rng(1)
@@ -29,7 +29,7 @@ def learned(tmp_path_factory, tiny_tokenizer) -> Learned:
     texts = [f"{text} lantern" if i % 2 else text for i, text in enumerate(texts)]
     rows = "\n".join(f"the lantern of {i},{text},{'light' if i % 2 else 'dark'}" for i, text in enumerate(texts))
     data = folder / "texts.csv"
-    data.write_text(f"text,said,label\n{rows}\n", encoding="utf-8")  # what is called text says nothing
+    data.write_text(f"text,said,label\n{rows}\n", encoding="utf-8")  # the column named text is uninformative
     overrides = {"runtime.threads": 1, "schedule.warmup_fraction": 0.0}
     run, phone = folder / "run", folder / "phone"
     size = {"epochs": 6, "lr": 3e-3, "batch_size": 16}

@@ -119,7 +119,7 @@ def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_to
         compare([], **FAST)
 
 
-def test_a_row_without_a_score_is_said(learned, tiny_tokenizer, tmp_path):
+def test_a_row_without_a_score_is_reported(learned, tiny_tokenizer, tmp_path):
     output = Output("sequence", 2, ("dark", "light"))
     other = model_folder_of(tmp_path / "other", tiny_tokenizer, "bert", output)
     found = compare([learned.run, other], length=8, **FAST)
@@ -128,7 +128,7 @@ def test_a_row_without_a_score_is_said(learned, tiny_tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("scored_now", [False, True])
-def test_a_run_that_learned_nothing_is_said(learned, tmp_path, scored_now):
+def test_a_degenerate_run_is_reported(learned, tmp_path, scored_now):
     idle = tmp_path / "idle"
     shutil.copytree(learned.run, idle)
     scores = read_json(idle / "scores.json")

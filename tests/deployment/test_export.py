@@ -1,4 +1,4 @@
-"""Exported folders answer as the models that they were made of: alone, beside others, and without Hornbook."""
+"""Exported folders give the outputs of the original models: alone, in a batch, and without Hornbook."""
 
 import re
 import shutil
@@ -176,7 +176,7 @@ def test_a_second_run_makes_good_what_a_stop_left(tmp_path, tiny_tokenizer, made
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "phone"]
 
 
-def test_without_out_it_stands_beside_the_model(tmp_path, tiny_tokenizer, made_before):
+def test_without_out_it_is_written_next_to_the_model(tmp_path, tiny_tokenizer, made_before):
     source = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert")
     words = ["export", f"{source}/", "--to", "onnx-int8", "--rounds", "2", "--length", "16"]
     assert CliRunner().invoke(app, words).exit_code == 0
@@ -200,7 +200,7 @@ def test_int8_keeps_predictions_and_stores_every_table_in_eight_bits(learned):
     assert (load_folder(learned.run)[0].config.padded_vocab_size, 32) in shapes and (32, 128) in shapes
 
 
-def test_info_says_what_was_exported(learned):
+def test_info_shows_what_was_exported(learned):
     description = describe(learned.phone)
     assert description["kind"] == "exported model" and description["task"] == "classification"
     said = dict(lines(description))
@@ -209,7 +209,7 @@ def test_info_says_what_was_exported(learned):
     assert said["note"] in (learned.phone / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_verb_says_what_it_takes(learned):
+def test_the_command_prints_speed_size_and_agreement(learned):
     said = learned.said
     assert "8 tokens on one core" in said and "same predictions" in said and "accuracy, dev" in said
     size = (learned.phone / "model.onnx").stat().st_size
@@ -249,7 +249,7 @@ def test_what_cannot_be_is_refused_with_the_fix(asked, said, tiny_tokenizer, tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_without_its_packages_the_way_to_install_them_is_said(tiny_tokenizer, tmp_path, monkeypatch):
+def test_without_its_packages_the_error_names_how_to_install_them(tiny_tokenizer, tmp_path, monkeypatch):
     model = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ValueError, match=r'need the package onnxscript.*pip install "hornbook\[export\]"'):
@@ -257,7 +257,7 @@ def test_without_its_packages_the_way_to_install_them_is_said(tiny_tokenizer, tm
 
 
 def test_an_exported_folder_reads_the_columns_of_its_run(learned):
-    """What is called text in the data says nothing, and the run was told to read another column."""
+    """The column named text is uninformative, and the run was trained on another column."""
     scores = load_predictor([learned.phone]).evaluate(learned.data)["parts"]["dev"]["accuracy"]
     assert scores == read_json(learned.phone / "export.json")["scores"]["dev"]["accuracy"] and scores["value"] > 0.9
 
@@ -270,7 +270,7 @@ def test_data_of_another_task_leaves_no_folder(learned, tmp_path):
     assert not (tmp_path / "phone").exists()
 
 
-def test_what_an_exported_folder_is_not_for_says_so(both):
+def test_error_for_unsupported_uses_of_an_exported_folder(both):
     with pytest.raises(ValueError, match=r"holds an exported model .* give the original run or model"):
         load_folder(both[1])
     with pytest.raises(ValueError, match="is an exported model, not a run: describe it with hornbook info"):
@@ -285,7 +285,7 @@ def test_what_is_exported_is_not_exported_again(learned, tmp_path):
         export(learned.phone, "onnx-int8", tmp_path / "two")
 
 
-def test_a_damaged_file_is_said(learned, tmp_path):
+def test_a_damaged_file_is_named(learned, tmp_path):
     folder = tmp_path / "phone"
     shutil.copytree(learned.phone, folder)
     (folder / "model.onnx").write_bytes(b"cut short")

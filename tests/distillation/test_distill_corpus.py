@@ -1,5 +1,4 @@
-"""Distillation on plain text as a whole run: what it leaves, what it starts from, how it goes on after a kill, and what
-it refuses."""
+"""Distillation on plain text as a whole run: its files, initial weights, resuming after a kill, and errors."""
 
 import json
 import signal
@@ -94,7 +93,7 @@ def test_show_lists_the_shape_that_a_run_would_have(hornbook, teacher):
 
 
 @pytest.mark.parametrize("recipe", ["distilbert", "tinybert"])
-def test_flops_count_the_teachers_way_forward(tmp_path, teacher, tiny_corpus, recipe):
+def test_flops_count_the_teachers_forward_pass(tmp_path, teacher, tiny_corpus, recipe):
     """Of distilbert with the vocabulary at every token on both sides, of tinybert without it."""
     out = tmp_path / "run"
     learn(teacher, "distilbert", out, tiny_corpus, {"data.short_fraction": 0.0}, steps=2, recipe=recipe)
@@ -146,7 +145,7 @@ distill(teacher, "tinybert-4", out, corpora=[corpus], steps=8, batch_tokens=512,
 """
 
 
-def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, tiny_corpus):
+def test_resume_after_kill_is_bit_exact(tmp_path, teacher, tiny_corpus):
     """The student and the projections."""
     learn(teacher, "tinybert-4", tmp_path / "whole", tiny_corpus, {"model.width": 16})
     for stop in (1, 5):
@@ -186,7 +185,7 @@ def tiny_bpe(tmp_path_factory, tiny_text_file) -> Path:
 
 
 def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
-    """By next tokens, DistilGPT2's way: no student named, half of the layers, GPT-2's last norm too."""
+    """With next-token prediction as in DistilGPT2: no student given, half of the layers, with GPT-2's final norm."""
     size = {"model.width": 32, "model.num_heads": 2, "model.inner_width": 64, "data.length": 64}
     usual = size | {"checkpoint.every_steps": 0, "runtime.tensorboard": False}
     taught = usual | {"model.num_layers": 4, "optimizer.lr": 3e-3}

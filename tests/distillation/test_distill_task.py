@@ -1,5 +1,4 @@
-"""Distillation on a task: every kind of it end to end, what a student gains, how a run goes on after a kill, and what
-is refused."""
+"""Distillation on a task: every kind end to end, the gain of a student, resuming after a kill, and errors."""
 
 import dataclasses
 import json
@@ -140,7 +139,7 @@ def test_between_families(tmp_path, data, of_teacher, of_student, overrides):
 
 
 def test_layers_and_separate_pairs(tmp_path, encoder, small):
-    """Both texts of a pair stand side by side in a batch; rates of layers hold for a student too."""
+    """Both texts of a pair are adjacent in a batch; layer-wise learning rates apply to a student too."""
     data = rules.write_rows(tmp_path / "data", rows_of(rules.same_kind, 80), 20)
     overrides = ONCE | {"task.pair_encoding": "separate"}
     teacher_name = finetune(encoder, data, out=tmp_path / "teacher", epochs=1, overrides=overrides, **QUIET)
@@ -205,7 +204,7 @@ HIDDEN = {"quantity": "hidden", "projection": "student-to-teacher"}
 
 
 @pytest.mark.parametrize("between", [(), ("logits",)], ids=["next", "after another"])
-def test_projections_go_on_from_plain_text_and_from_stage_to_stage(tmp_path, teacher, small, data, between):
+def test_projections_continue_from_plain_text_and_from_stage_to_stage(tmp_path, teacher, small, data, between):
     """Those that fit; others are new."""
     student, ours = shutil.copytree(small, tmp_path / "student"), SMALL["width"]
     theirs = load_folder(teacher.out)[0].config.width
@@ -254,7 +253,7 @@ distill(teacher, student, out, task="classification", data=data, epochs=1, lr=3e
 """
 
 
-def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, teacher, small):
+def test_resume_after_kill_is_bit_exact(tmp_path, teacher, small):
     """In either stage."""
     rows = rows_of(rules.keyword_pair, 240)
     data = rules.write_rows(tmp_path / "data", rows, 40)
@@ -320,11 +319,11 @@ def test_a_teacher_of_another_data_set_is_noted(tmp_path, encoder, small, data):
     for folder in folders.values():
         folder.mkdir()
     rows = [(f"{'good' if i % 2 else 'bad'} film {i}", i % 2) for i in range(20)]
-    for part in ("train", "dev"):
+    for split in ("train", "dev"):
         table = "sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows)
-        (folders["sst-2"] / f"{part}.tsv").write_text(table)
+        (folders["sst-2"] / f"{split}.tsv").write_text(table)
         table = "".join(f"x\t{label}\t\t{text}\n" for text, label in rows)
-        (folders["cola"] / f"{part}.tsv").write_text(table)
+        (folders["cola"] / f"{split}.tsv").write_text(table)
     settings = ONCE | {"task.max_length": 16}
     own = finetune(encoder, folders["sst-2"], "sst-2", tmp_path / "own", epochs=1, overrides=settings, **QUIET)
     for name in folders:
@@ -342,7 +341,7 @@ def _copied(folder: Path, to: Path) -> Path:
     return to
 
 
-def test_the_verb(tmp_path, teacher, small, data):
+def test_command(tmp_path, teacher, small, data):
     out = str(tmp_path / "run")
     base = ["distill", str(teacher.out), "--student", str(small), "--out", out]
     settings = ["--set", "runtime.threads=1", "--set", "objective.earlier_epochs=0.2"]

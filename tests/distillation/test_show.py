@@ -1,4 +1,4 @@
-"""`distill --show` lists what the run takes: the same as its `run.json` says afterwards."""
+"""`distill --show` lists the settings that the run records in `run.json`."""
 
 import json
 import random as chance
@@ -101,7 +101,7 @@ def test_what_is_shown_is_what_runs(student, kind, family, teachers, tiny_corpus
     assert found["objective.recipe"] == recorded["objective.recipe"]
     for name, value in found.items():
         if kind == "task" and name.startswith("model."):
-            continue  # of the student that is made beside the run
+            continue  # of the student, which is made in addition to the run
         assert name in recorded and same(value, recorded[name]), (name, value, recorded.get(name))
 
 

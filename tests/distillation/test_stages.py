@@ -85,7 +85,7 @@ def test_a_run_of_two_rates(tmp_path, lesson):
     assert distill(teacher, encoder, out, resume=True, **keywords).scores
 
 
-def test_both_stages_are_told_of(tmp_path, lesson):
+def test_both_stages_are_logged(tmp_path, lesson):
     teacher, encoder, data = lesson
     out = distill(teacher, encoder, tmp_path / "run", **asked_of(data), **QUIET).out
     said = dict(lines(describe(out)))
@@ -103,7 +103,7 @@ def test_both_stages_are_told_of(tmp_path, lesson):
 
 
 def test_a_stop_in_the_last_step_of_a_stage(tmp_path, lesson):
-    """Is heard before the next stage begins, and nothing is trained twice."""
+    """A stop takes effect before the next stage starts, and nothing is trained twice."""
     teacher, encoder, data = lesson
     out, said, heard = tmp_path / "run", [], []
 

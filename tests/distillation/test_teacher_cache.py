@@ -1,4 +1,4 @@
-"""A teacher's outputs that are computed once and kept: nothing but rounding tells a run with them from one without."""
+"""Cached teacher outputs: a run with them differs from one without only by rounding."""
 
 import dataclasses
 import json
@@ -77,7 +77,8 @@ def kept_of(inputs: Inputs, teacher: Teacher, folder: Path, on_progress=lambda s
 
 @pytest.mark.parametrize("task", TASKS)
 def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task):
-    """Of each stage of every kind of task; in parts, and filled up to a bucket. The teacher itself is out of reach."""
+    """For each stage of every kind of task; in micro-batches, and padded to a bucket. The teacher itself is not
+    available."""
     data = rules.write_rows(tmp_path / "data", rows_of(TASKS[task], 40), 10)
     overrides = {"task.no_answer": "classifier"} if task == "spans-or-none" else {}
     teacher_name = finetune(encoder, data, task, tmp_path / "t", epochs=0.1, overrides=ONCE | overrides, **QUIET).out
@@ -174,7 +175,7 @@ distill(teacher, student, out, task="classification", data=data, recipe="minilm"
 """
 
 
-def test_goes_on_after_a_kill(tmp_path, teacher, small, data, monkeypatch):
+def test_resume_after_kill(tmp_path, teacher, small, data, monkeypatch):
     """With the same bits, and without computing again what was saved."""
     monkeypatch.setattr(teacher_cache, "GROUPS_BETWEEN_SAVES", 2)
     overrides = ONCE | {"objective.cache": "logits", "batch.micro_tokens": 40}

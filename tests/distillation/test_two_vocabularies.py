@@ -1,4 +1,5 @@
-"""A teacher and a student that read other tokens: scores of texts can be learned, what stands at tokens cannot."""
+"""A teacher and a student with different vocabularies: logits of whole texts can be distilled, per-token outputs
+cannot."""
 
 import random as chance
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The file of an experiment: what it may say, and one sentence for everything that is wrong in it."""
+"""The experiment file: its keys, and a one-sentence error for everything that is invalid."""
 
 import re
 from dataclasses import replace
@@ -39,14 +39,14 @@ from hornbook.runs.finetuning.settings import settings_for
         ('measure = "accuracy"', 'measure = "acuracy"', "has no measure 'acuracy': use one of accuracy, macro_f1"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_file(tmp_path, old, new, said):
+def test_errors_name_the_file(tmp_path, old, new, said):
     file = write_smallest(tmp_path, old, new)
     with pytest.raises(ValueError, match=said) as error:
         read_experiment(file)
     assert str(error.value).startswith(str(file)) and "\n" not in str(error.value)
 
 
-def test_a_sentence_head_that_is_not_there_is_not_asked(tmp_path):
+def test_a_missing_sentence_head_is_not_evaluated(tmp_path):
     condition = 'quantity = "crossed"\nof = "detecting"\nleast = 0.0\n'
     text = SMALLEST.replace('of = "detecting"\nminus = "nsp"\nleast = 0.0\n', condition)
     (tmp_path / "own.toml").write_text(text)

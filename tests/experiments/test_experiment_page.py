@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from made_up_pieces import decided_for, leave
+from made_up_jobs import decided_for, leave
 
 from hornbook.experiments.definition import read_experiment
 from hornbook.experiments.results import write_results
@@ -23,8 +23,8 @@ MISSING = ("at-0.25", "albert-ffn", "crossed", "bert-nsp-0-at-0.5", "electra-0-a
 
 def results_of(out, missing=(), tasks=("cola", "mrpc", "sts-b", "rte", "squad")) -> dict:
     decided = decided_for(read_experiment("equal-compute"))
-    pieces = leave(out, decided, MEANS, 0.3, missing)
-    return write_results(out, decided, [piece for piece in pieces if piece.task in ("", *tasks)], list(tasks))
+    jobs = leave(out, decided, MEANS, 0.3, missing)
+    return write_results(out, decided, [job for job in jobs if job.task in ("", *tasks)], list(tasks))
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +67,10 @@ def test_tables_hold_scores_and_records(whole):
     assert text.count("| ELECTRA |") == 4  # three checkpoints and its record
     for row in results["scores"]:
         assert row["low"] < row["score"] < row["high"]
-    assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # nothing beside it is needed
+    assert "src=" not in page.replace('src="data:', "").replace("srcset", "")  # no other file is needed
 
 
-def test_info_tells_of_it(whole, tmp_path):
+def test_info_shows_it(whole, tmp_path):
     results = whole[1]
     write_json(tmp_path / "run.json", {"command": "reproduce"})
     write_json(tmp_path / "results.json", results)
@@ -78,7 +78,7 @@ def test_info_tells_of_it(whole, tmp_path):
     assert (found["kind"], found["num_done"]) == ("experiment", results["num_pieces"])
     told = lines(found)
     assert ("holds", "Replaced-token detection beats masked-token prediction at equal FLOPs.") in told
-    assert ("state", f"{results['num_pieces']} of {results['num_pieces']} pieces done") in told
+    assert ("state", f"{results['num_pieces']} of {results['num_pieces']} jobs done") in told
 
 
 def test_tokens_found_are_of_those_replaced():
@@ -88,15 +88,15 @@ def test_tokens_found_are_of_those_replaced():
     assert loss_words({"losses": {}}) == ""
 
 
-def test_what_learned_nothing_is_said_on_the_page_and_in_the_text(tmp_path):
+def test_degenerate_runs_are_on_the_page_and_in_the_text(tmp_path):
     decided = decided_for(read_experiment("equal-compute"))
-    pieces = leave(tmp_path, decided, MEANS, 0.3)
-    file = next(piece for piece in pieces if piece.kind == "finetune" and piece.task == "rte").file(tmp_path)
+    jobs = leave(tmp_path, decided, MEANS, 0.3)
+    file = next(job for job in jobs if job.kind == "finetune" and job.task == "rte").file(tmp_path)
     write_json(file, read_json(file) | {"degenerate": "it answers 'entailment' whatever the text"})
-    write_results(tmp_path, decided, pieces, ["cola", "mrpc", "sts-b", "rte", "squad"])
+    write_results(tmp_path, decided, jobs, ["cola", "mrpc", "sts-b", "rte", "squad"])
     page, text = write_experiment_page(tmp_path).read_text(), (tmp_path / "RESULTS-equal-compute.md").read_text()
-    assert "Degenerate fine-tuning runs" in page and "Missing pieces" not in page
-    assert "Degenerate fine-tuning runs (their scores count): " in text and "Missing pieces: " not in text
+    assert "Degenerate fine-tuning runs" in page and "Missing jobs" not in page
+    assert "Degenerate fine-tuning runs (their scores count): " in text and "Missing jobs: " not in text
 
 
 @pytest.mark.pictures
@@ -111,21 +111,21 @@ def test_the_picture_has_a_line_for_each_arm(whole):
 
 
 @pytest.mark.pictures
-def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path):
+def test_partial_results_are_drawn_and_missing_runs_are_listed(tmp_path):
     results = results_of(tmp_path, MISSING)
     page = write_experiment_page(tmp_path).read_text()
     done, of = results["num_done"], results["num_pieces"]
-    assert f"{done} of {of} pieces</span>" in page and 0 < done < of
-    assert "fine-tuning electra at 1: 3 pieces" in page and "pre-training albert-ffn: 1 piece<" in page
+    assert f"{done} of {of} jobs</span>" in page and 0 < done < of
+    assert "fine-tuning electra at 1: 3 jobs" in page and "pre-training albert-ffn: 1 job<" in page
     texts = score_figure(results).axes[0].get_legend_handles_labels()[1]
     assert any(re.fullmatch(r"ELECTRA [\d.]+ at 0.5", text) for text in texts)
     claims = {claim["name"]: claim for claim in results["claims"]}
     assert claims["replaced-tokens"]["verdict"] == "not decided"
     assert "because 3 fine-tuning runs of electra are missing" in claims["replaced-tokens"]["reason"]
-    assert claims["replaced-tokens"]["would_decide"] == "the missing pieces"
+    assert claims["replaced-tokens"]["would_decide"] == "the missing jobs"
 
 
-def test_without_any_piece_there_is_a_page_too(tmp_path):
+def test_page_without_any_finished_run(tmp_path):
     results = results_of(tmp_path, ("",))
     assert results["num_done"] == 0
     assert write_report(tmp_path).read_text().count("not decided</span>") == 5

@@ -14,7 +14,7 @@ from hornbook.train import signals
 
 
 class Waiting(Pool):
-    """One whose jobs end as they are told beforehand, round by round: with what they found, an error, or never."""
+    """A pool whose jobs end as specified, round by round: with a result, an error, or never."""
 
     def __init__(self, *rounds: list):
         super().__init__(2)
@@ -46,37 +46,37 @@ def quiet(words: str) -> None:
     pass
 
 
-def test_one_that_was_stopped_stops_those_that_wait(told):
+def test_a_stopped_job_stops_the_waiting_ones(told):
     pool = Waiting([{"score": 1}, None, "never", "never"])
     assert not pool.run([0, 1, 2, 3], lambda: False, tell_into(told), quiet)
     assert pool.stop_event.is_set() and told == [(0, {"score": 1})]
 
 
-def test_a_person_who_wants_to_stop(told):
+def test_stop_requested_by_the_user(told):
     pool = Waiting(["never", "never"])
     assert not pool.run([0, 1], lambda: True, tell_into(told), quiet) and pool.stop_event.is_set() and told == []
 
 
-def test_an_error_is_told_and_the_others_go_on(told):
+def test_an_error_is_reported_and_the_others_continue(told):
     pool, error = Waiting([KeyError("x"), {"score": 2}]), None
     assert pool.run([0, 1], lambda: False, tell_into(told), quiet)
     error = dict(told)[0]
     assert isinstance(error, KeyError) and dict(told)[1] == {"score": 2}
 
 
-def test_what_is_lost_with_a_process_begins_again(told):
+def test_jobs_lost_with_a_process_are_restarted(told):
     pool = Waiting([{"score": 1}, BrokenProcessPool(), BrokenProcessPool()], [{"score": 2}, {"score": 3}])
     assert pool.run([0, 1, 2], lambda: False, tell_into(told), quiet)
     assert pool.submitted == [[0, 1, 2], [1, 2]] and dict(told) == {0: {"score": 1}, 1: {"score": 2}, 2: {"score": 3}}
 
 
-def test_what_is_lost_again_and_again_is_told(told):
+def test_a_job_whose_process_dies_repeatedly_is_reported(told):
     pool = Waiting(*([BrokenProcessPool("killed")] for _ in range(MAX_TRIES)))
     assert pool.run([0], lambda: False, tell_into(told), quiet)
     assert [str(error) for _, error in told] == ["killed"]
 
 
-def test_what_is_lost_while_it_stops_is_no_failure(told):
+def test_jobs_lost_while_stopping_are_not_failures(told):
     pool = Waiting([None, BrokenProcessPool()])
     assert not pool.run([0, 1], lambda: False, tell_into(told), quiet) and told == []
 
@@ -91,8 +91,8 @@ def test_a_job_that_can_no_longer_be_cancelled_does_not_begin(monkeypatch):
     assert pools._run(SimpleNamespace(until=None)) is None
 
 
-def test_a_process_that_stays_keeps_no_memory(monkeypatch):
-    """Fifteen idle ones once held 35 GB of a GPU beside the next pre-training."""
+def test_an_idle_process_keeps_no_memory(monkeypatch):
+    """Fifteen idle processes once held 35 GB of a GPU during the next pre-training run."""
     given_back = []
 
     def finetuned(job, on_progress):

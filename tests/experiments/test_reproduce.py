@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from smallest import write_reviews, write_smallest
 
-from hornbook.experiments import pieces as running
+from hornbook.experiments import jobs as running
 from hornbook.experiments.pool import Pool
 from hornbook.experiments.resolved import ArmBudget
 from hornbook.experiments.runner import reproduce
@@ -123,7 +123,7 @@ def killed_at(number):
     return on_progress
 
 
-def test_killed_again_and_again_it_comes_to_the_same(home, tiny_corpus, unbroken, tmp_path):
+def test_repeated_kills_do_not_change_the_results(home, tiny_corpus, unbroken, tmp_path):
     out, kills, done = tmp_path / "out", 0, []
     while True:
         try:
@@ -154,10 +154,10 @@ def test_it_stops_in_time_and_resumes_elsewhere(home, tiny_corpus, unbroken, tmp
     assert str(tmp_path / "here") not in (tmp_path / "there" / "run.json").read_text()
 
 
-def test_processes_side_by_side_come_to_the_same_though_one_is_killed(
+def test_parallel_processes_give_the_same_results_though_one_is_killed(
     home, tiny_corpus, unbroken, tmp_path, monkeypatch
 ):
-    """Processes that are forked from a server in place of new ones get their work in the same way."""
+    """Processes forked from a server instead of newly started ones get their work in the same way."""
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: forked.context)
     shutil.copytree(unbroken, tmp_path / "out")
     for path in (tmp_path / "out" / "pieces").glob("finetune-nsp-*"):
@@ -177,17 +177,17 @@ def test_processes_side_by_side_come_to_the_same_though_one_is_killed(
 
 def test_of_those_side_by_side_the_longest_go_first(home, tiny_corpus, unbroken, tmp_path, monkeypatch):
     shutil.copytree(unbroken, tmp_path / "out")
-    pieces = tmp_path / "out" / "pieces"
-    slow = read_json(pieces / "finetune-nsp-0-at-1-reviews-0.json") | {"seconds": 1e6}
-    (pieces / "finetune-nsp-0-at-1-others-0.json").write_text(json.dumps(slow))
-    (pieces / "finetune-detecting-0-at-0.5-reviews-0.json").unlink()
+    jobs = tmp_path / "out" / "pieces"
+    slow = read_json(jobs / "finetune-nsp-0-at-1-reviews-0.json") | {"seconds": 1e6}
+    (jobs / "finetune-nsp-0-at-1-others-0.json").write_text(json.dumps(slow))
+    (jobs / "finetune-detecting-0-at-0.5-reviews-0.json").unlink()
     more = (
         '[[tasks]]\nname = "others"\ntask = "classification"\nplaces = ["reviews.csv"]\nseeds = [0, 1]\n\n[sentences]'
     )
     file, asked = write_smallest(tmp_path, "[sentences]", more), []
 
     def run_nothing(self, jobs, *_) -> bool:
-        asked.append([job.piece.task for job in jobs])
+        asked.append([job.job.task for job in jobs])
         return True
 
     monkeypatch.setattr(Pool, "run", run_nothing)
@@ -234,15 +234,15 @@ def test_a_task_whose_data_is_gone_keeps_its_scores(home, tiny_corpus, unbroken,
     (tmp_path / "tasks").mkdir()
     shutil.copy(home / "tasks" / "reviews.csv", tmp_path / "tasks" / "others.csv")
     found = reproduce(file, [tiny_corpus], tmp_path / "tasks", tmp_path / "out", resume=True, log=quiet)
-    assert found.ended == "incomplete" and (found.num_done, found.num_pieces) == (19, 20)
+    assert found.ended == "incomplete" and (found.num_done, found.num_jobs) == (19, 20)
     assert {row["task"] for row in found.results["scores"]} == {"mean", "reviews", "others"}
 
 
 def test_weights_that_are_not_here_are_named_once(home, tiny_corpus, unbroken, tmp_path):
     out, said = tmp_path / "out", []
     shutil.copytree(unbroken, out)
-    for piece in (out / "pieces").glob("finetune-nsp-0-at-0.5-*"):
-        piece.unlink()
+    for job in (out / "pieces").glob("finetune-nsp-0-at-0.5-*"):
+        job.unlink()
     shutil.rmtree(out / "pretrained")
     found = run(home, tiny_corpus, out, log=said.append)
     assert (found.ended, found.num_done, found.failures) == ("incomplete", 10, {})
@@ -286,7 +286,7 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
             reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", resume=True, log=quiet)
     file = write_smallest(tmp_path, "seeds = [0, 1]", "seeds = [0, 1, 2]")
     found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", resume=True, log=quiet)
-    assert found.ended == "finished" and found.num_pieces == 16
+    assert found.ended == "finished" and found.num_jobs == 16
     assert scores(unbroken).items() <= scores(tmp_path / "out").items()
 
 
@@ -298,12 +298,12 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
     file.write_text(file.read_text() + f"\n{claim}\nleast = 0.0\n")
     asked = (file, [tiny_corpus], home / "tasks", out)
     found = reproduce(*asked, arms=["detecting", "nsp"], resume=True, log=quiet)
-    assert found.ended == "finished" and found.num_pieces == 12 and scores(out) == scores(unbroken)
+    assert found.ended == "finished" and found.num_jobs == 12 and scores(out) == scores(unbroken)
     assert [claim["name"] for claim in found.results["claims"]] == ["better"]
     assert "Arms left out: mlm. Claims that need them are not judged: masked." in (out / "report.html").read_text()
     before = left_by(out)
     found = reproduce(*asked, resume=True, log=quiet)
-    assert found.ended == "finished" and found.num_pieces == 17
+    assert found.ended == "finished" and found.num_jobs == 17
     assert [claim["name"] for claim in found.results["claims"]] == ["better", "masked"]
     assert {name: each for name, each in left_by(out).items() if name in before} == before
     for arms, said in (
@@ -328,18 +328,18 @@ def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
 
 
 def test_more_seeds_of_pretraining(home, tiny_corpus, unbroken, tmp_path):
-    """What the first seed came to stays, and verdicts are over the seeds from then on."""
+    """The results of the first seed are kept, and verdicts are then over all seeds."""
     out = tmp_path / "out"
     shutil.copytree(unbroken, out)
     found = run(home, tiny_corpus, out, seeds=2)
-    assert found.ended == "finished" and found.num_pieces == 1 + 2 * 11 and found.results["seeds"] == [0, 1]
+    assert found.ended == "finished" and found.num_jobs == 1 + 2 * 11 and found.results["seeds"] == [0, 1]
     assert scores(unbroken).items() < scores(out).items()
     one, two = (read_json(out / "pieces" / f"pretrain-nsp-{seed}.json")["losses"]["1"] for seed in (0, 1))
     assert one["mlm"] != two["mlm"]
     points = [row for row in found.results["scores"] if row["task"] == "mean"]
     assert points and all(row["of"] == 2 for row in points)
     assert "t intervals over 2 pre-training seeds" in (out / "report.html").read_text()
-    assert run(home, tiny_corpus, out).num_pieces == 12  # and those of the file alone
+    assert run(home, tiny_corpus, out).num_jobs == 12  # and those of the file alone
 
 
 def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_path):
@@ -371,10 +371,10 @@ def test_an_arm_is_done_before_the_next_begins(unbroken):
 
 
 def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken, tmp_path):
-    """Else scores of two sets of examples would stand in one table."""
+    """Otherwise scores on two sets of examples would be in one table."""
     shutil.copytree(unbroken, tmp_path / "out")
-    for piece in (tmp_path / "out" / "pieces").glob("finetune-nsp-0-at-1-*"):
-        piece.unlink()
+    for job in (tmp_path / "out" / "pieces").glob("finetune-nsp-0-at-1-*"):
+        job.unlink()
     write_reviews(tmp_path / "tasks")
     file = tmp_path / "tasks" / "reviews.csv"
     asked = {"resume": True, "log": quiet}
@@ -387,7 +387,7 @@ def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken,
 
 
 def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbroken, tmp_path):
-    """What one machine finished goes on beside new arms on another, where only the small files were brought."""
+    """Jobs finished on one machine count on another that runs new arms and has only the small files."""
     out = tmp_path / "elsewhere"
     shutil.copytree(unbroken / "pieces", out / "pieces")
     shutil.copy(unbroken / "run.json", out)
@@ -402,7 +402,7 @@ def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbro
     assert all(arm in (out / "RESULTS-smallest.md").read_text() for arm in ("nsp", "detecting", "mlm"))
 
 
-def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, monkeypatch):
+def test_a_failed_run_does_not_end_the_others(home, tiny_corpus, tmp_path, monkeypatch):
     def fail(preset, *rest, **more):
         if preset == "bert-tiny":
             raise ValueError("no luck")
@@ -416,7 +416,7 @@ def test_a_piece_that_fails_does_not_end_the_rest(home, tiny_corpus, tmp_path, m
     assert found.num_done == 6 and any(
         "pre-training nsp failed: no luck; continuing with the others" in each for each in said
     )
-    assert "fine-tuning nsp at 1: 2 pieces" in (tmp_path / "out" / "report.html").read_text()
+    assert "fine-tuning nsp at 1: 2 jobs" in (tmp_path / "out" / "report.html").read_text()
 
 
 # ---- as a command
@@ -458,5 +458,5 @@ def test_missing_data_is_named_and_the_rest_runs(home, tiny_corpus, tmp_path):
     file, said = write_smallest(tmp_path, "[sentences]", more), []
     found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", stop_after=1e-6, log=said.append)
     assert any("no data for cola (looked for" in words and "it is left out" in words for words in said)
-    assert found.num_pieces == 12 and not found.results["tasks"]["cola"]["has_data"]
+    assert found.num_jobs == 12 and not found.results["tasks"]["cola"]["has_data"]
     assert "cola is left out" in (tmp_path / "out" / "report.html").read_text()

@@ -1,4 +1,5 @@
-"""Sentence tasks crossed, and counting shared words: on text whose topics tell the next sentence but not the order."""
+"""Sentence heads on both tasks, and the shared-word classifier: on text whose topics reveal the next sentence but not
+the order."""
 
 import random as chance
 
@@ -52,7 +53,7 @@ def test_shared_words_tell_the_next_sentence_and_not_the_order(opened):
 
 
 def test_pairs_of_one_document_are_drawn_together():
-    """Two documents, one all right and one all wrong, say next to nothing, however many pairs they have."""
+    """Two documents, one all right and one all wrong, give a wide interval, however many pairs they have."""
     documents = [(0, 1)] * 300 + [(0, 2)] * 300
     found = sentences._accuracy(np.array([True] * 300 + [False] * 300), documents)
     assert (found["value"], found["low"], found["high"], found["documents"]) == (50.0, 0.0, 100.0, 2)

@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from made_up_pieces import decided_for, leave
+from made_up_jobs import decided_for, leave
 from smallest import write_smallest
 
 from hornbook.experiments.definition import Claim, Condition, read_experiment
-from hornbook.experiments.plan import Piece
+from hornbook.experiments.plan import Job
 from hornbook.experiments.results import write_results
 from hornbook.experiments.scores import Scores
 from hornbook.experiments.verdicts import (
@@ -100,25 +100,25 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
     assert scores.mean_scores("nsp", 1.0)[1] == pytest.approx(sum(of_one) / 2)
 
 
-def test_sentence_heads_of_several_seeds_are_told_together(tmp_path, experiment):
+def test_sentence_heads_of_several_seeds_are_reported_together(tmp_path, experiment):
     decided = decided_for(with_equal(experiment, seeds=(0, 1)))
-    pieces = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
-    second = Piece("crossed", "nsp", 1)
+    jobs = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
+    second = Job("crossed", "nsp", 1)
     write_json(second.file(tmp_path), second.found(tmp_path) | {"nsp": {"value": 80.0, "low": 78.0, "high": 82.0}})
-    crossed = write_results(tmp_path, decided, pieces, ALL)["arms"]["nsp"]["crossed"]
+    crossed = write_results(tmp_path, decided, jobs, ALL)["arms"]["nsp"]["crossed"]
     assert crossed["nsp"] == {"value": 85.0, "low": 78.0, "high": 91.5}  # of the first 90, 88.5 and 91.5
     head = Condition(words="it", quantity="crossed", of="nsp", pairs="nsp", least=70.0)
     assert measured(head, tmp_path, decided, Scores(tmp_path, decided, ALL)).low == 78.0
 
 
-def test_missing_pieces_leave_it_open_however_large_the_difference(tmp_path, experiment):
+def test_missing_runs_leave_a_claim_undecided_however_large_the_difference(tmp_path, experiment):
     means = {"nsp": 60.0, "detecting": 90.0}
     three_seeds = tuple(dataclasses.replace(task, seeds=(0, 1, 2)) for task in experiment.tasks)
     experiment = dataclasses.replace(experiment, tasks=three_seeds)
     found = judged(tmp_path / "some", experiment, means, missing=("detecting-0-at-1-reviews-1",))
     assert found["conditions"][0]["low"] > 20  # of the two that are there
     assert found["verdict"] == OPEN and "because 1 fine-tuning run of detecting is missing" in found["reason"]
-    assert found["would_decide"].startswith("the missing pieces")
+    assert found["would_decide"].startswith("the missing jobs")
     found = judged(tmp_path / "none", experiment, means, missing=("detecting",))
     assert found["verdict"] == OPEN and found["conditions"][0]["value"] is None
 
@@ -141,14 +141,14 @@ def test_all_conditions_must_hold(tmp_path, experiment):
 
 
 def welch(number: int, deviation: float) -> tuple[float, float]:
-    """The interval of a difference of so many scores each, with that deviation."""
+    """The interval of a difference of means with this number of scores each and this standard deviation."""
     scores = np.array([-1.0, 1.0] * (number // 2) + [0.0] * (number % 2))
     scores = list(deviation * scores / np.std(scores, ddof=1))
     return difference_interval(scores, scores)
 
 
 def test_how_many_seeds_would_decide(tmp_path, experiment):
-    """As many as narrow Welch's interval to the bound, whatever the few that there are can say."""
+    """As many as narrow Welch's interval to the bound, whatever the existing few show."""
     equal, a, b = with_equal(experiment, seed_deviation=0.6), [60.0, 60.2], [60.4, 60.6]
     scores = Scores(tmp_path, decided_for(equal), ALL)
     deviation = scores.deviation(a, b)
@@ -184,7 +184,7 @@ def test_a_mean_over_fewer_tasks_than_planned_deviates_more(tmp_path, experiment
 
 @pytest.mark.parametrize(("num_idle", "verdict"), [(0, HOLDS), (1, HOLDS), (2, OPEN)])
 def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle, verdict):
-    """That one costs little beside the other is no finding where neither tells anything apart."""
+    """A small difference is no result where neither arm has learned anything."""
     decided = decided_for(with_equal(experiment, seed_deviation=0.1))
     leave(tmp_path, decided, {"nsp": 60.0, "detecting": 60.0}, 0.0)
     for seed in range(num_idle):

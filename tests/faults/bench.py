@@ -1,4 +1,4 @@
-"""Trials: a command in a folder of its own, broken and resumed, compared with a run that nothing happened to."""
+"""Trials: a command in its own folder, interrupted and resumed, compared with an uninterrupted run."""
 
 import json
 import os
@@ -159,7 +159,7 @@ def _difference(name: str, whole: object, found: object) -> str:
 
 
 def sampled(items: list, most: int, seed: int = 0) -> list:
-    """All, or so many spread evenly with a little chance."""
+    """All, or `num` of them spread evenly with some randomness."""
     if len(items) <= most:
         return items
     draw, width = chance.Random(seed), len(items) / most

@@ -14,7 +14,7 @@ SECONDS_EACH = 60
 
 
 def main(file: str) -> None:
-    """Runs what the JSON file asks for; all that is said goes to its `log`."""
+    """Runs the commands in the JSON file; all output goes to its `log`."""
     asked = json.loads(Path(file).read_text(encoding="utf-8"))
     os.setsid()
     log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -52,7 +52,7 @@ def _run_one(asked: dict) -> None:
 
 
 def _run_many(asked: dict) -> None:
-    """Writes what became of each line: [status, what was said, the traceback if there is one]."""
+    """Writes the result of each command: [exit status, output, the traceback if there is one]."""
     from hornbook import cli
 
     def out_of_time(*_: object) -> None:

@@ -95,7 +95,7 @@ COMMANDS = (
     Command("baseline", f"baseline tfidf {LABELLED} --out {{work}}/out", is_long=False, repeats=True),
     Command(
         "label-curve",
-        f"label-curve {{given}}/run {LABELLED} --out {{work}}/out --sizes 8 --seeds 1 --ways finetune,tfidf",
+        f"label-curve {{given}}/run {LABELLED} --out {{work}}/out --sizes 8 --seeds 1 --methods finetune,tfidf",
         repeats=True,
     ),
     Command(

@@ -1,4 +1,5 @@
-"""Damaged tables, corpora, models and runs: one sentence, never a traceback, a hang, or a wrong result in silence."""
+"""Damaged tables, corpora, models and runs: a one-sentence error, never a traceback, a hang, or a silently wrong
+result."""
 
 import random as chance
 import shutil
@@ -23,7 +24,7 @@ def damaged_copy(source: Path, target: Path, draw: chance.Random, only: str = "*
 
 
 def judged(found: list, how: list[str], is_right: Callable[[int], bool] = lambda number: True) -> list[str]:
-    """What is wrong, of damage and what became of it; `is_right` is asked of those that ended well."""
+    """What is wrong with the result of a damaged input; `is_right` checks those that exit normally."""
     failed = []
     for number, ((status, said, traceback), damage) in enumerate(zip(found, how, strict=False)):
         if traceback:

@@ -1,4 +1,4 @@
-"""Two processes that begin at the same moment on one folder: one wins and is not disturbed, the other is refused."""
+"""Two processes that start at the same moment on one folder: one wins undisturbed, the other is refused."""
 
 import pytest
 from bench import differences, ended, is_one_sentence, last_line, tree
@@ -16,7 +16,7 @@ def test_two_at_the_same_moment(command: Command, bench, figures):
 
 
 def _of_a_pair(command: Command, bench, whole: dict) -> str:
-    """What is wrong with what two processes left; empty where nothing is."""
+    """What is wrong with the files that two processes left; empty if nothing is."""
     trial = bench.trial(command)
     logs, processes = [trial.beside / "log-1", trial.beside / "log-2"], []
     for trial.log in logs:

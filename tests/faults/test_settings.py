@@ -80,7 +80,7 @@ def tried(what: str, found: list[tuple[str, str]], work_of, places: Places) -> N
 
 
 def accepted(settings, resolve) -> list[tuple[str, str]]:
-    """Those that the settings take: the others are refused before a run begins, which the fast test walks."""
+    """Values that the settings accept; the others are refused before a run starts, which the fast test covers."""
     found = []
     for name, value in cases(settings):
         try:
@@ -151,7 +151,7 @@ def test_settings_of_distill(places, on):
 
 
 def commands(places: Places) -> dict[str, list]:
-    """What each command with a numeric option is given besides."""
+    """The other arguments of each command with a numeric option."""
     data = ["--task", "classification", "--data", places.data]
     task = places.folder / "task.toml"
     task.write_text(
@@ -173,7 +173,7 @@ def commands(places: Places) -> dict[str, list]:
         "corpus build": [places.text, "--tokenizer", places.tokenizer],
         "probe": [places.run, *data],
         "baseline": ["tfidf", *data],
-        "label-curve": [places.run, *data, "--ways", "tfidf", "--sizes", "4"],
+        "label-curve": [places.run, *data, "--methods", "tfidf", "--sizes", "4"],
         "export": [places.tuned, "--to", "onnx", "--rounds", "2"],
         "compare": [places.tuned, "--rounds", "2"],
         "reproduce": ["equal-compute", "--corpus", places.corpus, "--data", places.data],

@@ -21,7 +21,7 @@ WORDS = PEOPLE + PLACES + THINGS + FILLERS + TITLES + NAMES + OTHERS
 
 
 def random_encoder(folder: Path, family: str = "bert", heads: tuple[str, ...] | None = None, **overrides) -> Path:
-    """A folder with two layers of width 64, weights as before any training, and a tokenizer with a piece a word."""
+    """A folder with a model of two layers of width 64 with random weights, and a tokenizer with one token per word."""
     sentences = [" ".join(WORDS)] * 20
     tokenizer = train_tokenizer(sentences, vocab_size=400)
     size = {"num_layers": 2, "width": 64, "num_heads": 4, "inner_width": 128, "max_positions": 48}
@@ -54,8 +54,8 @@ def random_gpt(folder: Path, family: str = "openai-gpt", dropout: float = 0.0, *
 def write_rows(folder: Path, rows: list[dict], num_dev: int) -> Path:
     """`train.jsonl` and, of the last rows, `dev.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, part in (("train", rows[:-num_dev]), ("dev", rows[-num_dev:])):
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in part]
+    for name, split in (("train", rows[:-num_dev]), ("dev", rows[-num_dev:])):
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in split]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -99,7 +99,8 @@ def count_of_lamps(draw: chance.Random) -> dict:
 
 
 def who_is_where(draw: chance.Random) -> dict:
-    """Two or three moves of one or two people, or of those who moved last; the last place of one of them is asked."""
+    """Two or three moves of one or two people, or of those who moved last; the question is the last place of one of
+    them."""
     places, movers, at, text = draw.sample(PLACES, 3), [], {}, ""
     for place in places[: draw.randint(2, 3)]:
         if len(movers) == 2 and draw.random() < 0.5:
@@ -116,7 +117,7 @@ def who_is_where(draw: chance.Random) -> dict:
 
 
 def place_if_told(draw: chance.Random) -> dict:
-    """Where someone is, if the text says so of them."""
+    """Where someone is, if the text states it."""
     people = draw.sample(PEOPLE, 2)
     told = [(person, draw.choice(PLACES)) for person in people]
     text = " ".join(f"{person} is in the {place}." for person, place in told)
@@ -127,7 +128,7 @@ def place_if_told(draw: chance.Random) -> dict:
 
 
 def place_told(draw: chance.Random) -> dict:
-    """Where someone is: the text always says so."""
+    """Where someone is; the text always states it."""
     while not (row := place_if_told(draw))["answer"]:
         pass
     return row

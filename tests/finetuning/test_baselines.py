@@ -45,10 +45,10 @@ def test_neighbours_are_counted_and_no_order_beyond(tmp_path):
 
     assert baseline("tfidf", rows(""), "classification", tmp_path / "beside").score == 1.0
     apart = {
-        part: [
-            {**row, "text": " ".join((row["text"][0], f"word{number}{part}", row["text"][-1]))} for number, row in each
+        split: [
+            {**row, "text": " ".join((row["text"][0], f"word{number}{split}", row["text"][-1]))} for number, row in each
         ]
-        for part, each in ((part, list(enumerate(each))) for part, each in rows("").items())
+        for split, each in ((split, list(enumerate(each))) for split, each in rows("").items())
     }
     assert baseline("tfidf", apart, "classification", tmp_path / "apart").score == 0.5
 

@@ -1,4 +1,4 @@
-"""A fine-tuning run as a whole: what it leaves, how it goes on after any end, several runs, what it refuses."""
+"""A fine-tuning run as a whole: its files, resuming after any end, several runs, errors."""
 
 import json
 import os
@@ -96,7 +96,7 @@ finetune(encoder, data, out=out, epochs=2, lr=3e-3, resume=True, on_progress=wat
 """
 
 
-def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, encoder):
+def test_resume_after_kill_is_bit_exact(tmp_path, encoder):
     data = rules.write_rows(tmp_path / "data", made_up(), 40)
     overrides = FAST | {"checkpoint.every_steps": 2, "runtime.log_every_steps": 1}
     whole = finetune(encoder, data, out=tmp_path / "whole", epochs=2, lr=3e-3, overrides=overrides, **QUIET)
@@ -113,8 +113,8 @@ def test_goes_on_after_a_kill_with_the_same_bits(tmp_path, encoder):
 
 @pytest.mark.parametrize(("lr", "num_after"), [(3e-3, 0), (0.1, 1)])
 def test_dev_is_looked_at_once_more_only_for_other_weights_than_the_last(tmp_path, encoder, monkeypatch, lr, num_after):
-    """With the lower rate the last weights are the best, with the higher they are not. Either way the answers are
-    those of the weights at the root."""
+    """With the lower learning rate the last weights are the best, with the higher they are not. In both cases
+    predictions are those of the weights at the root."""
     looks, evaluate_split = [], running.evaluate_split
     for module in (job, running):
         monkeypatch.setattr(module, "evaluate_split", lambda *each: looks.append(each) or evaluate_split(*each))
@@ -159,7 +159,7 @@ main()
 """
 
 
-def test_ctrl_c_saves_and_tells_how_to_resume(tmp_path, encoder):
+def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path, encoder):
     data = rules.write_rows(tmp_path / "data", made_up(400), 40)
     log, metrics = tmp_path / "log", tmp_path / "run" / "metrics.jsonl"
     words = ["finetune", encoder, "--data", data, "--out", tmp_path / "run", "--epochs", 200]
@@ -258,8 +258,8 @@ def test_other_data_or_another_request_is_not_gone_on_with(tmp_path, encoder):
         finetune(encoder, made_up(60, seed=2), out=tmp_path / "run", epochs=1, overrides=FAST, resume=True, **QUIET)
 
 
-def test_going_on_needs_no_more_than_the_folder(tmp_path, encoder):
-    """What the run was begun with is taken from it, whatever is left unsaid; and 0 is something said."""
+def test_resume_needs_only_the_folder(tmp_path, encoder):
+    """Settings that are not given again are taken from the record; 0 counts as given."""
     overrides = FAST | {"examples": 64, "task.max_length": 16}
     whole = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, seed=5, overrides=overrides, **QUIET)
     (whole.out / "scores.json").unlink()

@@ -1,5 +1,5 @@
-"""GPTs on tasks as GPT-1 was fine-tuned: between start, delimiter and extract tokens, read at the last, similar texts
-in both orders, with the language model's loss beside; the folder opens in `transformers` with the same answers."""
+"""GPTs on tasks with GPT-1's fine-tuning: start, delimiter and extract tokens, the output at the last token, similarity
+pairs in both orders, the auxiliary language-modeling loss; the folder opens in `transformers` with the same outputs."""
 
 import json
 import random as chance
@@ -89,7 +89,7 @@ def test_a_gpt_learns_from_both_orders(tmp_path):
 
 
 def test_tags_and_spans_are_found_from_the_left(tmp_path):
-    """What decides stands to the left in both rules."""
+    """The deciding word is on the left in both rules."""
     gpt = rules.random_gpt(tmp_path / "gpt")
     for task, rule, number, epochs, measure in (
         ("tagging", rules.titled_names, 500, 6, "entity_f1"),
@@ -199,7 +199,7 @@ def test_resumes_after_a_kill_with_the_same_bits(tmp_path, gpt1):
 def test_the_folder_predicts_evaluates_and_continues_a_text(judged, tmp_path):
     result = judged["both"]
     predictor = load_predictor(result.out)
-    found = predictor.evaluate(data_of(tmp_path, rules.named_word, 60, 40), part="dev")
+    found = predictor.evaluate(data_of(tmp_path, rules.named_word, 60, 40), split="dev")
     assert found["parts"]["dev"]["accuracy"]["value"] == pytest.approx(dev_score(result))
     with pytest.raises(ValueError, match="--pair-encoding both is for pairs of texts"):
         predictor.predict(["one text alone"])
@@ -249,7 +249,7 @@ def test_refusals(tmp_path, gpt1):
 
 @pytest.mark.parametrize("format", ["gpt1", "tokenizer"])
 def test_transformers_gives_the_same_classes_to_a_batch(tmp_path, gpt, format):
-    """From text to probabilities with its own tokenizer and padding, nothing set by hand."""
+    """From text to probabilities with its own tokenizer and padding, without manual settings."""
     result = run(tmp_path, gpt, "classification", rules.keyword_pair, 60, 1, task__format=format)
     texts = ["the lamp", "quiet apple near two old lamp", "some"]
     model = transformers.AutoModelForSequenceClassification.from_pretrained(result.out).eval()
@@ -285,7 +285,7 @@ def test_both_orders_open_there_as_the_bare_model(judged):
 
 
 @pytest.mark.parametrize("pair_encoding", ["joint", "separate", "both"])
-def test_an_empty_text_is_read_at_the_end_of_text_token_whatever_stands_beside_it(gpt1, pair_encoding):
+def test_an_empty_text_is_read_at_the_end_of_text_token_in_any_batch(gpt1, pair_encoding):
     _, tokenizer = load_folder(gpt1)
     task = Classification(Output("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
     pair = None if pair_encoding == "joint" else ""
@@ -294,7 +294,7 @@ def test_an_empty_text_is_read_at_the_end_of_text_token_whatever_stands_beside_i
     assert [each.tolist() for each in features.ids[-group_size:]] == [[tokenizer.end_id]] * group_size
 
 
-def test_an_empty_text_predicts_the_same_alone_and_beside_others(tmp_path, gpt1):
+def test_an_empty_text_predicts_the_same_alone_and_in_a_batch(tmp_path, gpt1):
     result = run(tmp_path, gpt1, "classification", rules.named_word, 64, 1, task__format="tokenizer")
     predictor = load_predictor(result.out)
     empty = TextExample("0", "")  # in data to evaluate, a text may be empty

@@ -1,4 +1,4 @@
-"""The label curve: more labels help, every piece is done once, and the intervals are what they say."""
+"""The label curve: more labels help, every run is done once, and the intervals are correct."""
 
 import json
 
@@ -21,22 +21,22 @@ def encoder(tmp_path_factory, tiny_tokenizer):
 
 
 def points_of(found: dict) -> dict:
-    return {(point["way"], point["examples"]): point for point in found["points"]}
+    return {(point["method"], point["examples"]): point for point in found["points"]}
 
 
-def test_every_way_has_its_points(tmp_path, encoder):
+def test_every_method_has_its_points(tmp_path, encoder):
     rows = word_rules.three_classes(90, 45)
     said = []
     found = label_curve(
         encoder, rows, "classification", tmp_path, sizes=(8, "all"), seeds=2, overrides=CHANGES, log=said.append
     )
     points = points_of(found)
-    assert set(points) == {(way, size) for way in ("random", "features", "finetune", "tfidf") for size in (8, 90)}
+    assert set(points) == {(method, size) for method in ("random", "features", "finetune", "tfidf") for size in (8, 90)}
     assert found["decided_by"] == "accuracy"
     assert found["finished"]
     assert json.loads((tmp_path / "curve.json").read_text()) == found
-    for way in ("tfidf", "features"):
-        assert points[way, 8]["score"] < points[way, 90]["score"]
+    for method in ("tfidf", "features"):
+        assert points[method, 8]["score"] < points[method, 90]["score"]
     assert points["tfidf", 90]["score"] == 1.0
     for point in found["points"]:
         assert point["low"] <= point["score"] <= point["high"]
@@ -49,19 +49,19 @@ def test_every_way_has_its_points(tmp_path, encoder):
     assert json.loads((tmp_path / "pieces" / "random-8-seed-1" / "run.json").read_text())["request"]["from_random"]
 
 
-def test_it_goes_on_where_it_stopped(tmp_path, encoder, monkeypatch):
+def test_resume_continues_where_it_stopped(tmp_path, encoder, monkeypatch):
     rows = word_rules.keyword_rule()
     done = []
     real = curve.baseline_labelled
 
-    def counted(way, folder, *arguments, **more):
+    def counted(method, folder, *arguments, **more):
         done.append(folder.name)
         if len(done) == 3:
             raise KeyboardInterrupt
-        return real(way, folder, *arguments, **more)
+        return real(method, folder, *arguments, **more)
 
     monkeypatch.setattr(curve, "baseline_labelled", counted)
-    asked = {"sizes": (8, 32), "ways": ("tfidf",), "seeds": 2, "overrides": FAST}
+    asked = {"sizes": (8, 32), "methods": ("tfidf",), "seeds": 2, "overrides": FAST}
     with pytest.raises(KeyboardInterrupt):
         label_curve(encoder, rows, "classification", tmp_path, **asked)
     part = json.loads((tmp_path / "curve.json").read_text())
@@ -79,7 +79,7 @@ def test_it_goes_on_where_it_stopped(tmp_path, encoder, monkeypatch):
 
 def test_other_words_in_the_same_folder_are_refused(tmp_path, encoder):
     rows = word_rules.keyword_rule()
-    asked = {"sizes": (8,), "ways": ("majority",), "seeds": 1}
+    asked = {"sizes": (8,), "methods": ("majority",), "seeds": 1}
     label_curve(encoder, rows, "classification", tmp_path, overrides=FAST, **asked)
     with pytest.raises(ValueError, match=r"other settings: overrides\..* and is now left out"):
         label_curve(encoder, rows, "classification", tmp_path, overrides={}, **asked)
@@ -87,18 +87,18 @@ def test_other_words_in_the_same_folder_are_refused(tmp_path, encoder):
         label_curve(encoder, word_rules.keyword_rule(70), "classification", tmp_path, overrides=FAST, **asked)
 
 
-def test_each_seed_draws_its_examples_and_all_ways_get_the_same(tmp_path, encoder, monkeypatch):
+def test_each_seed_samples_its_examples_and_all_methods_get_the_same(tmp_path, encoder, monkeypatch):
     step_inputs = {}
 
     scores = {"decided_by": "accuracy", "parts": {"dev": {"accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}}}}
 
-    def remember(way, folder, request, inputs, **_):
+    def remember(method, folder, request, inputs, **_):
         step_inputs[folder.name] = [example.key for example in inputs.train]
         folder.mkdir(parents=True)
         (folder / "scores.json").write_text(json.dumps(scores))
 
     monkeypatch.setattr(curve, "baseline_labelled", remember)
-    asked = {"sizes": (8, 16), "ways": ("tfidf", "majority"), "seeds": 2, "overrides": FAST}
+    asked = {"sizes": (8, 16), "methods": ("tfidf", "majority"), "seeds": 2, "overrides": FAST}
     label_curve(encoder, word_rules.keyword_rule(), "classification", tmp_path, **asked)
     assert step_inputs["tfidf-8-seed-0"] == step_inputs["majority-8-seed-0"] != step_inputs["tfidf-8-seed-1"]
     assert set(step_inputs["tfidf-8-seed-0"]) < set(step_inputs["tfidf-16-seed-0"])
@@ -108,7 +108,7 @@ def test_few_examples_train_for_enough_steps(tmp_path, encoder, monkeypatch):
     monkeypatch.setattr(curve, "LEAST_STEPS", 12)
     overrides = FAST | {"batch_size": 16}
     label_curve(
-        encoder, word_rules.keyword_rule(), "classification", tmp_path, sizes=(16,), ways=("finetune",), seeds=1,
+        encoder, word_rules.keyword_rule(), "classification", tmp_path, sizes=(16,), methods=("finetune",), seeds=1,
         overrides=overrides,
     )  # fmt: skip
     settings = json.loads((tmp_path / "pieces" / "finetune-16-seed-0" / "run.json").read_text())["settings"]
@@ -139,7 +139,7 @@ def test_sizes():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [({"ways": ("magic",)}, "features, finetune"), ({"seeds": 0}, "at least 1")]
+    ("arguments", "words"), [({"methods": ("magic",)}, "features, finetune"), ({"seeds": 0}, "at least 1")]
 )
 def test_bad_requests_say_what_to_do(tmp_path, encoder, arguments, words):
     with pytest.raises(ValueError, match=words):

@@ -9,7 +9,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer
-from hornbook.runs.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.features import Features
@@ -45,7 +45,7 @@ def features(num: int = 20) -> Features:
 
 def trained_for(model: Bert, num_steps: int, settings: LayerSettings | None = None, lr: float = 0.01) -> Bert:
     settings = settings or LayerSettings()
-    optimizer = make_optimizer(model, OptimizerSettings(lr=lr), rates(model, settings))
+    optimizer = make_optimizer(model, OptimizerSettings(lr=lr), lr_multiplier(model, settings))
     stepper = Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, CPU, 0, 1.0, 4096)
     batches = TaskBatches(features(), 8, 0)
     for number in range(num_steps):
@@ -93,13 +93,13 @@ def test_more_frozen_layers_than_there_are():
         freeze(model, LayerSettings(frozen=4))
 
 
-# ---- rates
+# ---- lr_multiplier
 
 
 def test_decay_by_depth():
     """The highest block at the whole rate, each below at a share of the one above, embeddings lowest."""
     model, _ = with_head(pretrained(), CLASSES, 0)
-    share = rates(model, LayerSettings(decay=0.5, head_lr_ratio=3.0))
+    share = lr_multiplier(model, LayerSettings(decay=0.5, head_lr_ratio=3.0))
     expected = {"embeddings": 0.125, "0": 0.25, "1": 0.5, "2": 1.0, "pooler": 1.0, "task": 3.0}
     assert {part_of(name): share(name) for name, _ in model.named_parameters()} == expected
     for name, _ in model.named_parameters():
@@ -116,7 +116,7 @@ def test_decay_by_depth():
 )
 def test_what_the_decay_counts_from(decay_from, powers):
     model, _ = with_head(pretrained(), CLASSES, 0)
-    share = rates(model, LayerSettings(decay=0.8, decay_from=decay_from))
+    share = lr_multiplier(model, LayerSettings(decay=0.8, decay_from=decay_from))
     assert {part_of(name): share(name) for name, _ in model.named_parameters()} == {
         part: 0.8**power for part, power in powers.items()
     }
@@ -124,7 +124,7 @@ def test_what_the_decay_counts_from(decay_from, powers):
 
 def test_usual_rates_are_all_one():
     model, _ = with_head(pretrained(), CLASSES, 0)
-    assert rates(model, LayerSettings()) is None
+    assert lr_multiplier(model, LayerSettings()) is None
 
 
 def test_the_optimizer_steps_by_these_shares():
@@ -133,10 +133,12 @@ def test_the_optimizer_steps_by_these_shares():
     settings = LayerSettings(decay=0.5, head_lr_ratio=3.0)
     before = copied(model)
     lr = 1e-3
-    optimizer = make_optimizer(model, OptimizerSettings(lr=lr, weight_decay=0.0, eps=1e-12), rates(model, settings))
+    optimizer = make_optimizer(
+        model, OptimizerSettings(lr=lr, weight_decay=0.0, eps=1e-12), lr_multiplier(model, settings)
+    )
     stepper = Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, CPU, 0, 0.0, 4096)
     stepper.take(TaskBatches(features(), 8, 0)(0), 0, lr)
-    share, num_checked = rates(model, settings), 0
+    share, num_checked = lr_multiplier(model, settings), 0
     for name, value in model.named_parameters():
         moved = (value.detach() - before[name]).abs().max().item()
         if "qkv.bias" in name:  # a bias of keys has no gradient but rounding: softmax does not see it
@@ -160,7 +162,7 @@ def test_the_encoder_is_kept_and_the_head_is_new():
     assert model.task.out.weight.std() > 0 and not model.task.out.bias.any()
 
 
-def test_parts_that_the_model_lacks_start_anew():
+def test_modules_that_the_model_lacks_are_newly_initialised():
     model, anew = with_head(pretrained(("mlm",)), CLASSES, 0)
     assert anew == ["pooler"]
     assert model.pooler.weight.std() > 0

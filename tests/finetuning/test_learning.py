@@ -74,7 +74,7 @@ def test_a_place_or_none_in_another_family(tmp_path, other_encoder):
 
 
 def test_shuffled_labels_are_not_learned(tmp_path, encoder):
-    """The same texts with labels that follow no rule: what is asked of the others is not to be had by chance."""
+    """The same texts with random labels: the scores that the other tests require cannot be reached by chance."""
     data = data_of(tmp_path, rules.keyword_pair, 500)
     for name in ("train", "dev"):
         rows = [json.loads(line) for line in (data / f"{name}.jsonl").read_text().splitlines()]
@@ -87,7 +87,7 @@ def test_shuffled_labels_are_not_learned(tmp_path, encoder):
 
 
 def test_a_pair_to_a_class(tmp_path, encoder):
-    """Whether the second text holds what the first names: neither tells alone."""
+    """Whether the second text contains the word that the first names: neither suffices alone."""
     result = learned(tmp_path, encoder, "classification", data_of(tmp_path, rules.named_word, 1000), epochs=8)
     assert dev_score(result, "accuracy") >= LEARNED
 
@@ -111,7 +111,7 @@ def test_a_number(tmp_path, encoder):
 
 
 def test_a_place(tmp_path, encoder):
-    """The span that answers is the place of the person asked for, beside that of another."""
+    """The answer is the place of the person in the question; the place of another person is in the passage too."""
     data = data_of(tmp_path, rules.place_told, 400)
     result = learned(tmp_path, encoder, "spans", data, epochs=8)
     assert dev_score(result, "exact") >= 100 * LEARNED

@@ -26,7 +26,7 @@ def test_a_class(tmp_path, encoder, pooling):
     assert found.degenerate is None
 
 
-def test_the_folder_says_what_happened(tmp_path, encoder):
+def test_files_in_the_folder(tmp_path, encoder):
     found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, layers="1,-1", overrides=FAST)
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores.keys() == {"decided_by", "degenerate", "parts"}
@@ -66,11 +66,11 @@ def test_tags_by_logistic_regression(tmp_path, encoder):
 
 
 def test_tags_by_the_bilstm(tmp_path, encoder, monkeypatch):
-    """The tag is of the word after the keyword: embeddings alone do not tell, the BiLSTM carries it over."""
+    """The tag is that of the word after the keyword: embeddings alone do not suffice, the BiLSTM carries it over."""
     monkeypatch.setattr(tagger, "WIDTH", 24)
     folder = word_rules.write_tags(tmp_path / "tags", num_train=120, follows=True)
     overrides = FAST | {"epochs": 10, "batch_size": 8, "optimizer.lr": 1e-2}
-    arguments = {"layers": "embeddings", "way": "bilstm", "overrides": overrides}
+    arguments = {"layers": "embeddings", "method": "bilstm", "overrides": overrides}
     found = probe(encoder, str(folder), "tagging", tmp_path / "out", **arguments)
     assert found.score >= 0.95
     apart = probe(encoder, str(folder), "tagging", tmp_path / "logistic", layers="embeddings", overrides=FAST)
@@ -109,8 +109,8 @@ def test_what_is_finished_is_not_done_again(tmp_path, encoder, monkeypatch):
 @pytest.mark.parametrize(
     ("task", "arguments", "words"),
     [
-        ("classification", {"way": "bilstm"}, "logistic"),
-        ("classification", {"way": "tree"}, "logistic or bilstm"),
+        ("classification", {"method": "bilstm"}, "logistic"),
+        ("classification", {"method": "tree"}, "logistic or bilstm"),
         ("classification", {"pooling": "none"}, "cls or mean"),
         ("spans", {}, "layers.frozen=-1"),
     ],
@@ -122,7 +122,7 @@ def test_bad_requests_say_what_to_do(tmp_path, encoder, task, arguments, words):
         probe(encoder, rows, task, tmp_path, overrides=FAST, **arguments)
 
 
-def test_a_class_that_training_lacks_is_never_said(random):
+def test_a_class_that_training_lacks_is_never_predicted(random):
     rows = random.normal(size=(40, 3)).astype(np.float32)
     numbers = np.where(rows[:, 0] > 0, 3, 1)
     scores = fit_classes(rows, numbers, 5, seed=0).score(rows)
@@ -148,7 +148,7 @@ def test_the_strength_follows_the_data(random):
 
 
 def test_where_matthews_decides_one_class_for_all_is_not_chosen(random):
-    """One in eight is of the rare class, and hardly told apart: likelihood holds the weights back to the majority."""
+    """One in eight is of the rare class and hardly separable: the likelihood keeps the predictions at the majority."""
     numbers = (np.arange(320) % 8 == 0).astype(int)
     rows = random.normal(size=(320, 200)).astype(np.float32)
     rows[:, 0] += 1.2 * numbers
@@ -166,7 +166,7 @@ def test_the_steps_of_the_bilstm_are_not_captured(tmp_path, encoder, monkeypatch
     monkeypatch.setattr(tagger, "train", stopped)
     monkeypatch.setattr(tagger, "WIDTH", 8)
     folder = word_rules.write_tags(tmp_path / "tags")
-    found = probe(encoder, str(folder), "tagging", tmp_path / "out", way="bilstm", overrides=FAST)
+    found = probe(encoder, str(folder), "tagging", tmp_path / "out", method="bilstm", overrides=FAST)
     assert found.ended == "stopped" and seen == [False]
 
 
@@ -175,6 +175,6 @@ def test_the_bilstm_scores_what_has_tags(tmp_path, encoder, monkeypatch):
     rows = [{"words": ["the", "river"], "tags": ["O", "B-A" if n % 2 else "O"]} for n in range(12)]
     data = {"train": rows, "dev": rows[:6], "test": [*rows[:5], {"words": ["a", "bridge"], "tags": None}]}
     overrides = FAST | {"epochs": 1}
-    found = probe(encoder, data, "tagging", tmp_path, way="bilstm", layers="last", overrides=overrides)
+    found = probe(encoder, data, "tagging", tmp_path, method="bilstm", layers="last", overrides=overrides)
     assert found.scores["test"].keys() == found.scores["dev"].keys()
     assert json.loads((tmp_path / "run.json").read_text())["not_scored"] == {"test": 1}

@@ -46,7 +46,7 @@ def sentence(draw: chance.Random, *more: str) -> str:
     return " ".join(words)
 
 
-def parts(make, num_train: int, num_dev: int) -> dict[str, list[dict]]:
+def splits(make, num_train: int, num_dev: int) -> dict[str, list[dict]]:
     draw = chance.Random(0)
     rows = [make(draw, number) for number in range(num_train + num_dev)]
     return {"train": rows[:num_train], "dev": rows[num_train:]}
@@ -59,14 +59,14 @@ def keyword_rule(num_train: int = 80, num_dev: int = 40) -> dict[str, list[dict]
         is_there = number % 8 < 3
         return {"text": sentence(draw, KEYWORD if is_there else OTHER), "label": "yes" if is_there else "no"}
 
-    return parts(make, num_train, num_dev)
+    return splits(make, num_train, num_dev)
 
 
 def three_classes(num_train: int = 90, num_dev: int = 45) -> dict[str, list[dict]]:
     def make(draw: chance.Random, number: int) -> dict:
         return {"text": sentence(draw, (KEYWORD, OTHER, "bread")[number % 3]), "label": "abc"[number % 3]}
 
-    return parts(make, num_train, num_dev)
+    return splits(make, num_train, num_dev)
 
 
 def same_words(num_train: int = 80, num_dev: int = 40) -> dict[str, list[dict]]:
@@ -79,7 +79,7 @@ def same_words(num_train: int = 80, num_dev: int = 40) -> dict[str, list[dict]]:
         second = " ".join(words) if number % 2 else sentence(draw)
         return {"text": first, "pair": second, "label": "same" if number % 2 else "other"}
 
-    return parts(make, num_train, num_dev)
+    return splits(make, num_train, num_dev)
 
 
 def how_many(num_train: int = 80, num_dev: int = 40) -> dict[str, list[dict]]:
@@ -88,7 +88,7 @@ def how_many(num_train: int = 80, num_dev: int = 40) -> dict[str, list[dict]]:
     def make(draw: chance.Random, number: int) -> dict:
         return {"text": sentence(draw, *[KEYWORD] * (number % 4)), "score": number % 4 + 0.5}
 
-    return parts(make, num_train, num_dev)
+    return splits(make, num_train, num_dev)
 
 
 def several_words(num_train: int = 80, num_dev: int = 40) -> dict[str, list[dict]]:
@@ -96,7 +96,7 @@ def several_words(num_train: int = 80, num_dev: int = 40) -> dict[str, list[dict
         held = [word for bit, word in enumerate((KEYWORD, OTHER)) if number >> bit & 1]
         return {"text": sentence(draw, *held), "labels": "|".join(held) or "none"}
 
-    return parts(make, num_train, num_dev)
+    return splits(make, num_train, num_dev)
 
 
 def endings(num_train: int = 60, num_dev: int = 40) -> dict[str, list[dict]]:
@@ -108,14 +108,14 @@ def endings(num_train: int = 60, num_dev: int = 40) -> dict[str, list[dict]]:
         row = {f"ending{i}": ending for i, ending in enumerate(found)}
         return {"context": sentence(draw, KEYWORD, KEYWORD), **row, "label": number % 3}
 
-    return parts(make, num_train, num_dev)
+    return splits(make, num_train, num_dev)
 
 
 def write_tags(folder: Path, num_train: int = 60, num_dev: int = 30, follows: bool = False) -> Path:
     """Column files: `X` for the keyword, or (`follows`) for the word after it; `O` for the others, which are most."""
     draw = chance.Random(0)
     folder.mkdir()
-    for part, num in (("train", num_train), ("dev", num_dev)):
+    for split, num in (("train", num_train), ("dev", num_dev)):
         lines = []
         for _ in range(num):
             words = sentence(draw, KEYWORD).split()
@@ -123,5 +123,5 @@ def write_tags(folder: Path, num_train: int = 60, num_dev: int = 30, follows: bo
                 words.append(draw.choice(WORDS))
             marked = words.index(KEYWORD) + follows
             lines += [f"{word} {'B-X' if place == marked else 'O'}" for place, word in enumerate(words)] + [""]
-        (folder / f"{part}.txt").write_text("\n".join(lines) + "\n")
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
     return folder

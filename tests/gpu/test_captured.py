@@ -103,7 +103,7 @@ def test_captured_steps_equal_plain_ones(name, settings):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_even_and_uneven_batches_of_the_same_size_by_turns(compiled):
+def test_alternating_even_and_uneven_batches_of_the_same_size(compiled):
     """Both have 1,024 tokens in sequences of at most 512; they run on kernels of their own."""
     size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 512, "vocab_size": 200}
     still = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
@@ -134,7 +134,7 @@ def test_every_optimizer_follows_its_formula(settings):
     check(settings, torch.device("cuda"))
 
 
-def test_a_captured_step_trains_and_drops_out_anew_each_time():
+def test_a_captured_step_trains_and_samples_new_dropout_each_time():
     model = small(OUTPUTS["class"], dropout=0.1)
     taken = stepper(model, True)
     batch = batch_of(OUTPUTS["class"], 0)
@@ -144,7 +144,7 @@ def test_a_captured_step_trains_and_drops_out_anew_each_time():
     assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
 
 
-def test_frozen_layers_stay_as_they_are():
+def test_frozen_layers_are_unchanged():
     model = small(OUTPUTS["class"])
     for parameter in model.blocks[0].parameters():
         parameter.requires_grad_(False)
@@ -158,7 +158,7 @@ def test_frozen_layers_stay_as_they_are():
 
 
 @pytest.mark.parametrize("name", ["class", "both orders", "choice"])
-def test_captured_next_tokens_beside_a_task_equal_plain_ones(name):
+def test_captured_auxiliary_language_model_equals_the_eager_one(name):
     """As GPT-1 is fine-tuned: two terms off one pass, with as many targets as there are tokens."""
     output, dropouts = OUTPUTS[name], dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout"), 0.0)
     config = Gpt1Config(200, 2, 64, 2, 256, 128, head_dropout=0.0, **dropouts)
@@ -215,7 +215,7 @@ def test_captured_electra_equals_plain(compiled, shared):
     assert 1 <= len(captured.captured.captured) < 6
 
 
-def test_captured_electra_draws_anew_each_step():
+def test_captured_electra_makes_new_samples_each_step():
     _, captured = electra_steppers(False)
     batch = pack([np.arange(5, 60) for _ in range(8)]).to(torch.device("cuda"))
     losses = [float(captured.take(batch, number, 0.0).loss) for number in (0, 1, 0)]

@@ -43,7 +43,7 @@ def ragged(dtype: torch.dtype, width: int = 64) -> tuple:
     ("direction", "width"), [("both", 64), ("left", 64), ("right", 64), ("both", 26), ("left", 26)]
 )
 def test_flash_equals_the_loop(direction, width):
-    """26 is the width of TinyBERT's heads, which the kernel only takes with zeros beside it."""
+    """26 is the width of TinyBERT's heads, which the kernel only supports padded with zeros."""
     qkv, starts, starts_host = ragged(torch.bfloat16, width)
     found = attention(*qkv, starts, None, 128, direction)
     exact = [x.detach().double().requires_grad_() for x in qkv]
@@ -179,7 +179,7 @@ def test_bucketed_equals_unbucketed():
 
 
 def test_masks_do_not_depend_on_the_parts():
-    """The same batch in parts of half the size: same masks, the same losses without dropout."""
+    """The same batch in micro-batches of half the size: same masks, the same losses without dropout."""
     whole, parts = stepper(4096, dropout=0.0, attention_dropout=0.0), stepper(96, dropout=0.0, attention_dropout=0.0)
     batch = small_batch(1, num_sequences=16).to(CUDA)
     one, two = whole.take(batch, 1, 1e-3), parts.take(batch, 1, 1e-3)
@@ -198,7 +198,7 @@ def test_real_short_memory_halves_the_parts():
     assert one.micro_tokens < 1 << 20 and torch.isfinite(result.loss)
 
 
-def test_the_loop_learns_stops_and_goes_on(tmp_path):
+def test_the_loop_learns_stops_and_resumes(tmp_path):
     import signal
 
     schedule, optimizer = ScheduleSettings(steps=200, warmup_fraction=0.1), OptimizerSettings(lr=3e-3)

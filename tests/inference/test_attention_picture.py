@@ -65,7 +65,7 @@ def test_it_is_what_the_model_attends_to(random, make, layer):
     assert torch.allclose(ours_TD, theirs_TD, atol=1e-5)
 
 
-def test_a_model_in_training_stays_in_training(random):
+def test_training_mode_is_kept(random):
     model, batch = tiny_model(), one_sequence(random)
     model.train()
     first, second = attention_of(model, batch), attention_of(model, batch)

@@ -98,7 +98,7 @@ def test_every_token(tmp_path, model_folder, theirs, monkeypatch):
     assert not (tmp_path / "X.starts.npy").exists()  # of the file that was there before
 
 
-def test_texts_stay_in_order_over_many_groups(tmp_path, model_folder, monkeypatch, random):
+def test_texts_keep_their_order_over_many_groups(tmp_path, model_folder, monkeypatch, random):
     monkeypatch.setattr(features, "TEXTS_AT_ONCE", 50)
     words = ["the", "a", "of", "and", "river", "teacher", "lantern", "bridge"]
     texts = [" ".join(random.choice(words, random.integers(0, 12))) for _ in range(200)]
@@ -191,7 +191,7 @@ def test_bad_requests_say_what_to_do(tmp_path, model_folder, arguments, words):
         extract_features(model_folder, out=tmp_path / "X.npy", **arguments)
 
 
-def test_too_large_for_the_disk_is_said_before(tmp_path, model_folder, monkeypatch):
+def test_output_too_large_for_the_disk_is_refused_first(tmp_path, model_folder, monkeypatch):
     monkeypatch.setattr(features.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
     with pytest.raises(ValueError, match="fewer layers"):
         extract_features(model_folder, TEXTS, tmp_path / "X.npy")

@@ -22,7 +22,7 @@ from hornbook.models.gpt import Gpt2
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request, tmp_path_factory) -> tuple[DecoderModel, torch.nn.Module, Path]:
-    """Both in float64, where near ties cannot fall either way."""
+    """Both in float64, where near ties cannot be decided differently."""
     folder = tmp_path_factory.mktemp(request.param)
     theirs = saved_gpt(folder, request.param).double()
     ours = hornbook.load(folder).to("cpu", torch.float64)
@@ -51,8 +51,8 @@ def ids_of(ours: DecoderModel, texts: list[str] = PROMPTS) -> list[list[int]]:
 
 @pytest.mark.parametrize("lengths", [None, (7, 7), (7,)])
 @pytest.mark.parametrize("window", [None, 1, 5])
-def test_every_step_equals_reading_all_anew(ours, random, window, lengths):
-    """Texts of different lengths, of one length, and a single one, of which each takes its own way."""
+def test_every_step_equals_a_full_forward_pass(ours, random, window, lengths):
+    """Texts of different lengths, of equal length, and a single one: three code paths."""
     if window is not None and ours.model.family != "gpt2":
         pytest.skip("only GPT-3 has bands")
     model = ours.model if window is None else banded(ours, window).model
@@ -70,7 +70,7 @@ def test_every_step_equals_reading_all_anew(ours, random, window, lengths):
         texts = [[*text, int(token)] for text, token in zip(texts, chosen, strict=True)]
 
 
-def test_rows_are_read_anew_and_copied(ours):
+def test_rows_are_prefilled_again_and_copied(ours):
     first, second, third = ids_of(ours)[:3]
     decoding = DecodingState(ours.model, 3, CONTEXT)
     decoding.read([first, second, third])
@@ -189,7 +189,7 @@ def test_draws_follow_the_probabilities():
     assert sample_tokens(scores, torch.tensor([1 - 2**-53], dtype=torch.float64)).item() == 3
 
 
-# ---- alone as beside others
+# ---- the same alone and in a batch
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_the_context_is_full(ours):
         assert found.ended == "context" and len(found.ids) == room + 1
 
 
-def test_sliding_reads_the_last_half_anew(ours):
+def test_sliding_window_prefills_the_last_half_again(ours):
     """A loop that keeps a window, and halves it when it is over the context."""
     window = ids_of(ours, ["the river"])[0]
     expected = []
@@ -311,7 +311,7 @@ def test_what_makes_no_sense(ours, settings, words):
         ours.generate("\ud800", 3)
 
 
-def test_a_fine_tuned_folder_cannot_go_on(ours, tmp_path):
+def test_a_fine_tuned_folder_cannot_generate(ours, tmp_path):
     save_model(tmp_path, type(ours.model)(ours.model.config, ()))
     ours.tokenizer.save(tmp_path)
     loaded = hornbook.load(tmp_path)

@@ -1,5 +1,5 @@
-"""Answers for lm-evaluation-harness: what `score` says, the harness's conventions, and the verb with a stand-in for the
-harness; with the real one where it is installed."""
+"""Requests of lm-evaluation-harness: the results of `score`, the conventions of the harness, and the command with a
+stand-in for the harness; with the real one where it is installed."""
 
 import importlib
 import json
@@ -59,7 +59,7 @@ def test_with_a_context(pair, answers):
         assert (total, is_likeliest) == (pytest.approx(expected[0], abs=1e-4), expected[1])
 
 
-def test_the_likeliest_continuation_is_said_to_be_that(pair, answers):
+def test_greedy_continuation_is_flagged(pair, answers):
     (text,) = pair[0].generate("the river", 4, temperature=0)
     before = pair[0].tokenizer.encode_batch(["the river"])[0].ids
     ids = pair[0].tokenizer.encode_batch(["the river" + text.text])[0].ids
@@ -119,13 +119,13 @@ def test_settings():
     assert request_for({"temperature": 0.7, "do_sample": False}).sampling.is_greedy
 
 
-def test_who_cannot_be_asked(tmp_path):
+def test_models_that_cannot_be_scored_are_refused(tmp_path):
     saved_gpt(tmp_path, end=None)
     with pytest.raises(ValueError, match="has no end-of-text token"):
         Answers(library.load(tmp_path))
 
 
-# ---- the class and the verb, with a stand-in for the harness
+# ---- the class and the command, with a stand-in for the harness
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def run(monkeypatch, capsys):
     return of
 
 
-def test_the_verb(run, harness, pair, answers):
+def test_command(run, harness, pair, answers):
     words = ["lm-eval", pair[2], "--tasks", "made_up", "--limit", 4, "--device", "cpu"]
     status, out, error = run(*words)
     total = sum(each for each, _ in answers.log_likelihoods(PAIRS))

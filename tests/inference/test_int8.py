@@ -1,5 +1,5 @@
-"""int8 weights: off by half a step at most, multiplied exactly, and hardly a change to what a trained model says; nor
-is keeping keys and values in bfloat16."""
+"""int8 weights: rounding by at most half a step, exact products, and outputs of a trained model that hardly change;
+also with keys and values in bfloat16."""
 
 import copy
 import json
@@ -66,8 +66,9 @@ def test_a_layer_is_the_product_with_the_rounded_weights(random, way, num_tokens
 
 @pytest.mark.parametrize("num_out", [33, 2 * int8.WIDEST, 5 * int8.WIDEST + 33])
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_a_token_alone_is_as_beside_others(random, way, monkeypatch, num_out, num_threads):
-    """It goes another way, and each of its values is rounded the same. Its matrix lies in blocks, a few a thread."""
+def test_a_token_alone_equals_the_same_token_in_a_batch(random, way, monkeypatch, num_out, num_threads):
+    """It uses another kernel, and each of its values is rounded the same. Its matrix is stored in blocks, a few per
+    thread."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
     layer = Int8Linear(torch.from_numpy(random.normal(0, 1, (num_out, 128))).float(), None)
     x = torch.from_numpy(random.normal(0, 1, (200, 128))).float()
@@ -120,7 +121,7 @@ def test_a_head_of_its_own(tmp_path):
 
 
 def test_written_text_is_cached_and_batched_as_ever(tmp_path, way):
-    """Greedy texts equal a loop that reads all anew; near ties are none at these weights."""
+    """Greedy texts equal those of full forward passes; these weights have no near ties."""
     saved_gpt(tmp_path)
     model = library.load(tmp_path, weights="int8")
     found = model.generate(PROMPTS, 12, temperature=0)
@@ -172,7 +173,7 @@ def test_the_perplexity_of_a_trained_model_changes_by_less_than_a_hundredth(tmp_
 
 
 def loss_by_steps(model: Gpt2, rows: np.ndarray, monkeypatch, kind: torch.dtype) -> tuple[float, DecodingState]:
-    """Of each next token, going on with all rows at once."""
+    """Log-probability of each next token, decoding all rows at once."""
     monkeypatch.setattr(going_on_file, "cache_dtype", lambda like: kind)
     decoding = DecodingState(model, len(rows), rows.shape[1])
     ids_NL = torch.from_numpy(rows).long()
@@ -185,7 +186,7 @@ def loss_by_steps(model: Gpt2, rows: np.ndarray, monkeypatch, kind: torch.dtype)
 
 @pytest.mark.parametrize("num_rows", [1, 8])
 def test_keys_and_values_in_bfloat16_hardly_change_a_trained_model(monkeypatch, trained, num_rows):
-    """One text, which takes a way of its own, and several."""
+    """One text, which has its own code path, and several."""
     ids = np.concatenate([pieces.ids for pieces in trained.tokenizer.encode_batch([tiny_text(12)])])
     rows = ids[: num_rows * CONTEXT].reshape(num_rows, CONTEXT)
     quantized = quantize(copy.deepcopy(trained.model))

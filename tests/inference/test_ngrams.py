@@ -1,4 +1,4 @@
-"""The n-gram baseline: as a direct computation from its formula, probabilities that sum to one, and the verb."""
+"""The n-gram baseline: equal to a direct computation of its formula, probabilities that sum to 1, and the command."""
 
 import math
 from collections import Counter, defaultdict
@@ -102,7 +102,7 @@ def test_longer_contexts_predict_a_text_that_has_them_better(documents):
     assert by_order[1] > by_order[0] + 50
 
 
-# ---- beside a model
+# ---- compared with a model
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_a_corpus_without_what_it_holds_out(folder):
         model.ngram_perplexity(folder / "text.txt", folder / "known.txt", order=0)
 
 
-def test_the_verb_shows_both(folder, hornbook):
+def test_command_shows_both(folder, hornbook):
     words = ["perplexity", folder / "gpt", folder / "text.txt", "--baseline", folder / "known.txt"]
     out = hornbook(*words).stdout
     assert "5-grams" in out and "interpolated modified Kneser-Ney" in out

@@ -1,4 +1,4 @@
-"""`predict --file`: every input column comes back beside the prediction, with ids and character offsets."""
+"""`predict --file`: every input column is returned next to the prediction, with ids and character offsets."""
 
 import csv
 import io
@@ -84,7 +84,7 @@ def test_a_format_that_cannot_be_written_is_refused_before_predicting(hornbook, 
     assert said.status == 2 and ".jsonl, .json, .csv, .tsv" in said.error
 
 
-def test_ids_of_squad_stay(hornbook, questions, tmp_path):
+def test_ids_of_squad_are_kept(hornbook, questions, tmp_path):
     asked = [{"id": "5733be28", "question": "who", "answers": []}, {"id": "other", "question": "where", "answers": []}]
     passage = "  The river,\nthe bridge and the bread."
     article = {"title": "A river", "paragraphs": [{"context": passage, "qas": asked}]}

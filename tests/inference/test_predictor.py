@@ -133,7 +133,7 @@ def test_tags_come_one_a_word_in_the_scheme_of_the_files(tags):
     assert not any("S-" in tag or "E-" in tag for each in predictor.predict(trained) for tag in each.tags)
 
 
-def test_answers_stand_where_they_are_said_to(questions):
+def test_answers_are_at_their_offsets(questions):
     predictor = load_predictor(questions)
     passage = " ".join(row["passage"] for row in asked_questions())
     items = [("the garden", passage), {"question": "the river", "context": "a bridge"}, ("", ""), ("who", LONG)]
@@ -163,12 +163,12 @@ def test_choices_may_have_any_number_of_endings(folder, plain_encoder):
 # ---- folders
 
 
-def test_a_folder_without_a_head_says_so(plain_encoder):
+def test_error_for_a_folder_without_a_head(plain_encoder):
     with pytest.raises(ValueError, match=r"without a task head.*hornbook finetune"):
         load_predictor(plain_encoder)
 
 
-def test_an_unfinished_run_says_so(tmp_path, reviews):
+def test_error_for_an_unfinished_run(tmp_path, reviews):
     (tmp_path / "run.json").write_text('{"command": "finetune"}')
     with pytest.raises(ValueError, match="is not finished: resume it with --resume"):
         load_predictor(tmp_path)
@@ -299,8 +299,8 @@ def test_runs_that_differ_cannot_answer_together(reviews, tags, folder, plain_en
     ],
 )
 def test_the_score_is_the_one_of_the_run(task, rows, folder, plain_encoder, tmp_path):
-    for part, chosen in (("train", rows()[:-8]), ("dev", rows()[-8:])):
-        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chosen))
+    for split, chosen in (("train", rows()[:-8]), ("dev", rows()[-8:])):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chosen))
     run = finetuned(folder / f"scored-{task}", plain_encoder, task, tmp_path)
     found = load_predictor(run).evaluate(tmp_path)
     wanted = read_json(run / "scores.json")
@@ -325,7 +325,7 @@ def test_labels_that_the_model_does_not_know_are_missed(reviews, tmp_path):
 
 
 def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
-    """A file without a dev part: most of it was trained on, the rest held out."""
+    """A file without a dev split: most of it was trained on, the rest held out."""
     file = tmp_path / "all.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in labelled_texts()))
     run = finetuned(folder / "from-one-file", plain_encoder, "classification", file)
@@ -339,11 +339,11 @@ def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
 
 def test_parts_to_evaluate(reviews, tmp_path):
     predictor, rows = load_predictor(reviews), labelled_texts(20)
-    parts = {"train": rows[:10], "test": rows[10:]}
-    assert list(predictor.evaluate(parts)["parts"]) == ["test"]
-    assert list(predictor.evaluate(parts, part="train")["parts"]) == ["train"]
+    splits = {"train": rows[:10], "test": rows[10:]}
+    assert list(predictor.evaluate(splits)["parts"]) == ["test"]
+    assert list(predictor.evaluate(splits, split="train")["parts"]) == ["train"]
     with pytest.raises(ValueError, match="no split 'dev'; it has train, test"):
-        predictor.evaluate(parts, part="dev")
+        predictor.evaluate(splits, split="dev")
     with pytest.raises(ValueError, match="there are no labels in test"):
         predictor.evaluate({"test": [{"text": "the river"}]})
     file = tmp_path / "mine.csv"
@@ -365,7 +365,7 @@ def test_mnli_has_two_dev_parts_and_the_diagnostic(folder, plain_encoder, tmp_pa
     diagnostic.mkdir()
     (diagnostic / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\tthe river\ta bridge\n")
     saved, data = predictor.read(diagnostic)
-    assert saved.name == "diagnostic" and len(data.parts["test"]) == 1
+    assert saved.name == "diagnostic" and len(data.splits["test"]) == 1
     full = diagnostic / "diagnostic-full.tsv"
     full.write_text(
         "Logic\tPremise\tHypothesis\tLabel\n\tthe river\ta bridge\tneutral\n\tbread\tthe bread\tentailment\n"

@@ -32,7 +32,7 @@ def test_a_run_that_is_loaded_predicts_and_embeds(reviews):
     assert model.evaluate(labelled_texts(10))["examples"] == {"dev": 10}
 
 
-def test_a_model_without_a_task_says_how_to_get_one(plain_encoder):
+def test_error_for_a_model_without_a_task_names_the_fix(plain_encoder):
     with pytest.raises(ValueError, match=r"no task head.*hornbook\.finetune\("):
         hornbook.load(plain_encoder).predict(["the river"])
 
@@ -44,7 +44,7 @@ def test_evaluate(reviews):
 
 
 class Frame:
-    """As much of a pandas data frame as is asked for."""
+    """The parts of a pandas data frame that are used."""
 
     def __init__(self, columns: dict):
         self.data = columns

@@ -33,7 +33,7 @@ def pieces_of(writer: Writer, ids: list[int]) -> list[str]:
     return [*(writer.add([number]) for number in ids), writer.finish()]
 
 
-def test_pieces_are_whole_characters_and_make_the_text():
+def test_streamed_chunks_are_whole_characters_and_add_up_to_the_text():
     tokenizer = byte_tokenizer()
     ids = ids_of(tokenizer, TEXT)
     assert len(ids) > len(TEXT) * 1.2  # characters are split

@@ -1,4 +1,4 @@
-"""Folders that `transformers` wrote open here, folders written here open there, and a broken one is said to be so."""
+"""Folders written by `transformers` open here, folders written here open there, and broken ones are refused."""
 
 import json
 import random as chance

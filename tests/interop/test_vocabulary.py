@@ -1,4 +1,4 @@
-"""A grown vocabulary: old rows bit for bit, new rows the mean of their old pieces, padding untouched."""
+"""An extended vocabulary: old rows bit for bit, new rows the mean of their former tokens, padding untouched."""
 
 import pytest
 import torch
@@ -102,7 +102,7 @@ def test_other_vocabulary(old, tiny_tokenizer, is_smaller):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("num_spare", [0, 2, 150])
-def test_new_tokens_start_anew(old, tied, num_spare):
+def test_new_tokens_are_newly_initialised(old, tied, num_spare):
     """All else bit for bit, also rows that no token has had; a task's head is left behind."""
     size = {"num_layers": 1, "width": 64, "num_heads": 2, "inner_width": 24, "max_positions": 32}
     config = Gpt2Config(vocab_size=old.vocab_size + num_spare, tied=tied, **size)

@@ -59,7 +59,7 @@ def test_another_process_is_refused_until_it_ends(tmp_path, at_once):
     assert list(tmp_path.iterdir()) == []  # it leaves nothing, nor a folder that stayed empty
 
 
-def test_one_that_is_told_to_stop_is_waited_for(tmp_path):
+def test_a_holder_that_is_stopping_is_waited_for(tmp_path):
     process = started(HOLDS.replace("60", "0.5"), tmp_path)
     with run_lock(tmp_path):
         pass
@@ -211,7 +211,7 @@ def held_by_another_thread(folder):
 
 
 def test_copies_and_answers_are_made_by_one(tmp_path, at_once):
-    """The lock is there before anything is made for a run, and not with its first step."""
+    """The lock is taken before anything is created for a run, not at its first step."""
     out, data = tmp_path / "run", tmp_path / "data.csv"
     data.write_text("text,label\n" + "the river,one\na garden,two\n" * 8)
     process = started(HOLDS, out)

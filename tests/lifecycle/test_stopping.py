@@ -57,7 +57,7 @@ Checkpoints.save = interrupted
 
 @pytest.fixture
 def begun():
-    """Starts a program in a process of its own, which is killed at the end of the test."""
+    """Starts a program in a separate process, which is killed at the end of the test."""
     processes = []
 
     def start(*words):
@@ -99,7 +99,7 @@ def test_during_imports(module, names):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hornbook: stopped\n")
 
 
-def test_a_hangup_that_is_ignored_stays_so():
+def test_an_ignored_hangup_is_still_ignored():
     """As `nohup hornbook ...` wants it."""
     code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)" + AT_IMPORT.format(
         module="typer", signals=[int(signal.SIGHUP)], command="'--help'"

@@ -75,7 +75,7 @@ def test_difference_interval_by_hand():
     assert difference_interval([1, 1], [0.5, 0.5]) == (0.5, 0.5)
 
 
-def test_mistakes_are_told():
+def test_invalid_inputs_are_refused():
     with pytest.raises(ValueError, match="at least 2 seeds"):
         difference_interval([1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match=r"use 0\.95"):

@@ -71,13 +71,13 @@ def test_matthews_of_many_examples_does_not_overflow():
 
 
 @pytest.mark.parametrize("score", [accuracy, macro_f1, matthews, lambda gold, ours: f1(gold, ours, "a")])
-def test_wrong_lengths_are_told(score):
+def test_wrong_lengths_are_refused(score):
     with pytest.raises(ValueError, match="2 gold labels but 1 predicted"):
         score(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="nothing to score"):
         score([], [])
 
 
-def test_unknown_labels_are_told():
+def test_unknown_labels_are_refused():
     with pytest.raises(ValueError, match="'maybe' is not one of the labels yes, no"):
         multi_label_f1([{"yes"}], [{"maybe"}], ["yes", "no"])

@@ -22,7 +22,7 @@ def test_all_nine_tasks():
     assert len(OFFICIAL) == 9
 
 
-def test_mistakes_are_told():
+def test_invalid_inputs_are_refused():
     with pytest.raises(ValueError, match="'mnli' has no 'accuracy_mismatched'"):
         glue_average({"mnli": {"accuracy": 0.8}})
     with pytest.raises(ValueError, match="'SST-2' is not a GLUE task; the tasks are cola, sst-2"):

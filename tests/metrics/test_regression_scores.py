@@ -47,7 +47,7 @@ def test_what_is_no_number_has_no_correlation():
 
 
 @pytest.mark.parametrize("score", [pearson, mean_squared_error])
-def test_wrong_lengths_are_told(score):
+def test_wrong_lengths_are_refused(score):
     with pytest.raises(ValueError, match="2 gold numbers but 1 predicted"):
         score([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="0 examples cannot be scored"):

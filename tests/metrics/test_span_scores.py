@@ -100,7 +100,7 @@ def test_scores_by_question_are_fractions():
 @pytest.mark.parametrize(
     "score", [lambda *given: score_spans(*given, has_unanswerable=True), score_korquad, score_coqa, score_trivia_qa]
 )
-def test_missing_predictions_are_told(score):
+def test_missing_predictions_are_refused(score):
     with pytest.raises(ValueError, match="2 of 3 questions have no prediction, the first is 'second'"):
         score({"first": "cat"}, {"first": ("cat",), "second": ("cat",), "third": ("cat",)})
     with pytest.raises(ValueError, match="nothing to score"):
@@ -159,7 +159,7 @@ def test_where_some_people_saw_no_answer_leaving_it_out_counts():
     assert score_coqa(apply_threshold(ours, scores, 0.1), gold)["f1"] == 100.0
 
 
-def test_best_threshold_tells_what_is_missing():
+def test_best_threshold_refuses_missing_questions():
     with pytest.raises(ValueError, match="no no-answer score"):
         best_threshold({}, {"1": "cat"}, {"1": ()}, "f1")
     with pytest.raises(ValueError, match="no prediction"):

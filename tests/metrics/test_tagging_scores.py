@@ -52,7 +52,7 @@ def test_nothing_found_is_0():
     assert entity_scores([["O"]], [["O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0, "types": {}}
 
 
-def test_mistakes_are_told():
+def test_invalid_inputs_are_refused():
     with pytest.raises(ValueError, match="'PER' is not a tag"):
         entities(["PER"])
     with pytest.raises(ValueError, match="'U-PER' is not a tag"):

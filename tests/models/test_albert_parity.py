@@ -1,5 +1,5 @@
-"""ALBERT: outputs and gradients equal those of `transformers` on the same weights, folders go both ways, and parameters
-are as many as published."""
+"""ALBERT: outputs and gradients equal those of `transformers` on the same weights, folders open in both libraries, and
+the number of parameters is as published."""
 
 import dataclasses
 import json
@@ -158,7 +158,7 @@ def test_folders_that_cannot_be_used(tmp_path, changes, said):
 
 
 def test_one_layer_shares_with_none(tmp_path):
-    """One group is then one layer, whatever is said of sharing."""
+    """One group is then one layer, whatever the sharing."""
     for sharing in ("all", "attention", "ffn", "none"):
         save_model(tmp_path, our_model(sharing=sharing, num_layers=1))
         assert load_model(tmp_path).config.sharing == sharing

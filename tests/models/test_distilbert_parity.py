@@ -1,4 +1,5 @@
-"""DistilBERT: outputs and gradients equal those of `transformers`; folders both ways; the sizes of small students."""
+"""DistilBERT: outputs and gradients equal those of `transformers`; folders open in both libraries; the sizes of small
+students."""
 
 import pytest
 import torch

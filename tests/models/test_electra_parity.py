@@ -1,4 +1,5 @@
-"""ELECTRA's generator and discriminator: outputs and gradients equal those of `transformers`; folders both ways."""
+"""ELECTRA's generator and discriminator: outputs and gradients equal those of `transformers`; folders open in both
+libraries."""
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_what_the_two_share(shared):
     assert pair.generator.mlm_logits(torch.zeros(1, smaller.width)).shape == (1, 128)
 
 
-def test_a_share_that_no_head_divides_says_what_would_do():
+def test_error_for_a_width_that_no_head_divides_names_the_nearest():
     with pytest.raises(ValueError, match=r"0\.5 or 0\.75 would do"):
         generator_config(ElectraConfig(width=32, num_heads=4, inner_width=64), 0.6)
     with pytest.raises(ValueError, match=r"0\.2812 or 0\.3125 would do"):

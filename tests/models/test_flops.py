@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from electra_flops import electra_flops_per_token
 
 from hornbook.models.bert import BertConfig
-from hornbook.models.flops import Shape, electra_flops_per_token, model_flops_per_token, shape_of
+from hornbook.models.flops import Shape, model_flops_per_token, shape_of
 from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
 
@@ -33,8 +34,8 @@ def electra(width: int, num_layers: int, generator_width: int, length: int, embe
     ],
 )
 def test_published_figures(shapes, batch, steps, published):
-    """Those of the paper's tables, with a third digit where they are printed with too few for 1%. ELECTRA-small stands
-    there as 1.4e18; by the same count it comes to 1.29e18."""
+    """The values of the paper's tables, with a third digit where they are printed with too few for 1%. ELECTRA-small is
+    1.4e18 there; the same count gives 1.29e18."""
     assert electra_flops_per_token(*shapes) * batch * steps * shapes[0].length == pytest.approx(published, rel=0.01)
 
 
@@ -68,7 +69,7 @@ def test_parts_of_the_model_convention():
 
 
 def test_parts_of_the_electra_convention():
-    """Only the head differs; the way back costs as much as the way forward."""
+    """By hand; only the heads differ, and the backward pass costs as much as the forward pass."""
     bare, masked, replaced, both = (
         electra_flops_per_token(Shape(8, 1, 10, 100, 4, 20, 2, 0.5, head)) for head in ("none", "mlm", "rtd", "rtd+mlm")
     )

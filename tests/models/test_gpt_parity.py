@@ -1,5 +1,5 @@
-"""GPT-1 and GPT-2: outputs and gradients equal those of `transformers` on the same weights; folders go both ways; no
-token sees a later one."""
+"""GPT-1 and GPT-2: outputs and gradients equal those of `transformers` on the same weights; folders open in both
+libraries; no token attends to a later one."""
 
 import json
 
@@ -235,7 +235,7 @@ def test_double_heads(tmp_path, random, family):
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
 
 
-def test_a_task_without_a_class_outside_is_saved_beside_the_model(tmp_path, random):
+def test_a_head_without_a_transformers_class_is_saved_next_to_the_model(tmp_path, random):
     ours = our_model("openai-gpt", Output("tokens", 5))
     save_model(tmp_path, ours)
     transformers.OpenAIGPTModel.from_pretrained(tmp_path)

@@ -1,4 +1,5 @@
-"""Heads of a width that the flash kernel does not take: zeros beside it change nothing, as long as the scale stays."""
+"""Heads of a width that the flash kernel does not support: padding them with zeros changes nothing if the scale is
+kept."""
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hornbook.nn.attention import attention, widened
 
 
 @pytest.mark.parametrize(("width", "expected"), [(26, 32), (32, 32), (1, 8)])
-def test_zeros_beside_a_head_change_nothing(random, width, expected):
+def test_padding_a_head_with_zeros_changes_nothing(random, width, expected):
     q, k, v = (torch.from_numpy(random.normal(size=(11, 3, width))) for _ in range(3))
     wide = [widened(each) for each in (q, k, v)]
     assert all(each.shape[-1] == expected and not each[..., width:].any() for each in wide)

@@ -1,5 +1,5 @@
-"""RoBERTa: outputs and gradients equal those of `transformers` on the same weights, wherever its positions start to
-count; folders go both ways."""
+"""RoBERTa: outputs and gradients equal those of `transformers` on the same weights, for any position offset; folders
+open in both libraries."""
 
 import json
 

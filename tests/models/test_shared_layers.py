@@ -14,7 +14,7 @@ from hornbook.interop.vocabulary import grown
 from hornbook.models.albert import Albert
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import PADDED
-from hornbook.runs.finetuning.layers import freeze, from_random, rates, with_head
+from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
@@ -60,7 +60,7 @@ def check_same(one: torch.nn.Module, other: torch.nn.Module) -> None:
 
 
 def test_the_first_weights(sharing):
-    """Each is drawn once: a layer that has its own differs from the others."""
+    """Each is initialised once: a layer that is not shared differs from the others."""
     model = model_of(sharing)
     check_shares(model, sharing)
     same = torch.equal(model.blocks[0].fc1.weight, model.blocks[2].fc1.weight)
@@ -159,12 +159,12 @@ def test_a_shared_block_is_compiled_once(monkeypatch, sharing):
     assert model.mlm in compiled and model.sentence in compiled
 
 
-# ---- how far up a shared weight stands
+# ---- the depth of a shared weight
 
 
 def test_what_is_shared_stands_as_high_as_the_highest_layer(sharing):
     model, _ = with_head(model_of(sharing), CLASSES, 0)
-    share = rates(model, LayerSettings(decay=0.5))
+    share = lr_multiplier(model, LayerSettings(decay=0.5))
     for name, _ in model.named_parameters():
         kind, *inside = name.split(".")
         if kind == "blocks":

@@ -1,5 +1,5 @@
-"""The head of every kind of task: answers, loss and gradients equal to those of `transformers`, folders both ways, and
-answers that no neighbour changes."""
+"""The head of every kind of task: outputs, loss and gradients equal those of `transformers`, folders open in both
+libraries, and outputs do not depend on the rest of the batch."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ def their_labels(output: Output, labels: dict, longest: int, together: int) -> d
 
 
 def their_answers(output: Output, out, lengths: list[int]) -> list[torch.Tensor]:
-    """What the padded batch says at true tokens."""
+    """The outputs of the padded batch at real tokens."""
     if output.kind == "spans":
         both = torch.stack([out.start_logits, out.end_logits], -1)
         return [row[:n] for row, n in zip(both, lengths, strict=True)]
@@ -166,7 +166,7 @@ def test_opens_what_transformers_saved(tmp_path, family, name):
 
 
 @pytest.mark.parametrize(("num_labels", "problem"), [(1, "number"), (2, "single"), (3, "single")])
-def test_problem_that_is_not_said(tmp_path, family, num_labels, problem):
+def test_problem_type_that_is_not_given(tmp_path, family, num_labels, problem):
     """Their folders often lack `problem_type`: one label is a number, several are classes, as they take it."""
     kind = family.their_class(KINDS["single"])
     kind(family.their_config(num_labels=num_labels)).save_pretrained(tmp_path)
@@ -196,7 +196,7 @@ def test_transformers_opens_what_is_saved(tmp_path, random, family, name):
 
 
 def test_transformers_opens_the_spans_of_a_model_with_a_classifier(tmp_path, random, family):
-    """It has no layer of that name, says so, and answers the same spans."""
+    """It has no layer of that name, warns, and predicts the same spans."""
     ours = our_model(family, OWN["answerable"])
     save_model(tmp_path, ours)
     theirs, report = family.their_class(KINDS["spans"]).from_pretrained(

@@ -1,4 +1,4 @@
-"""A text of words in several pieces, and the kinds of tokenizer that it is cut with."""
+"""A text of words with several tokens, and the kinds of tokenizer that encode it."""
 
 import numpy as np
 

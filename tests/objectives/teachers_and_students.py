@@ -53,7 +53,7 @@ def drawn_of(objective, batch: Batch | None = None):
 
 
 def alone(batch: Batch) -> list[Batch]:
-    """Each sequence as a batch of its own."""
+    """Each sequence as a separate batch."""
     return [batch.slice(i, i + 1) for i in range(batch.num_sequences)]
 
 

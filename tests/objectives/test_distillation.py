@@ -250,7 +250,7 @@ def test_no_split_changes_a_sum_of_a_task(name, stage):
 
 @pytest.mark.parametrize("kind", [Bert, Gpt2])
 def test_a_block_gives_what_its_attention_reads(kind):
-    """Of the layers that are named, and the hidden states are those of a model that is not asked."""
+    """Queries, keys and values of the given layers only; the hidden states are those of a call without `qkv`."""
     model, batch, hidden, asked = encoder(kind, 0, (), num_layers=3), batch_of(), [], {1: None, 3: None}
     model(batch, hidden, qkv=asked)
     assert asked.keys() == {1, 3}

@@ -1,5 +1,5 @@
-"""The next token: what is predicted where, that a split changes nothing, that documents keep apart, and learning; alone
-and beside a task."""
+"""Causal language modeling: targets, micro-batches, separation of documents, and learning; alone and as an auxiliary
+loss of a task."""
 
 import numpy as np
 import pytest
@@ -146,7 +146,7 @@ def drawn_beside_task(random, output: Output, together: int) -> tuple[AuxiliaryL
 
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("family", MODELS)
-def test_beside_a_task_the_loss_is_that_of_both(random, family, name):
+def test_auxiliary_language_model_adds_its_loss_to_that_of_the_task(random, family, name):
     """The task's as alone, and the mean over the texts of the mean cross-entropy of their next tokens, text by text."""
     output, together = OUTPUTS[name]
     model = model_of(family, output)
@@ -167,7 +167,7 @@ def test_beside_a_task_the_loss_is_that_of_both(random, family, name):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_beside_a_task_parts_and_buckets_change_nothing(random, name):
+def test_auxiliary_language_model_with_micro_batches_and_buckets(random, name):
     output, together = OUTPUTS[name]
     model = model_of("gpt1", output)
     objective, step_inputs = drawn_beside_task(random, output, together)
@@ -199,8 +199,8 @@ def test_guessing_by_frequency(random):
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_it_learns_to_go_on(family):
-    """Two tokens by turns: once both were seen, each is the one before the last, which only attention finds."""
+def test_it_learns_to_continue_a_text(family):
+    """Two alternating tokens: once both were seen, each equals the one before the last, which only attention finds."""
     random = np.random.default_rng(0)
     model = model_of(family, width=32, inner_width=128, init_std=0.1).float().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

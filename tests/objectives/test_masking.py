@@ -194,7 +194,7 @@ def test_words_are_chosen_whole(share, random):
 @pytest.mark.parametrize(
     ("unit", "share", "least"), [("word", 0.9, 0.999), ("word", 0.33, 0.99), ("ngram", 0.33, 0.98)]
 )
-def test_words_make_up_the_number_asked_for(unit, share, least, random):
+def test_masked_words_add_up_to_the_requested_number_of_tokens(unit, share, least, random):
     batch = batch_of(random, [128] * 500, share)
     found = sum(
         counts_of(batch, masking(unit=unit).prepare(batch, token_keys(batch, seed))[1]).sum() for seed in range(4)
@@ -282,7 +282,7 @@ def test_words_of_each_tokenizer_are_masked_whole(kind, layout, corpora):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_stored_bits_are_the_words(kind, corpora):
-    """The corpus says that a word starts exactly where the spelling says so."""
+    """In the corpus a word starts exactly where the spelling shows it."""
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
     batch = Examples([(corpus, 1.0)], 96, seed=0, layout="packed").batch(0, 200)
@@ -329,7 +329,7 @@ def test_ngrams_are_runs_of_whole_words(random):
         assert (counts_of(batch, targets) <= asked_of(batch, 0.15)).all()
 
 
-def test_ngrams_stay_within_a_sequence_and_a_segment(random):
+def test_ngrams_do_not_cross_a_sequence_or_segment(random):
     """Between special tokens and at the ends of sequences, groups are apart even where no word starts."""
     sequences = np.split(random.integers(len(SPECIAL), VOCAB_SIZE, 4000), 2000)
     one_word = pack(sequences, word_starts=[np.zeros(2, bool)] * 2000)

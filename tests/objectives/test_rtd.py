@@ -49,7 +49,7 @@ def settings_of(learns: str = "rtd", **overrides) -> RtdSettings:
 
 
 def guessed_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[int], list[int]]:
-    """(generator's log-probabilities at the masked tokens, their positions, the guesses), token by token."""
+    """(generator's log-probabilities at the masked tokens, their positions, the samples), token by token."""
     mlm, numbers = step_inputs.targets["mlm"], step_inputs.targets["guesses"].values_K
     logits = pair.generator.mlm_logits(pair.generator(step_inputs.batch)[mlm.positions_K])
     guesses = []
@@ -131,7 +131,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     assert float(hits["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction_accuracy"]) == num_right
     assert float(step_inputs.counts()["correction"]) == len(positions)
-    alone = objective_of(settings_of())  # beside it, the published terms stay as they are
+    alone = objective_of(settings_of())  # the published terms do not change
     assert {term: float(sums[term]) for term in ("mlm", "rtd")} == {
         term: float(value) for term, value in alone.sums(pair, drawn_of(alone)).items()
     }
@@ -181,7 +181,7 @@ def test_published_weights():
 
 @torch.no_grad()
 def test_a_guess_that_is_the_original_counts_as_original():
-    """A generator that always says token 9: where 9 stood, nothing is replaced."""
+    """A generator that always predicts token 9: where the original is 9, nothing is replaced."""
     settings = settings_of()
     pair, objective = pair_of(settings), objective_of(settings)
     pair.generator.mlm.bias[9] += 1000.0

@@ -53,9 +53,9 @@ def saved_small_gpt(folder: Path, context: int = CONTEXT) -> Path:
 def write_colours(folder: Path, num_train: int = 12, num_test: int = 9) -> Path:
     """Tables of things and their colours; no text of the one is in the other."""
     folder.mkdir(parents=True, exist_ok=True)
-    for part, num in (("train", num_train), ("test", num_test)):
-        rows = [{"text": f"{part} {i}", "label": "rg"[i % 2]} for i in range(num)]
-        write_rows(folder / f"{part}.jsonl", rows)
+    for split, num in (("train", num_train), ("test", num_test)):
+        rows = [{"text": f"{split} {i}", "label": "rg"[i % 2]} for i in range(num)]
+        write_rows(folder / f"{split}.jsonl", rows)
     return folder
 
 

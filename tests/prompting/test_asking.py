@@ -1,4 +1,4 @@
-"""What a model is asked and what comes of it, against plain sums over its own scores."""
+"""Scores of prompts and choices, compared with plain sums over the model's log-probabilities."""
 
 from dataclasses import replace
 
@@ -41,13 +41,13 @@ def tokens_of(text: str) -> list[int]:
 
 
 def log_p(gpt, context: str, text: str) -> float:
-    """Each token by a pass of its own."""
+    """Each token by a separate forward pass."""
     ids, num_before = tokens_of(context + text), len(tokens_of(context))
     return sum(float(next_token_scores(gpt.model, [ids[: i + 1]], 1)[0][-1]) for i in range(num_before, len(ids)))
 
 
 def with_readable_answer(gpt) -> tuple[str, str]:
-    """A prompt that the model goes on with in text which is encoded as the same tokens again."""
+    """A prompt whose continuation is encoded as the same tokens again."""
     for first in tiny_text(20).split():
         (found,) = gpt.generate(first, 2, temperature=0)
         if tokens_of(first + found.text) == tokens_of(first) + found.ids:
@@ -102,7 +102,7 @@ def test_written_answers_are_those_of_generate(gpt, writing):
 
 
 def test_a_stop_word_is_not_the_last_word(gpt, writing):
-    """The token that would be written is a stop word for some prompt, and is left out when asked."""
+    """The token that would be generated is a stop word for some prompt, and is excluded when requested."""
     words = ["the", "of", "and", "a", "river", "bread", "garden"]
     prompts = [Prompt(f"{first} {second}", 0) for first in words for second in words]
     items = [Item(str(i), {}, ("red",)) for i in range(len(prompts))]

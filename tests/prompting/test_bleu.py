@@ -19,7 +19,7 @@ def test_counts_add_up_to_the_score_of_the_whole():
     assert bleu(rows[few].sum(0)) == pytest.approx(expected)
 
 
-def test_without_sacrebleu_the_fix_is_said(monkeypatch):
+def test_without_sacrebleu_the_error_names_the_fix(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(ValueError, match=r"pip install 'hornbook\[prompt\]'"):
         check_sacrebleu()

@@ -43,19 +43,19 @@ def quiet(words: str) -> None:
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory):
-    """Which thing it is tells the colour, and which other thing the size; numbers make the texts differ."""
+    """The thing determines the colour in one task and the size in the other; numbers make the texts differ."""
     folder = tmp_path_factory.mktemp("tasks")
     write_task(folder / "colour.toml", QUESTION)
     write_task(folder / "size.toml", SIZE)
     write_task(folder / "joint.toml", JOINT)
     for name, things, labels in (("colours", COLOURS, "rg"), ("sizes", SIZES, ("small", "large", "tiny"))):
         (folder / name).mkdir()
-        for part, first, num in (("train", 0, 60), ("test", 60, 12)):
+        for split, first, num in (("train", 0, 60), ("test", 60, 12)):
             rows = [
                 {"text": f"the {things[i % len(things)]} {i}", "label": labels[i % len(things)]}
                 for i in range(first, first + num)
             ]
-            write_rows(folder / name / f"{part}.jsonl", rows)
+            write_rows(folder / name / f"{split}.jsonl", rows)
     return folder
 
 
@@ -108,7 +108,7 @@ def test_what_has_a_loss(tasks, learns):
     assert tokenizer.decode(found.train.ids[0].tolist()).startswith("Say which colour it is.\n\nthe ")
 
 
-def test_what_is_asked_is_not_learned(tasks, tmp_path):
+def test_test_questions_are_not_trained_on(tasks, tmp_path):
     folder = tmp_path / "tasks"
     folder.mkdir()
     write_task(folder / "colour.toml", QUESTION)
@@ -118,7 +118,7 @@ def test_what_is_asked_is_not_learned(tasks, tmp_path):
     write_rows(folder / "test.jsonl", [{"text": "Thing  4", "label": "r"}])
     said = []
     found = documents(read_joint(folder / "joint.toml"), bytes_tokenizer(), 160, "answer", said.append)
-    texts = [bytes_tokenizer().decode(ids.tolist()) for part in (found.train, found.held_out) for ids in part.ids]
+    texts = [bytes_tokenizer().decode(ids.tolist()) for split in (found.train, found.held_out) for ids in split.ids]
     assert len(texts) == 8 and not any("thing 4" in text for text in texts)
     assert said[0] == "colour: 1 training examples are also in the test split: dropped"
 
@@ -165,7 +165,7 @@ def test_the_best_weights_are_kept(tasks, gpt, tmp_path, monkeypatch):
     assert not all(np.array_equal(ours[name], last[name]) for name in ours)
 
 
-def test_the_verb_and_refusals(tasks, gpt, tmp_path, capsys, monkeypatch):
+def test_command_and_its_errors(tasks, gpt, tmp_path, capsys, monkeypatch):
     import sys
 
     from hornbook import cli

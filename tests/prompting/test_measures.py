@@ -1,4 +1,4 @@
-"""Each measure on answers whose score can be told by hand, and its interval."""
+"""Each measure on answers whose score can be computed by hand, and its interval."""
 
 import math
 

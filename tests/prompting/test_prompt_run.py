@@ -1,4 +1,4 @@
-"""`hornbook prompt` as a person meets it: what it leaves, how it goes on after a kill, and what it refuses."""
+"""`hornbook prompt`: its files, resuming after a kill, and errors."""
 
 import html
 import json
@@ -88,7 +88,7 @@ def test_what_a_run_leaves(gpt, task, data, tmp_path):
     assert found["baselines"]["commonest answer"]["accuracy"]["value"] == pytest.approx(100 * 5 / 9)
 
 
-def test_after_a_kill_it_goes_on(gpt, task, data, tmp_path):
+def test_resume_after_kill(gpt, task, data, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
     expected = hornbook.prompt(gpt, task, data, whole, shots=(0, 1, 2), seeds=2, log=quiet)
     code = (
@@ -151,13 +151,13 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
     )
 
 
-def test_a_stopped_verb_says_how_to_go_on(verb, gpt, task, data, tmp_path, monkeypatch):
+def test_a_stopped_command_prints_how_to_resume(verb, gpt, task, data, tmp_path, monkeypatch):
     monkeypatch.setattr(running.Asker, "ask", Mock(side_effect=KeyboardInterrupt))
     status, _, error = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "out")
     assert status == 130 and error.endswith("run the same command with --resume to resume\n")
 
 
-def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
+def test_shots_and_seeds_may_be_added_later_and_nothing_else(gpt, task, data, tmp_path):
     out = tmp_path / "out"
     hornbook.prompt(gpt, task, data, out, shots=(0,), log=quiet)
     with pytest.raises(ValueError, match="already holds a run: add --resume"):
@@ -179,7 +179,7 @@ def test_more_may_be_asked_for_and_nothing_else(gpt, task, data, tmp_path):
         hornbook.prompt(gpt, task, data, out, shots=(2,), resume=True, log=quiet)
 
 
-def test_what_does_not_fit_is_said_and_written_down(gpt, task, tmp_path):
+def test_prompts_that_do_not_fit_are_reported_and_recorded(gpt, task, tmp_path):
     data, said = write_colours(tmp_path / "data", num_train=40), []
     found = hornbook.prompt(gpt, task, data, tmp_path / "out", shots=(20,), seeds=1, log=said.append)
     shown = found["points"][0]["shown"]
@@ -255,7 +255,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
         hornbook.prompt(gpt, task, data, tmp_path / "full", shots=(0,), log=quiet)
 
 
-def test_the_same_answer_to_every_question_is_said(verb, gpt, task, tmp_path):
+def test_the_same_answer_to_every_question_is_reported(verb, gpt, task, tmp_path):
     """In sum the shorter choice is the likelier one, whatever the question."""
     data, out = write_colours(tmp_path / "data", num_test=41), tmp_path / "out"
     status, _, said = verb(gpt, "--task", task, "--data", data, "--normalise", "sum", "--shots", "0,1", "--out", out)
@@ -267,7 +267,7 @@ def test_the_same_answer_to_every_question_is_said(verb, gpt, task, tmp_path):
 
 
 def answered(said: str, right: str, choices: str = "abc", shift: int = 0) -> list[dict]:
-    """Lines of predictions: what was said to each question and what is right, the choices moved on by each."""
+    """Lines of predictions: the answer to each question and the gold answer, with the choices rotated each time."""
     lines = []
     for number, pair in enumerate(zip(said, right, strict=True)):
         start = number * shift % len(choices)
@@ -299,7 +299,7 @@ def test_what_shows_that_the_question_does_not_matter(several, words):
     assert degenerate(several) == words
 
 
-def test_the_verb(verb, gpt, task, data, tmp_path):
+def test_command(verb, gpt, task, data, tmp_path):
     words = [gpt, "--task", task, "--data", data, "--out", tmp_path / "o", "--shots", "0,2"]
     status, out, _ = verb(*words)
     assert status == 0 and "examples" in out and "95% intervals by bootstrap over questions and seeds" in out

@@ -1,4 +1,4 @@
-"""Prompts: what is drawn, never from what is asked; how they are put together; and how they fit a context."""
+"""Prompts: sampling of examples, never from the questions; the template; and fitting into the context."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ TRAIN = [item(f"thing {i}") for i in range(30)]
 TEST = [item("thing  7", "dark green"), item("THING 9"), item("another")]
 
 
-def test_what_is_asked_is_never_drawn(task):
+def test_the_question_is_never_one_of_its_examples(task):
     """Also where only case, white space or the answer differ."""
     pool = drawable(task, TRAIN, TEST)
     assert {each.key for each in TRAIN} - {each.key for each in pool} == {"thing 7", "thing 9"}

@@ -37,28 +37,28 @@ def quiet(words: str) -> None:
 
 def test_columns_with_words_for_labels(tmp_path):
     task = read_task(write_task(tmp_path / "colour.toml", QUESTION))
-    parts = read_items(task, write_colours(tmp_path / "data"), quiet)
-    assert [len(parts.train), len(parts.test)] == [12, 9]
-    assert parts.test[1].answers == ("dark green",) and parts.test[1].choices == ("red", "dark green")
-    assert parts.train[0].fields == {"text": "train 0", "label": "r"}
+    splits = read_items(task, write_colours(tmp_path / "data"), quiet)
+    assert [len(splits.train), len(splits.test)] == [12, 9]
+    assert splits.test[1].answers == ("dark green",) and splits.test[1].choices == ("red", "dark green")
+    assert splits.train[0].fields == {"text": "train 0", "label": "r"}
 
 
 def test_columns_of_any_name_and_any_delimiter(tmp_path):
     text = QUESTION.replace("{text}", "{Ticket text} ({№ of-the ticket.})").replace(
         'gold = "label"', 'gold = "The team"'
     )
-    for part, first in (("train", 0), ("test", 8)):
-        rows = "".join(f"{n};broken, {part} {n};{'rg'[n % 2]}\n" for n in range(first, first + 4))
-        (tmp_path / f"{part}.csv").write_text("№ of-the ticket.;Ticket text;The team\n" + rows, encoding="utf-16")
+    for split, first in (("train", 0), ("test", 8)):
+        rows = "".join(f"{n};broken, {split} {n};{'rg'[n % 2]}\n" for n in range(first, first + 4))
+        (tmp_path / f"{split}.csv").write_text("№ of-the ticket.;Ticket text;The team\n" + rows, encoding="utf-16")
     task = read_task(write_task(tmp_path / "team.toml", text))
-    parts = read_items(task, tmp_path, quiet)
-    assert question(task, parts.test[1], task.example) == "broken, test 9 (9) is"
-    assert len(drawable(task, parts.train, parts.test)) == 4
+    splits = read_items(task, tmp_path, quiet)
+    assert question(task, splits.test[1], task.example) == "broken, test 9 (9) is"
+    assert len(drawable(task, splits.train, splits.test)) == 4
     wrong = read_task(write_task(tmp_path / "wrong.toml", text.replace("Ticket text", "ticket text")))
     with pytest.raises(
         ValueError, match=r"names the field \{ticket text\}, and the data has № of-the ticket., Ticket text"
     ):
-        question(wrong, parts.test[0], wrong.example)
+        question(wrong, splits.test[0], wrong.example)
 
 
 def test_a_row_that_lacks_a_column_has_it_empty(tmp_path):
@@ -72,14 +72,14 @@ def test_a_row_that_lacks_a_column_has_it_empty(tmp_path):
     ]
 
 
-def test_a_lone_file_is_asked(tmp_path):
+def test_a_single_file_is_the_test_split(tmp_path):
     task = read_task(write_task(tmp_path / "colour.toml", WRITING))
     file = write_rows(
         tmp_path / "things.jsonl", [{"text": "sky", "label": ["blue", "grey"]}, {"text": "x", "label": ""}]
     )
     said = []
-    parts = read_items(task, file, said.append)
-    assert not parts.train and [item.answers for item in parts.test] == [("blue", "grey")]
+    splits = read_items(task, file, said.append)
+    assert not splits.train and [item.answers for item in splits.test] == [("blue", "grey")]
     assert any("label" in words for words in said)
 
 
@@ -101,20 +101,20 @@ def test_refusals_of_tables(tmp_path):
 def test_known_data_sets(tmp_path):
     folder = tmp_path / "SST-2"
     folder.mkdir()
-    for part in ("train", "dev"):
-        (folder / f"{part}.tsv").write_text("sentence\tlabel\na good film \t1\na bad film\t0\n", encoding="utf-8")
-    parts = read_items(read_task("sst-2-question"), folder, quiet)
-    assert [item.answers for item in parts.test] == [("positive",), ("negative",)]
+    for split in ("train", "dev"):
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\na good film \t1\na bad film\t0\n", encoding="utf-8")
+    splits = read_items(read_task("sst-2-question"), folder, quiet)
+    assert [item.answers for item in splits.test] == [("positive",), ("negative",)]
     assert "Review: a good film\n" in question(
-        read_task("sst-2-question"), parts.test[0], read_task("sst-2-question").example
+        read_task("sst-2-question"), splits.test[0], read_task("sst-2-question").example
     )
 
 
 def test_choices_of_the_example(tmp_path):
     choices = [{"label": letter, "text": text} for letter, text in zip("ABC", ["bank", "sea", "new york"], strict=True)]
     row = {"id": "q", "answerKey": "C", "question": {"stem": "Where?", "choices": choices}}
-    for part in ("train", "dev"):
-        write_rows(tmp_path / f"{part}_rand_split.jsonl", [row])
+    for split in ("train", "dev"):
+        write_rows(tmp_path / f"{split}_rand_split.jsonl", [row])
     (item,) = read_items(read_task("commonsenseqa"), tmp_path, quiet).test
     assert item.choices == ("bank", "sea", "new york") and item.answers == ("new york",)
     assert item.fields["context"] == "Where?"
@@ -132,7 +132,7 @@ def test_lambada_is_split_before_the_last_word(tmp_path):
     assert detokenised("so it 's done !") == "so it's done!"
 
 
-def test_coqa_as_it_was_said(tmp_path):
+def test_coqa_keeps_the_dialogue_order(tmp_path):
     (tmp_path / "coqa-dev-v1.0.json").write_text(json.dumps(COQA), encoding="utf-8")
     task = read_task("coqa")
     items = read_items(task, tmp_path, quiet).test
@@ -151,9 +151,9 @@ def test_parallel_lines(tmp_path):
     ):
         (tmp_path / f"{name}.{side}").write_text(text, encoding="utf-8")
     task = read_task("translation-pairs")
-    parts = read_items(task, tmp_path, quiet)
-    assert [item.answers[0] for item in parts.train] == ["un chat", "un chien"]
-    assert question(task, parts.test[0], task.example) == "a tree ="
+    splits = read_items(task, tmp_path, quiet)
+    assert [item.answers[0] for item in splits.train] == ["un chat", "un chien"]
+    assert question(task, splits.test[0], task.example) == "a tree ="
     (tmp_path / "newstest2014.fr").write_text("un arbre\nde trop\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"has 1 lines and newstest2014\.fr 2"):
         read_items(task, tmp_path, quiet)

@@ -1,4 +1,4 @@
-"""The file of a task as text: what it may say, and what is said of mistakes in it."""
+"""The task file: its keys, and errors for invalid ones."""
 
 import re
 from dataclasses import fields

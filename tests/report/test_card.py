@@ -1,4 +1,4 @@
-"""Model cards: what the hub reads in their head, and that they say what is on disk."""
+"""Model cards: the metadata that the Hub reads, and agreement with the files."""
 
 import ast
 import json
@@ -91,7 +91,7 @@ def test_the_text(make_card):
     assert "degenerate" not in text and "no-answer method" not in text and "pair encoding" not in text
 
 
-def test_a_degenerate_run_is_said_at_the_top_and_among_the_limits(make_card):
+def test_a_degenerate_run_is_stated_at_the_top_and_among_the_limits(make_card):
     _, text = make_card(degenerate="it answers 'good' whatever the text")
     assert text.index("This run is degenerate") < text.index("## Scores")
     assert "The run is degenerate: it answers 'good'" in text.partition("## Limits")[2]
@@ -163,7 +163,7 @@ OUTPUTS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_code_runs(tmp_path, tiny_tokenizer, kind):
-    """What the card tells people to type, on a tiny model with random weights: both ways open and agree."""
+    """The code on the card runs on a tiny model with random weights: both variants open and agree."""
     folder = write_task_run(tmp_path / "it's a run", kind, **KINDS[kind])
     tokenizer = Tokenizer.load(tiny_tokenizer)
     config = BertConfig(tokenizer.vocab_size, 1, 16, 2, 32, 64, init_std=0.3)

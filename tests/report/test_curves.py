@@ -86,6 +86,6 @@ def test_a_run_without_metrics_has_no_curves(make_run):
         curves_figure(RunRecord.load(make_run()))
 
 
-def test_a_tick_says_its_whole_value():
+def test_tick_labels_are_not_rounded():
     values = (0.00175, 2e-5, 0.0, 5e18)
     assert [short_power(value, 0) for value in values] == ["1.75e-3", "2e-5", "0", "5e18"]

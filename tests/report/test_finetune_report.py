@@ -243,7 +243,7 @@ def test_missing_files_do_not_break_the_page(make_task_run, kind, missing):
     assert "reviews" in page.text and "nan" not in page.text.split()
 
 
-def test_an_unfinished_run_says_so(make_task_run):
+def test_an_unfinished_run_is_marked(make_task_run):
     folder = make_task_run(leave_out=OPTIONAL[:4])
     assert "trained, not scored yet" in Page(write_report(folder)).text
     (folder / "checkpoints" / "step-00000060" / "state.json").write_text(json.dumps({"step": 20}))
@@ -251,7 +251,7 @@ def test_an_unfinished_run_says_so(make_task_run):
     assert "not finished: step 20 of 60" in Page(write_report(folder)).text
 
 
-def test_a_run_that_ended_early_says_so(make_task_run):
+def test_a_run_that_ended_early_is_marked(make_task_run):
     folder = make_task_run(leave_out=PICTURES)
     state = {"step": 60, "seconds": 9.0, "ended_early": True}
     (folder / "checkpoints" / "step-00000060" / "state.json").write_text(json.dumps(state))
@@ -293,8 +293,8 @@ def write_tries(folder, kind="search", **overrides):
 
 def write_curve(folder):
     points = [
-        {"way": way, "examples": num, "score": start + num / 1e4, "low": start, "high": start + 0.2}
-        for way, start in (("scratch", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
+        {"method": method, "examples": num, "score": start + num / 1e4, "low": start, "high": start + 0.2}
+        for method, start in (("scratch", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
         for num in (512, 32, 128)
     ]
     folder.mkdir(exist_ok=True)
@@ -329,7 +329,7 @@ def test_the_page_of_a_search(tmp_path):
 
 
 @pytest.mark.pictures
-def test_tries_beside_a_run_are_on_its_page(make_task_run):
+def test_a_sweep_in_the_same_folder_is_on_the_page_of_the_run(make_task_run):
     folder = write_curve(write_tries(make_task_run(leave_out=PICTURES)))
     page = Page(write_report(folder))
     assert "Search over learning rates" in page.text and "Score by number of labels" in page.text
@@ -392,7 +392,7 @@ def test_info_of_a_run(make_task_run):
     assert said["trained on"] == "1,500 examples" and said["degenerate"] == "it answers 'good' whatever the text"
 
 
-def test_teacher_and_copies_are_said(make_task_run):
+def test_teacher_and_augmented_copies_are_shown(make_task_run):
     folder = make_task_run(leave_out=PICTURES)
     run = json.loads((folder / "run.json").read_text())
     run["inputs"]["teacher"], run["augmented_examples"] = {"name": "runs/large"}, 1450

@@ -45,7 +45,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.pictures
-def test_the_page_tells_what_matters(finished):
+def test_the_page_shows_the_main_results(finished):
     page = Page(finished)
     for words in (
         "bert-mini",
@@ -77,7 +77,7 @@ def test_the_page_tells_what_matters(finished):
 
 
 @pytest.mark.pictures
-def test_the_page_needs_nothing_beside_it(finished):
+def test_the_page_is_self_contained(finished):
     page = Page(finished)
     addresses = [
         value for _, attributes in page.tags for key, value in attributes.items() if key in ("src", "srcset", "href")
@@ -123,7 +123,7 @@ def test_settings_that_nothing_reads_are_left_out(make_run):
     assert not [name for name in (*unused, "masking") if name in page.text]
 
 
-def test_an_unfinished_run_says_how_to_go_on(make_run):
+def test_the_page_of_an_unfinished_run_shows_how_to_resume(make_run):
     folder = make_run(train_lines(1000), steps=3000)
     page = Page(write_report(folder))
     assert "not finished: step 1,000 of 3,000" in page.text and "--resume" in page.text
@@ -131,14 +131,14 @@ def test_an_unfinished_run_says_how_to_go_on(make_run):
     assert "hornbook fill-mask" not in page.text
 
 
-def test_a_run_with_no_metrics_says_so(make_run):
+def test_the_page_of_a_run_without_metrics(make_run):
     folder = make_run(preset="<b>bold</b>", inputs={}, runtime={})
     page = Page(write_report(folder))
     assert "no metrics yet" in page.text and "<b>bold</b>" in page.text
     assert not page.all("img") and not (folder / "curves.png").exists()
 
 
-def test_losses_that_are_no_numbers_are_said_in_words(make_run):
+def test_losses_that_are_not_numbers_are_described_in_words(make_run):
     bad = {"kind": "validation", "step": 10, "loss": math.nan, "mlm": math.nan, "mlm_accuracy": 0.0}
     page = Page(write_report(make_run([*train_lines(10), bad])))
     assert "not a number" in page.text and not re.search(r"\bnan\b", page.text)

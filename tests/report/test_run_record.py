@@ -26,7 +26,7 @@ def test_a_cut_last_line_is_passed_over(make_run):
     assert [line["step"] for line in read_metrics(folder)] == [10, 20, 30]
 
 
-def test_the_newest_checkpoint_says_how_far_a_run_came(make_run):
+def test_progress_is_that_of_the_newest_checkpoint(make_run):
     record = RunRecord.load(make_run(steps=300, state={"step": 7, "tokens": 700, "seconds": 3.5}))
     assert (record.step, record.tokens, record.tokens_per_second) == (7, 700, 200)
     assert record.state_in_words == "not finished: step 7 of 300"
@@ -62,7 +62,7 @@ def test_reports_need_no_torch():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_what_is_counted_beside_a_term_is_no_loss(tmp_path):
+def test_counts_of_a_term_are_not_losses(tmp_path):
     """Validation of replaced tokens also counts how many there were and how many were found."""
     train = {"kind": "train", "step": 1, "loss": 30.0, "mlm": 7.0, "rtd": 0.4, "lr": 1e-4, "grad_norm": 1.0}
     found = {"mlm_accuracy": 0.1, "rtd_accuracy": 0.9, "rtd_replaced": 0.1, "rtd_found": 0.02}

@@ -32,7 +32,7 @@ SPAN = Output("spans", 2)
 
 
 def passage_of(draw: chance.Random, num_words: int) -> tuple[str, list[tuple[int, int]]]:
-    """A passage, now and then with two spaces or a line break, and where each of its words stands."""
+    """A passage, sometimes with two spaces or a line break, and the offset of each of its words."""
     text, places = "", []
     for _ in range(num_words):
         text += draw.choice([" ", " ", " ", "  ", "\n"]) if text else draw.choice(["", " "])

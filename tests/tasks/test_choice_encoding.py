@@ -1,4 +1,4 @@
-"""Choices: endings beside their context, groups that stay whole, predictions in order."""
+"""Choices: endings paired with their context, groups that are not split, predictions in order."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def example(number: int, label: int | None = 0, beginning: str = "") -> ChoiceEx
     return ChoiceExample(str(number), "the teacher of the harbour", endings, beginning, label)
 
 
-def test_each_ending_stands_beside_its_context(tokenizer):
+def test_each_ending_is_paired_with_its_context(tokenizer):
     examples = [example(0, 2), example(1, 0, "a lantern")]
     features = TASK.encode(examples, tokenizer, 64)
     assert features.num_units == len(examples) and len(features.ids) == 6 and features.group_size == 3

@@ -72,7 +72,7 @@ def test_texts_with_and_without_a_pair(tokenizer, theirs):
 
 
 def test_separate_pairs(tokenizer, theirs):
-    """Two sequences for each example, each with its own room; a cut text counts by itself."""
+    """Two sequences per example, each with its own maximum length; truncated texts are counted separately."""
     first, second = texts(5, 30, 12), texts(6, 30, 30)
     examples = [TextExample(str(i), *pair, LABELS[i % 3]) for i, pair in enumerate(zip(first, second, strict=True))]
     features = SEPARATE.encode(examples, tokenizer, 20)

@@ -1,4 +1,4 @@
-"""The loss of every kind of task as sums and counts: whatever way a batch is cut or filled up, it is the same loss."""
+"""The loss of every kind of task as sums and counts: the same however a batch is split or padded."""
 
 import dataclasses
 
@@ -72,7 +72,7 @@ def drawn_for(objective: TaskObjective, batch: Batch) -> StepInputs:
 
 
 def loss_and_gradients(objective: TaskObjective, model: Bert, parts: list[StepInputs]) -> tuple[float, float, dict]:
-    """(sum, count, gradients) of several parts after each other, as a step takes them."""
+    """(sum, count, gradients) of several micro-batches, accumulated as in a step."""
     model.zero_grad()
     total = count = 0.0
     for part in parts:
@@ -198,7 +198,7 @@ def test_hits_say_the_same_sums(random, name):
 
 
 def test_right_answers_are_all_hits():
-    """Scores that say the target: every loss is about 0 and every target is right."""
+    """Outputs that match the targets: every loss is about 0 and every prediction is right."""
 
     class Sure(torch.nn.Module):
         def outputs(self, batch: Batch) -> torch.Tensor:

@@ -21,8 +21,8 @@ def test_swag(tmp_path):
     )
     data = read("swag", tmp_path, strict=True)
     endings = ("pats, then goes.", "turns.", "walks.", "wheels.")
-    assert shown(data.parts["train"]) == [("He looks.", "She", endings, 2)]
-    assert data.parts["dev"][0].label == 0 and data.parts["test"][0].label is None
+    assert shown(data.splits["train"]) == [("He looks.", "She", endings, 2)]
+    assert data.splits["dev"][0].label == 0 and data.splits["test"][0].label is None
 
 
 def commonsense(key, answer=None, num=5):
@@ -39,24 +39,24 @@ def test_commonsenseqa(tmp_path):
         test_rand_split_no_answers__jsonl=lines(commonsense("c")),
     )
     data = read("csqa", tmp_path, strict=True)
-    assert shown(data.parts["train"]) == [("Where is a door?", "", tuple(f"place {n}" for n in range(5)), 2)]
-    assert [examples[0].key for examples in data.parts.values()] == ["a", "b", "c"]
-    assert data.parts["test"][0].label is None and data.kind == "choice"
+    assert shown(data.splits["train"]) == [("Where is a door?", "", tuple(f"place {n}" for n in range(5)), 2)]
+    assert [examples[0].key for examples in data.splits.values()] == ["a", "b", "c"]
+    assert data.splits["test"][0].label is None and data.kind == "choice"
 
 
 def test_codah(tmp_path):
     rows = [f'o\tI am {n}. "I\tone {n}\ttwo\tthree\tfour\t{n % 4}' for n in range(10)]
     write(tmp_path, full_data__tsv=lines(*rows))
     data = read("codah", tmp_path)
-    assert (len(data.parts["train"]), len(data.parts["dev"])) == (8, 2)
-    found = sorted(data.parts["train"] + data.parts["dev"], key=lambda each: int(each.key))
+    assert (len(data.splits["train"]), len(data.splits["dev"])) == (8, 2)
+    found = sorted(data.splits["train"] + data.splits["dev"], key=lambda each: int(each.key))
     assert shown(found)[3] == ('I am 3. "I', "", ("one 3", "two", "three", "four"), 3)
 
 
 def test_codah_in_folds(tmp_path):
     row = "o\tI am\tone\ttwo\tthree\tfour\t1"
-    write(tmp_path, **{f"{part}.tsv": lines(row) for part in ("train", "dev", "test")})
-    assert {part: each[0].label for part, each in read("codah", tmp_path).parts.items()} == dict.fromkeys(
+    write(tmp_path, **{f"{split}.tsv": lines(row) for split in ("train", "dev", "test")})
+    assert {split: each[0].label for split, each in read("codah", tmp_path).splits.items()} == dict.fromkeys(
         ("train", "dev", "test"), 1
     )
 
@@ -68,27 +68,27 @@ def test_own_endings_and_labels(label, index):
         {"context": "Grass is", "ending0": "red", "ending1": "green", "ending2": "blue", "label": 0},
     ]
     data = read("choice", rows, held_out=0)
-    assert shown(data.parts["train"])[0] == ("The sky is", "", ("red", "green", "blue"), index)
+    assert shown(data.splits["train"])[0] == ("The sky is", "", ("red", "green", "blue"), index)
     assert data.messages[0] == "columns: context = 'context', label = 'label', endings = 'ending0, ending1, ending2'"
 
 
 def test_own_lists_of_choices():
     rows = [{"question": "The sky is", "choices": ["red", "blue"], "answer": "blue"}]
-    assert shown(read("choice", rows).parts["train"]) == [("The sky is", "", ("red", "blue"), 1)]
+    assert shown(read("choice", rows).splits["train"]) == [("The sky is", "", ("red", "blue"), 1)]
     rows[0]["choices"] = {"label": ["1", "2"], "text": ["red", "blue"]}
     rows[0]["answer"] = "1"
-    assert read("choice", rows).parts["train"][0].label == 0
+    assert read("choice", rows).splits["train"][0].label == 0
 
 
 def test_labels_that_count_from_one():
     rows = [{"context": "c", "option_a": "x", "option_b": "y", "label": n} for n in (1, 2, 2)]
     data = read("choice", rows, held_out=0)
-    assert [each.label for each in data.parts["train"]] == [0, 1, 1] and "from 1 to" in data.messages[1]
+    assert [each.label for each in data.splits["train"]] == [0, 1, 1] and "from 1 to" in data.messages[1]
 
 
-def test_more_than_ten_endings_stay_in_order():
+def test_more_than_ten_endings_keep_their_order():
     row = {"context": "c", **{f"ending{n}": f"e{n}" for n in range(12)}, "label": 0}
-    assert read("choice", [row], held_out=0).parts["train"][0].endings == tuple(f"e{n}" for n in range(12))
+    assert read("choice", [row], held_out=0).splits["train"][0].endings == tuple(f"e{n}" for n in range(12))
 
 
 def test_bad_rows(tmp_path):
@@ -106,9 +106,9 @@ def test_bad_rows(tmp_path):
     data = read("choice", tmp_path)
     dropped = {"bad_endings": 2, "bad_choice": 1, "no_label": 1, "empty_text": 1}
     assert counts(data) == {**dropped, **{f"kept_{kind}": num for kind, num in dropped.items()}, "kept_bad_json": 1}
-    assert len(data.parts["train"]) == 2 and len(data.parts["dev"]) == 8
-    assert {len(each.endings) for each in data.parts["dev"]} == {2}
-    assert [each.label for each in data.parts["dev"]] == [0, 0, 0, None, None, None, 0, None]
+    assert len(data.splits["train"]) == 2 and len(data.splits["dev"]) == 8
+    assert {len(each.endings) for each in data.splits["dev"]} == {2}
+    assert [each.label for each in data.splits["dev"]] == [0, 0, 0, None, None, None, 0, None]
     assert first(data, "bad_endings")["detail"] == "1 endings, but most rows have 2"
     with pytest.raises(ValueError, match=r"train.jsonl line 3"):
         read("choice", tmp_path / "train.jsonl", strict=True)

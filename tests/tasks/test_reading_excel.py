@@ -35,7 +35,7 @@ def test_a_table_of_excel(tmp_path):
     path = workbook(tmp_path / "tickets.xlsx", (), ("ID", "Ticket text", "Team", "Opened"), *rows, other=["notes"])
     data = read("classification", path, held_out=0, strict=True)
     assert data.roles == {"text": "Ticket text", "label": "Team", "key": "ID"}
-    assert [(each.key, each.text, each.label) for each in data.parts["train"]] == [
+    assert [(each.key, each.text, each.label) for each in data.splits["train"]] == [
         (str(key), text, team) for key, text, team, _ in rows
     ]
     assert any("sheet 'Sheet', the first of 2" in words for words in data.messages)
@@ -45,7 +45,7 @@ def test_a_table_of_excel(tmp_path):
 def test_rows_of_excel_that_are_not_whole(tmp_path):
     workbook(tmp_path / "train.xlsx", ("text", None, "label"), ("a", "x", 1), (), ("b", None, None), (None, "y", 2), ())
     data = read("classification", tmp_path, held_out=0)
-    assert [(each.text, each.label) for each in data.parts["train"]] == [("a", "1")]
+    assert [(each.text, each.label) for each in data.splits["train"]] == [("a", "1")]
     assert counts(data) == {"bad_row": 1, "no_label": 1, "empty_text": 1}
     rows = read_input_rows(tmp_path / "train.xlsx", saved("classification"))
     assert [row.problem for row in rows] == ["", "the row is blank", "", "the text is empty"]

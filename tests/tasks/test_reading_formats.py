@@ -25,7 +25,7 @@ def table(rows, names=("text", "label"), **options):
 
 
 def pairs(data):
-    return [(each.text, each.label) for each in data.parts["train"]]
+    return [(each.text, each.label) for each in data.splits["train"]]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
@@ -152,7 +152,7 @@ def test_data_to_evaluate_on_must_have_the_columns_of_the_run(tmp_path):
     with pytest.raises(ValueError, match="no column 'Team', which the run was trained on as the label"):
         read("classification", tmp_path / "a.csv", trained=TRAINED, default_split="dev", held_out=0)
     found = read("classification", tmp_path / "a.csv", trained=TRAINED, label="Topic", default_split="dev", held_out=0)
-    assert found.parts["dev"][0].label == "IT"
+    assert found.splits["dev"][0].label == "IT"
 
 
 def test_a_huge_name_of_a_column_is_cut_in_the_message(tmp_path):

@@ -121,7 +121,7 @@ def test_what_is_wrong_with_a_label_is_no_problem_of_an_input(tmp_path):
         ("classification", "a.jsonl", '{"text": "a"}\n[1]\n{"text": null}\n', ["a list, .*", "the text is empty"]),
     ],
 )  # fmt: skip
-def test_every_kind_of_task_says_why_an_input_cannot_be_predicted(tmp_path, task, name, content, problems):
+def test_error_for_inputs_that_cannot_be_predicted_of_every_kind(tmp_path, task, name, content, problems):
     (tmp_path / name).write_text(content)
     rows = read_input_rows(tmp_path / name, saved(task))
     assert [row.is_usable for row in rows] == [True, *[False] * len(problems)] and not rows[0].problem

@@ -53,7 +53,7 @@ def test_the_same_table_in_every_form(tmp_path, kind):
         "no dev split: 2 of 20 train examples were held out by label (seed 0)",
     )
     assert found.labels == ("1", "2", "3", "4", "5")
-    examples = sorted(found.parts["train"] + found.parts["dev"], key=lambda each: int(each.key[1:]))
+    examples = sorted(found.splits["train"] + found.splits["dev"], key=lambda each: int(each.key[1:]))
     assert [(each.key, each.text, each.label) for each in examples] == [
         (row["id"], row["review"], str(row["stars"])) for row in REVIEWS
     ]
@@ -73,18 +73,18 @@ def test_folder_of_parts(tmp_path):
         test__tsv="text\nd\n\ne\n",
     )
     data = read("classification", tmp_path)
-    assert {part: [each.text for each in examples] for part, examples in data.parts.items()} == {
+    assert {split: [each.text for each in examples] for split, examples in data.splits.items()} == {
         "train": ["a", "b"],
         "dev": ["c"],
         "test": ["d", "", "e"],
     }
-    assert [each.label for each in data.parts["test"]] == [None] * 3
+    assert [each.label for each in data.splits["test"]] == [None] * 3
     assert counts(data) == {"kept_empty_text": 1}
 
 
 def test_parts_in_memory():
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
-    assert list(read("classification", {"train": rows, "validation": rows}).parts) == ["train", "dev"]
+    assert list(read("classification", {"train": rows, "validation": rows}).splits) == ["train", "dev"]
     with pytest.raises(ValueError, match="'text' is not a split"):
         read("classification", {"text": ["a"], "label": ["x"]})
 
@@ -93,7 +93,7 @@ def test_files_of_one_part_are_joined(tmp_path):
     for number in range(2):
         rows = [{"text": f"t{number}{n}", "label": n} for n in range(2)]
         parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"train-0000{number}-of-00002.parquet")
-    found = read("classification", tmp_path, held_out=0).parts["train"]
+    found = read("classification", tmp_path, held_out=0).splits["train"]
     assert [(each.key, each.text) for each in found] == [("0", "t00"), ("1", "t01"), ("2", "t10"), ("3", "t11")]
 
 
@@ -121,7 +121,7 @@ def test_guesses(columns, said):
 def test_columns_that_are_named(tmp_path):
     rows = [{"text": "wrong", "a": f"a{n}", "b": f"b{n}", "label": "wrong", "c": n % 2} for n in range(4)]
     data = read("classification", rows, text="a", pair="b", label="c", held_out=0)
-    assert next((each.text, each.pair, each.label) for each in data.parts["train"]) == ("a0", "b0", "0")
+    assert next((each.text, each.pair, each.label) for each in data.splits["train"]) == ("a0", "b0", "0")
     for what in ("text", "pair", "label"):
         with pytest.raises(
             ValueError,
@@ -146,7 +146,7 @@ def test_a_dev_part_without_the_label_column(tmp_path):
 def test_regression():
     rows = [{"sentence": f"s{n}", "label": n % 2, "score": n / 10} for n in range(10)]
     data = read("regression", rows, held_out=0)
-    assert [each.label for each in data.parts["train"]][:3] == [0.0, 0.1, 0.2]
+    assert [each.label for each in data.splits["train"]][:3] == [0.0, 0.1, 0.2]
     assert data.messages == ("columns: text = 'sentence', label = 'score' (numbers from 0 to 0.9)",)
 
 
@@ -154,15 +154,15 @@ def test_regression():
 def test_several_classes(cell):
     other = [] if isinstance(cell, list) else ""
     data = read("multi-label", [{"text": "a", "labels": cell}, {"text": "b", "labels": other}], held_out=0)
-    assert [each.label for each in data.parts["train"]] == [("red", "green"), ()]
+    assert [each.label for each in data.splits["train"]] == [("red", "green"), ()]
     assert data.kind == "multi-label" and data.labels == ("green", "red") and not counts(data)
 
 
 def test_several_classes_as_columns():
     rows = [{"text": "a", "red": 1, "green": 0, "blue": 1}, {"text": "b", "red": 0, "green": 0, "blue": 0}]
     data = read("multi-label", rows, label="red,green", held_out=0)
-    assert [each.label for each in data.parts["train"]] == [("red",), ()]
-    assert read("multi-label", rows, held_out=0).parts["train"][0].label == ("red", "blue")
+    assert [each.label for each in data.splits["train"]] == [("red",), ()]
+    assert read("multi-label", rows, held_out=0).splits["train"][0].label == ("red", "blue")
     with pytest.raises(ValueError, match="no column 'grey' for the label"):
         read("multi-label", rows, label="red,grey")
 
@@ -174,8 +174,8 @@ def test_bad_rows_are_counted_and_left_out(tmp_path):
         dev__csv="text,label\ngood,1\nno label,\n ,1\ntoo,many,fields\nfew\n",
     )
     data = read("classification", tmp_path)
-    assert [each.text for each in data.parts["train"]] == ["good", "also good"]
-    assert [(each.text, each.label) for each in data.parts["dev"]] == [
+    assert [each.text for each in data.splits["train"]] == ["good", "also good"]
+    assert [(each.text, each.label) for each in data.splits["dev"]] == [
         ("good", "1"),
         ("no label", None),
         ("", "1"),
@@ -192,7 +192,7 @@ def test_bad_rows_are_counted_and_left_out(tmp_path):
 def test_an_empty_half_of_a_pair():
     rows = [{"text1": "a", "text2": second, "label": 1} for second in ("b", " ")]
     data = read("classification", {"train": rows, "dev": rows})
-    assert [each.pair for each in data.parts["train"]] == ["b"] and [each.pair for each in data.parts["dev"]] == [
+    assert [each.pair for each in data.splits["train"]] == ["b"] and [each.pair for each in data.splits["dev"]] == [
         "b",
         "",
     ]
@@ -202,7 +202,7 @@ def test_an_empty_half_of_a_pair():
 def test_bad_cells_in_memory():
     rows = [{"text": "a", "label": 1.0}, {"text": "b", "label": float("nan")}, {"text": None, "label": 1.0}, "row"]
     data = read("classification", rows, held_out=0)
-    assert [(each.text, each.label) for each in data.parts["train"]] == [("a", "1")]
+    assert [(each.text, each.label) for each in data.splits["train"]] == [("a", "1")]
     assert counts(data) == {"no_label": 1, "empty_text": 1, "bad_json": 1}
     assert first(data, "no_label") == {"file": "the train table", "place": "row 2", "detail": "the label is empty"}
 
@@ -218,8 +218,8 @@ def test_json_lines_that_are_not_whole(tmp_path):
     rows = good + '{"text": "b", "lab\n[1]\n' + '{"text": "c", "text": "d", "label": "x"}\n'
     write(tmp_path, train__jsonl=rows, dev__jsonl=rows)
     data = read("classification", tmp_path)
-    assert [each.text for each in data.parts["train"]] == ["a", "d"]
-    assert [each.text for each in data.parts["dev"]] == ["a", "", "", "d"]
+    assert [each.text for each in data.splits["train"]] == ["a", "d"]
+    assert [each.text for each in data.splits["dev"]] == ["a", "", "", "d"]
     assert counts(data) == {"bad_json": 2, "kept_bad_json": 2, "repeated_name": 2}
     assert first(data, "bad_json")["place"] == "line 2" and first(data, "repeated_name")["place"] == "line 4"
     with pytest.raises(ValueError, match="line 2"):
@@ -232,7 +232,7 @@ def test_json_lines_that_are_not_whole(tmp_path):
 def test_bytes_that_are_not_utf_8(tmp_path):
     write(tmp_path, train__csv=b"text,label\na,1\nb\xff\xfe,2\nn\0ul,1\n")
     data = read("classification", tmp_path, held_out=0)
-    assert [each.text for each in data.parts["train"]] == ["a", "b\ufffd\ufffd", "nul"]
+    assert [each.text for each in data.splits["train"]] == ["a", "b\ufffd\ufffd", "nul"]
     assert counts(data) == {"invalid_utf8": 2, "nul_character": 1}
     assert first(data, "invalid_utf8")["place"] == "line 3" and first(data, "nul_character")["place"] == "line 4"
 
@@ -241,7 +241,7 @@ def test_bytes_that_are_not_utf_8_in_parquet(tmp_path):
     text = pyarrow.array([b"good", b"b\xffd"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"text": text, "label": ["x", "y"]}), tmp_path / "train.parquet")
     data = read("classification", tmp_path, held_out=0)
-    assert [each.text for each in data.parts["train"]] == ["good", "b\ufffdd"]
+    assert [each.text for each in data.splits["train"]] == ["good", "b\ufffdd"]
     assert first(data, "invalid_utf8")["place"] == "row 2"
 
 
@@ -257,7 +257,7 @@ def test_quotes_in_csv(tmp_path):
     rows = 'text,label\n"two\nlines, ""so""",1\na 5" disk,2\n"open,1\nlast,2\n'
     write(tmp_path, train__csv=rows)
     data = read("classification", tmp_path, held_out=0)
-    assert [each.text for each in data.parts["train"]] == ['two\nlines, "so"', 'a 5" disk', "last"]
+    assert [each.text for each in data.splits["train"]] == ['two\nlines, "so"', 'a 5" disk', "last"]
     assert counts(data) == {"bad_quotes": 1, "bad_row": 1}
     assert first(data, "bad_quotes")["place"] == "line 5"
 
@@ -265,23 +265,23 @@ def test_quotes_in_csv(tmp_path):
 def test_quotes_in_tsv_are_marks_only_where_all_are(tmp_path):
     write(tmp_path, train__tsv='text\tlabel\n"with ""marks"""\t1\nplain\t2\n')
     data = read("classification", tmp_path, held_out=0)
-    assert data.parts["train"][0].text == 'with "marks"' and "quotes" in data.messages[0]
+    assert data.splits["train"][0].text == 'with "marks"' and "quotes" in data.messages[0]
     write(tmp_path, train__tsv='text\tlabel\n" open\t1\nplain\t2\n"so" he said\t1\n')
     data = read("classification", tmp_path, held_out=0)
-    assert [each.text for each in data.parts["train"]] == ['" open', "plain", '"so" he said']
+    assert [each.text for each in data.splits["train"]] == ['" open', "plain", '"so" he said']
 
 
 def test_other_line_ends_do_not_part_rows(tmp_path):
     write(tmp_path, train__csv="text,label\r\na\u2028b\x0cc,1\r\nd,2\r\n")
     data = read("classification", tmp_path, held_out=0)
-    assert [each.text for each in data.parts["train"]] == ["a\u2028b\x0cc", "d"]
+    assert [each.text for each in data.splits["train"]] == ["a\u2028b\x0cc", "d"]
     assert counts(data) == {}  # as such files are written
 
 
 def test_lone_carriage_returns(tmp_path):
     write(tmp_path, train__csv="text,label\na\rb,1\nc,2\n", dev__csv="text,label\rd,1\r")
     data = read("classification", tmp_path)
-    assert [each.text for part in data.parts.values() for each in part] == ["a b", "c", "d"]
+    assert [each.text for split in data.splits.values() for each in split] == ["a b", "c", "d"]
     assert counts(data) == {"carriage_return": 3}
 
 
@@ -291,16 +291,16 @@ def test_two_columns_of_one_name(tmp_path):
         read("classification", tmp_path)
 
 
-def test_an_empty_dev_part_is_said_and_another_made(tmp_path):
+def test_an_empty_dev_split_is_reported_and_replaced(tmp_path):
     write(tmp_path, train__csv=as_csv(REVIEWS), dev__csv="id,review,stars\n")
     data = read("classification", tmp_path)
-    assert "the dev split has no examples and is ignored" in data.messages and len(data.parts["dev"]) == 2
+    assert "the dev split has no examples and is ignored" in data.messages and len(data.splits["dev"]) == 2
 
 
 def test_hidden_labels_of_a_test_part(tmp_path):
     write(tmp_path, train__csv="text,label\na,0\nb,1\n", dev__csv="text,label\na,0\n", test__csv="text,label\na,-1\n")
     data = read("classification", tmp_path)
-    assert data.parts["test"][0].label is None and not counts(data)
+    assert data.splits["test"][0].label is None and not counts(data)
 
 
 def test_nothing_to_read(tmp_path):
@@ -312,32 +312,32 @@ def test_nothing_to_read(tmp_path):
 
 
 def test_the_seed_and_the_share_decide_what_is_held_out():
-    draws = [read("classification", REVIEWS, seed=seed, held_out=0.25).parts["dev"] for seed in (0, 0, 1)]
+    draws = [read("classification", REVIEWS, seed=seed, held_out=0.25).splits["dev"] for seed in (0, 0, 1)]
     assert draws[0] == draws[1] != draws[2] and len(draws[0]) == 5
-    assert "dev" not in read("classification", REVIEWS, held_out=0).parts
+    assert "dev" not in read("classification", REVIEWS, held_out=0).splits
 
 
 def test_repeated_keys_are_made_distinct():
     rows = [{"id": "a", "text": "t", "label": "x"} for _ in range(3)]
     data = read("classification", rows, held_out=0)
-    assert [each.key for each in data.parts["train"]] == ["a", "a#2", "a#3"] and counts(data) == {"repeated_key": 2}
+    assert [each.key for each in data.splits["train"]] == ["a", "a#2", "a#3"] and counts(data) == {"repeated_key": 2}
 
 
 @pytest.mark.parametrize(("name", "mark"), [("csv", ","), ("tsv", "\t")])
 def test_a_blank_line_is_counted_in_train_and_kept_elsewhere(tmp_path, name, mark):
     rows = [f"text{mark}label", f"a{mark}1", "", f"b{mark}2"]
-    for part in ("train", "dev", "test"):
-        (tmp_path / f"{part}.{name}").write_text("\n".join(rows) + "\n\n")
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.{name}").write_text("\n".join(rows) + "\n\n")
     data = read("classification", tmp_path)
-    assert [each.text for each in data.parts["train"]] == ["a", "b"]
-    for part in ("dev", "test"):
-        assert [(each.text, each.label) for each in data.parts[part]] == [("a", "1"), ("", None), ("b", "2")]
+    assert [each.text for each in data.splits["train"]] == ["a", "b"]
+    for split in ("dev", "test"):
+        assert [(each.text, each.label) for each in data.splits[split]] == [("a", "1"), ("", None), ("b", "2")]
     assert counts(data) == {"bad_row": 1, "kept_bad_row": 2}
     assert first(data, "bad_row")["place"] == "line 3"
 
 
 def csv_rows_one_by_one(text):
-    """The definition: a row that breaks is read alone, and reading starts anew after it."""
+    """The definition: a broken row is read alone, and reading restarts after it."""
     rows, left = [], text.splitlines(keepends=True)
     while left:
         reader = csv.reader(left, strict=True)
@@ -362,7 +362,7 @@ def test_bad_quotes_break_their_own_row_only(random):
 
 
 def test_bad_quotes_on_every_row_are_read_in_one_go():
-    """Each row opens a quote that goes on to the end of the file: followed every time, this takes minutes."""
+    """Each row opens a quote that extends to the end of the file: following it every time would take minutes."""
     start = time.perf_counter()
     notes = Notes()
     rows = list(csv_records('5","a\n' * 20_000, Dialect(), "a.csv", notes))
@@ -388,7 +388,7 @@ def test_bad_quotes_on_every_row_are_read_in_one_go():
         ),
     ],
 )
-def test_where_nothing_can_be_read_the_first_reason_is_said(tmp_path, task, name, text, said):
+def test_where_nothing_can_be_read_the_first_reason_is_reported(tmp_path, task, name, text, said):
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=said):
         read(task, tmp_path / name)

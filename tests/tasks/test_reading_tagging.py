@@ -23,19 +23,19 @@ def shown(examples):
 def test_conll_2003(tmp_path):
     write(tmp_path, **{"eng.train": CONLL, "eng.testa": CONLL, "eng.testb": "EU NNP B-NP B-ORG\n"})
     data = read("conll2003", tmp_path, strict=True)
-    assert shown(data.parts["train"]) == [
+    assert shown(data.splits["train"]) == [
         (("EU", "rejects", "German"), ("B-ORG", "O", "B-MISC")),
         (("Peter", "Blackburn"), ("B-PER", "I-PER")),
     ]
     assert data.labels == ("O", "B-MISC", "I-MISC", "B-ORG", "I-ORG", "B-PER", "I-PER")
-    assert data.scheme == "BIO" and data.messages == ("tags: BIO",) and len(data.parts["test"]) == 1
+    assert data.scheme == "BIO" and data.messages == ("tags: BIO",) and len(data.splits["test"]) == 1
 
 
 @pytest.mark.parametrize(("task", "label"), [("conll2003", "pos"), ("conll2003-pos", None), ("conll2003", "1")])
 def test_another_column_of_conll(tmp_path, task, label):
     write(tmp_path, train__txt=CONLL, valid__txt=CONLL)
     data = read(task, tmp_path, label=label)
-    assert data.parts["dev"][0].tags == ("NNP", "VBZ", "JJ") and data.scheme == "plain"
+    assert data.splits["dev"][0].tags == ("NNP", "VBZ", "JJ") and data.scheme == "plain"
     assert data.labels == ("JJ", "NNP", "VBZ")
 
 
@@ -52,15 +52,15 @@ def test_an_unknown_column(tmp_path):
 def test_other_schemes_are_read_as_bio(tmp_path, scheme, tags):
     write(tmp_path, train__txt=lines(*(f"w{n}\t{tag}" for n, tag in enumerate(tags))))
     data = read("tagging", tmp_path)
-    assert data.parts["train"][0].tags == ("B-PER", "I-PER", "B-PER", "O")
+    assert data.splits["train"][0].tags == ("B-PER", "I-PER", "B-PER", "O")
     assert data.scheme == scheme and data.messages == (f"tags: {scheme}, read as BIO",) and not counts(data)
 
 
-def test_broken_tags_are_repaired_and_said(tmp_path):
+def test_broken_tags_are_repaired_and_reported(tmp_path):
     good = "a B-PER\nb I-PER\n\n" * 3
     write(tmp_path, train__txt=good + "c O\nd I-PER\ne I-LOC\n", dev__txt=good)
     data = read("tagging", tmp_path)
-    assert data.parts["train"][3].tags == ("O", "B-PER", "B-LOC")
+    assert data.splits["train"][3].tags == ("O", "B-PER", "B-LOC")
     assert counts(data) == {"broken_tags": 2}
     assert first(data, "broken_tags") == {
         "file": str(tmp_path / "train.txt"),
@@ -75,15 +75,15 @@ def test_lines_without_a_tag(tmp_path):
     rows = "a O\nb O\n\nc O\nd\n\ne O\n"
     write(tmp_path, train__txt=rows, dev__txt=rows, test__txt="a\nb\n")
     data = read("tagging", tmp_path)
-    assert shown(data.parts["train"]) == [(("a", "b"), ("O", "O")), (("e",), ("O",))]
-    assert shown(data.parts["dev"])[1] == (("c", "d"), None)
-    assert shown(data.parts["test"]) == [(("a", "b"), None)]
+    assert shown(data.splits["train"]) == [(("a", "b"), ("O", "O")), (("e",), ("O",))]
+    assert shown(data.splits["dev"])[1] == (("c", "d"), None)
+    assert shown(data.splits["test"]) == [(("a", "b"), None)]
     assert counts(data) == {"bad_row": 1, "kept_bad_row": 1} and first(data, "bad_row")["place"] == "line 5"
 
 
 def test_a_space_within_a_word_that_is_not_a_blank(tmp_path):
     write(tmp_path, train__txt="10\u00a0000 O\nb O\n")
-    assert read("tagging", tmp_path).parts["train"][0].words == ("10\u00a0000", "b")
+    assert read("tagging", tmp_path).splits["train"][0].words == ("10\u00a0000", "b")
 
 
 ADA, YORK = (("Ada", "saw"), ("B-PER", "O")), (("New York",), ("B-LOC",))
@@ -110,18 +110,18 @@ ADA, YORK = (("Ada", "saw"), ("B-PER", "O")), (("New York",), ("B-LOC",))
 def test_column_files_of_other_tools(tmp_path, content, expected):
     write(tmp_path, **{"train.conll": content})
     data = read("tagging", tmp_path, held_out=0, strict=True)
-    assert shown(data.parts["train"]) == expected
+    assert shown(data.splits["train"]) == expected
 
 
 def test_the_column_of_the_words_may_be_named(tmp_path):
     write(tmp_path, **{"train.conll": "doc 0 Ada B-PER\ndoc 0 saw O\n"})
     data = read("tagging", tmp_path, text="2", held_out=0, strict=True)
-    assert shown(data.parts["train"]) == [ADA]
+    assert shown(data.splits["train"]) == [ADA]
 
 
 def test_conll_u_under_another_name(tmp_path):
     write(tmp_path, train__conll=UD)
-    assert read("tagging", tmp_path, held_out=0).parts["train"][0].tags == ("VERB", "PRON", "ADP", "DET", "NOUN")
+    assert read("tagging", tmp_path, held_out=0).splits["train"][0].tags == ("VERB", "PRON", "ADP", "DET", "NOUN")
 
 
 UD = """# sent_id = 1
@@ -139,12 +139,12 @@ UD = """# sent_id = 1
 
 
 def test_conll_u(tmp_path):
-    write(tmp_path, **{f"xx-ud-{part}.conllu": UD for part in ("train", "dev", "test")})
+    write(tmp_path, **{f"xx-ud-{split}.conllu": UD for split in ("train", "dev", "test")})
     data = read("ud-pos", tmp_path, strict=True)
-    assert shown(data.parts["train"]) == [(("vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"))]
+    assert shown(data.splits["train"]) == [(("vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"))]
     assert data.labels == ("ADP", "DET", "NOUN", "PRON", "VERB") and data.scheme == "plain"
-    assert read("ud-pos", tmp_path, label="xpos").parts["dev"][0].tags == ("V", "P", "A", "D", "N")
-    assert read("tagging", tmp_path / "xx-ud-dev.conllu").parts["dev"][0].tags[0] == "VERB"
+    assert read("ud-pos", tmp_path, label="xpos").splits["dev"][0].tags == ("V", "P", "A", "D", "N")
+    assert read("tagging", tmp_path / "xx-ud-dev.conllu").splits["dev"][0].tags[0] == "VERB"
 
 
 def test_conll_u_without_tags_or_columns(tmp_path):
@@ -152,7 +152,7 @@ def test_conll_u_without_tags_or_columns(tmp_path):
     short = "1\ta\t_\n\n"
     write(tmp_path, **{"x-ud-train.conllu": UD + hidden + short, "x-ud-test.conllu": hidden, "x-ud-dev.conllu": hidden})
     data = read("ud-pos", tmp_path)
-    assert len(data.parts["train"]) == 1 and data.parts["test"][0].tags is data.parts["dev"][0].tags is None
+    assert len(data.splits["train"]) == 1 and data.splits["test"][0].tags is data.splits["dev"][0].tags is None
     assert counts(data) == {"no_label": 1, "bad_row": 1, "kept_no_label": 1}
 
 
@@ -171,8 +171,8 @@ def test_own_lists(tmp_path):
     ]
     write(tmp_path, train__jsonl=lines(*rows), dev__jsonl=lines(*rows))
     data = read("tagging", tmp_path)
-    assert shown(data.parts["train"]) == [(("Ada", "wrote"), ("B-PER", "O"))]
-    assert shown(data.parts["dev"])[1:] == [(("Ada", "wrote"), None), ((), None), (("Ada",), None)]
+    assert shown(data.splits["train"]) == [(("Ada", "wrote"), ("B-PER", "O"))]
+    assert shown(data.splits["dev"])[1:] == [(("Ada", "wrote"), None), ((), None), (("Ada",), None)]
     assert counts(data) == {kept + kind: 1 for kept in ("", "kept_") for kind in ("bad_tags", "empty_text", "no_label")}
     assert data.messages[0] == "columns: words = 'tokens', tags = 'ner_tags'"
     assert first(data, "bad_tags")["detail"] == "2 words but 1 tags"
@@ -180,12 +180,12 @@ def test_own_lists(tmp_path):
 
 def test_own_lists_in_csv(tmp_path):
     write(tmp_path, train__csv='words,tags\nAda wrote,B-PER O\n"[""a b"", ""c""]",O O\n')
-    found = read("tagging", tmp_path, held_out=0).parts["train"]
+    found = read("tagging", tmp_path, held_out=0).splits["train"]
     assert shown(found) == [(("Ada", "wrote"), ("B-PER", "O")), (("a b", "c"), ("O", "O"))]
 
 
 def test_a_tag_that_training_does_not_have(tmp_path):
     write(tmp_path, train__txt="a B-PER\nb O\n", dev__txt="a B-PER\nb I-PER\n\nc B-LOC\n")
     data = read("tagging", tmp_path)
-    assert data.labels == ("O", "B-PER", "I-PER") and data.parts["dev"][1].tags == ("B-LOC",)
+    assert data.labels == ("O", "B-PER", "I-PER") and data.splits["dev"][1].tags == ("B-LOC",)
     assert counts(data) == {"unseen_label": 1} and first(data, "unseen_label")["place"] == "line 4"

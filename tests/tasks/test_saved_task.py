@@ -1,4 +1,4 @@
-"""A task that was made from data, written down and read back."""
+"""A task made from data, saved and loaded."""
 
 import json
 

@@ -11,7 +11,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("scheme", WRITTEN)
-def test_schemes_are_told_apart_and_go_to_bio_and_back(scheme):
+def test_schemes_are_recognised_and_convert_to_bio_and_back(scheme):
     assert scheme_of([WRITTEN[scheme]]) == scheme
     assert to_bio(WRITTEN[scheme], scheme) == BIO
     assert from_bio(BIO, scheme) == WRITTEN[scheme]
@@ -23,7 +23,7 @@ def test_bilou_is_read_as_bioes():
     assert to_bio(tags, "BIOES") == ["B-PER", "I-PER", "O", "B-LOC"]
 
 
-def test_plain_tags_stay():
+def test_plain_tags_are_unchanged():
     tags = ["NOUN", "VERB", "O"]
     assert scheme_of([tags]) == "plain"
     assert to_bio(tags, "plain") == from_bio(tags, "plain") == tags

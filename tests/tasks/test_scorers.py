@@ -114,7 +114,7 @@ def test_intervals_are_those_of_each_score_alone(random):
 
 
 def test_intervals_take_moments(random):
-    """Hundredths of a second for each; scored anew from the labels it was up to nine seconds."""
+    """Hundredths of a second for each; recomputing from the labels took up to nine seconds."""
     start = time.perf_counter()
     with_intervals(MultiLabel(Output("sequence", 3, LABELS, "multi"), ()), *several(random, 2000)[2:])
     with_intervals(Regression(Output("sequence", 1, ("score",), "number"), ()), *numbers(random, 5000)[2:])

@@ -122,7 +122,8 @@ def test_predictions_in_the_order_of_the_examples(wordpiece):
 
 @pytest.mark.parametrize("answerable", [False, True])
 def test_no_answer_score_and_threshold(wordpiece, answerable):
-    """None minus the best span, or what the classifier says; the least of all windows. Above the threshold: none."""
+    """No-answer score minus the best span, or the output of the classifier; the minimum over windows. Above the
+    threshold: no answer."""
     task = Spans(Output("spans", 2, answerable=answerable), step_tokens=6, or_none=True)
     examples = examples_of(9, 25, 50)
     features = task.encode(examples, wordpiece, 40)

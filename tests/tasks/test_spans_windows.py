@@ -111,8 +111,8 @@ def test_short_windows_overlap_by_half(wordpiece):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("longest", [40, 384])
 def test_targets_give_the_answer_back(tokenizers, kind, longest):
-    """Scores that say the targets decode to the answer: over marks, accents, Hangul, double spaces, in all windows that
-    hold it."""
+    """Outputs that match the targets decode to the answer: over combining marks, accents, Hangul, double spaces, in all
+    windows that contain it."""
     tokenizer = tokenizers[kind]
     task = Spans(SPAN)
     examples = examples_of(4, 150)
@@ -197,7 +197,7 @@ def test_answers_with_marks_that_are_dropped(tokenizers, kind, passage, answer):
 
 
 def test_a_part_of_a_token_points_at_the_whole(wordpiece):
-    """An answer within a token: the token is the nearest that a model can say."""
+    """An answer within a token: the token is the nearest possible prediction."""
     passage = "the river is in the garden"
     example = SpanExample("0", "where?", passage, ("ive",), (passage.index("ive"),))
     features = Spans(SPAN).encode([example], wordpiece, 64)
@@ -223,7 +223,7 @@ def test_long_questions_are_cut_and_counted(wordpiece):
 
 
 def test_the_target_is_the_first_answer_with_a_place(wordpiece):
-    """Typed answers need not stand in the passage: one that does is better than none."""
+    """Given answers need not occur in the passage: one that does is better than none."""
     passage = "the river is in the garden"
     typed = SpanExample("0", "where?", passage, ("a yard", "garden", "river"), (-1, passage.index("garden"), 4))
     marked = SpanExample("1", "where?", passage, ("garden",), (passage.index("garden"),))

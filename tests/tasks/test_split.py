@@ -30,7 +30,7 @@ def test_the_draw_is_the_same_on_every_machine():
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
-def test_every_class_stays_in_train(share):
+def test_every_class_is_kept_in_train(share):
     examples = [(0, "once"), (1, "twice"), (2, "twice"), *((number, "often") for number in range(3, 20))]
     rest, held_out = split_off(examples, share, 0, label)
     assert set(map(label, rest)) == {"once", "twice", "often"}
@@ -48,7 +48,7 @@ def test_small_classes_give_their_share_together():
     assert len(split_off(examples, 0.1, 0, label)[1]) == 40
 
 
-def test_groups_stay_whole():
+def test_groups_are_not_split():
     examples = [(number, number // 7) for number in range(210)]
     rest, held_out = split_groups(examples, 0.1, 0, label)
     assert len(held_out) == 21 and not set(map(label, rest)) & set(map(label, held_out))
@@ -97,12 +97,12 @@ def test_two_are_held_out_of_four(kind):
             hold_out([made(n) for n in range(3)], 0.1, seed)
 
 
-def test_a_table_too_small_to_validate_on_says_how_many_are_needed():
+def test_error_for_a_table_too_small_to_validate_on():
     for num in (2, 3):
         rows = [{"text": f"text {n}", "label": n} for n in range(num)]
         with pytest.raises(ValueError, match="give at least 4, or a separate dev split"):
             read("regression", rows)
-        assert len(read("regression", rows, held_out=0).parts["train"]) == num
+        assert len(read("regression", rows, held_out=0).splits["train"]) == num
 
 
 def test_articles_stand_where_their_titles_say():

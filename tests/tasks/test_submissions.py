@@ -28,9 +28,9 @@ def classified(*labels: str) -> list[ClassPrediction]:
 def submit(path, predictions: dict) -> list[str]:
     """Writes the test predictions of several GLUE tasks to one zip, task by task; gives the files still missing."""
     for name, found in predictions.items():
-        parts = found if isinstance(found, dict) else {"test": found}
-        examples = {part: [TextExample("0", "a")] * len(its) for part, its in parts.items()}
-        write_submission(path, _classification(name), examples, parts)
+        splits = found if isinstance(found, dict) else {"test": found}
+        examples = {split: [TextExample("0", "a")] * len(its) for split, its in splits.items()}
+        write_submission(path, _classification(name), examples, splits)
     return missing_glue(path)
 
 
@@ -91,8 +91,8 @@ def test_glue_refuses_what_its_grader_would(tmp_path):
 
 
 def test_the_submission_of_a_glue_run_goes_by_its_test_parts(tmp_path):
-    examples = {part: [TextExample("7", "a", "b")] for part in ("dev", "test", "test-mismatched")}
-    said = {part: classified("neutral") for part in examples}
+    examples = {split: [TextExample("7", "a", "b")] for split in ("dev", "test", "test-mismatched")}
+    said = {split: classified("neutral") for split in examples}
     names = write_submission(tmp_path / "mine.zip", _classification("mnli"), examples, said)
     assert names == ["MNLI-m.tsv", "MNLI-mm.tsv"]
     assert read_zip(tmp_path / "mine.zip")["MNLI-m.tsv"] == [["index", "prediction"], ["0", "neutral"]]
@@ -120,8 +120,8 @@ def test_squad_answers_by_question(tmp_path):
     assert chances["a1"] == pytest.approx(1 / (1 + math.exp(4.5)))
     assert [chances[key] > 0.5 for key in ("a1", "b2", "c3")] == [False, True, False]
     one = replace(saved, name="squad", task=Spans(Output("spans", 2)))
-    parts = {"dev": examples, "test": examples[:1]}
-    names = write_submission(tmp_path / "1", one, parts, {"dev": said, "test": said[:1]})
+    splits = {"dev": examples, "test": examples[:1]}
+    names = write_submission(tmp_path / "1", one, splits, {"dev": said, "test": said[:1]})
     assert names == ["predictions-dev.json", "predictions-test.json"]
 
 

@@ -54,7 +54,7 @@ def test_targets_give_the_tags_back(tokenizer, longest):
 
 
 def test_one_target_a_word(tokenizer):
-    """At its first piece, in one window only."""
+    """At its first token, in one window only."""
     examples = examples_of(1, 30, 40)
     features = TASK.encode(examples, tokenizer, 24)
     for owner, example in enumerate(examples):
@@ -62,18 +62,18 @@ def test_one_target_a_word(tokenizer):
         assert sum(int((features.token_labels[i] >= 0).sum()) for i in numbers) == len(example.words)
         read = [word for i in numbers for word, _ in features.places[i]]
         assert sorted(read) == list(range(len(example.words)))
-        pieces = tokenizer.pieces_of_words([list(example.words)])[0]
+        pieces = tokenizer.encode_words([list(example.words)])[0]
         first_pieces = {word: pieces.ids[pieces.word_ids.index(word)] for word in range(len(example.words))}
         for i in numbers:
             for word, token in features.places[i]:
                 assert features.ids[i][token] == first_pieces[word], "another piece than the word's first"
 
 
-def test_special_tokens_and_later_pieces_want_nothing(tokenizer):
+def test_special_tokens_and_later_word_pieces_have_no_target(tokenizer):
     example = TaggedExample("0", ("riverrivers", "a"), ("B-PER", "O"))
     features = TASK.encode([example], tokenizer, 64)
     (labels,), (ids,) = features.token_labels, features.ids
-    pieces = tokenizer.pieces_of_words([list(example.words)])[0]
+    pieces = tokenizer.encode_words([list(example.words)])[0]
     assert pieces.word_ids.count(0) > 1
     assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
     second = 1 + pieces.word_ids.index(1)
@@ -81,12 +81,12 @@ def test_special_tokens_and_later_pieces_want_nothing(tokenizer):
 
 
 @pytest.mark.parametrize("longest", [24, 128])
-def test_words_with_no_pieces(tokenizer, longest):
+def test_words_with_no_tokens(tokenizer, longest):
     """They have a tag all the same, no entity where there is such a tag, and the other words keep theirs."""
     examples = examples_of(2, 30, 30, WORDS + NOTHING)
     examples.append(TaggedExample("none", NOTHING[:2], ("B-PER", "I-PER")))
     features = TASK.encode(examples, tokenizer, longest)
-    pieces = [set(each.word_ids) for each in tokenizer.pieces_of_words([list(each.words) for each in examples])]
+    pieces = [set(each.word_ids) for each in tokenizer.encode_words([list(each.words) for each in examples])]
     assert any(len(found) < len(each.words) for found, each in zip(pieces, examples, strict=True)) or (
         tokenizer.kind == "bpe"
     )
@@ -116,7 +116,7 @@ def test_a_tag_that_is_not_known_wants_nothing(tokenizer):
 
 
 def test_windows_equal_short_sentences(tokenizer):
-    """Scores that depend on the piece alone: a long sentence gets the tags of its words read one by one."""
+    """Outputs that depend on the token alone: a long sentence gets the tags of its words read one by one."""
     draw = np.random.default_rng(0)
     table = draw.normal(size=(tokenizer.vocab_size, len(TAGS))).astype(np.float32)
     examples = examples_of(4, 15, 60)
@@ -143,7 +143,7 @@ def test_each_word_is_read_where_it_has_most_context(tokenizer):
     """In windows that overlap by half: no word near an edge, where another window holds it further inside."""
     example = TaggedExample("0", ("river",) * 60)
     features = TASK.encode([example], tokenizer, 20)
-    pieces = tokenizer.pieces_of_words([list(example.words)])[0]
+    pieces = tokenizer.encode_words([list(example.words)])[0]
     room, step = 18, 18 - 9
     for window, places in enumerate(features.places):
         for word, token in places:

@@ -1,4 +1,4 @@
-"""GPT-1's start, delimiter and extract tokens: where they stand, at which ids, and the same in `transformers`."""
+"""GPT-1's start, delimiter and extract tokens: their positions and ids, and the same in `transformers`."""
 
 import pytest
 import transformers
@@ -30,7 +30,7 @@ def test_they_stand_around_a_text_and_between_two(plain):
     assert plain.id(START) is None and plain.encode("the river").ids == plain.encode_batch(["the river"])[0].ids
 
 
-def test_a_vocabulary_that_has_them_stays_as_it_is(plain, tmp_path):
+def test_a_vocabulary_that_has_them_is_unchanged(plain, tmp_path):
     found = marked(plain)
     assert marked(found).vocab_size == found.vocab_size == plain.vocab_size + 3
     found.save(tmp_path)

@@ -99,7 +99,7 @@ def test_a_saved_folder_opens_in_transformers(trained, tmp_path, kind, cased, co
     assert (len(theirs), theirs.model_max_length) == (ours.vocab_size, 128)
 
 
-def test_beside_a_model_with_one_kind_of_segment(trained, tmp_path):
+def test_saved_next_to_a_model_with_one_segment(trained, tmp_path):
     """`AutoTokenizer` gives it no segments, of which the second would have no row; here nothing changes."""
     ours = trained["wordpiece", False]
     ours.save(tmp_path, num_segments=1)
@@ -195,14 +195,14 @@ def test_words_start_where_a_reader_sees_them_start(trained, kind):
 
 
 @pytest.mark.parametrize(("kind", "cased"), EVERY)
-def test_special_tokens_in_raw_text_stay_text(trained, kind, cased):
+def test_special_tokens_in_raw_text_are_text(trained, kind, cased):
     tokenizer = trained[kind, cased]
     text = "a [MASK] <mask> [SEP] </s> <s> [CLS] [PAD]<pad>"
     assert not set(tokenizer.encode_sentences([text]).ids.tolist()) & set(tokenizer.special_ids) - {tokenizer.unk_id}
     assert tokenizer.mask_id in tokenizer.encode(text).ids
 
 
-def test_special_tokens_that_are_pieces_too_stay_text():
+def test_special_tokens_that_are_also_word_pieces_are_text():
     pieces = [("<unk>", 0.0), ("[MASK]", 0.0), ("▁", -2.0), *((letter, -3.0) for letter in "[]MASKx")]
     backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -275,7 +275,7 @@ def test_tokens_and_ids(trained):
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_words_of_the_text_it_was_trained_on_can_be_added(kind):
-    """Some of them a unigram vocabulary holds as pieces already, though it splits them: those are passed over."""
+    """Some of them are already tokens of a unigram vocabulary, though it splits them: those are skipped."""
     from hornbook.text.extension import words_worth_adding
     from hornbook.text.training import train_tokenizer
 
@@ -287,7 +287,7 @@ def test_words_of_the_text_it_was_trained_on_can_be_added(kind):
     assert tokenizer.vocab_size == before + len(added)
 
 
-def test_a_word_that_is_a_hidden_piece_is_passed_over():
+def test_a_word_that_is_an_unreachable_token_is_skipped():
     from hornbook.text.training import train_tokenizer
 
     text = "international nation nations national locations " * 30
@@ -318,7 +318,10 @@ def test_a_text_that_comes_again_has_an_encoding_of_its_own(trained, kind):
     found = tokenizer.encode_batch(texts)
     for text, pieces in zip(texts, found, strict=True):
         (alone,) = tokenizer.encode_batch([text])
-        for one, other in ((pieces, alone), (tokenizer.joined(alone, pieces), tokenizer.joined(alone, alone))):
+        for one, other in (
+            (pieces, alone),
+            (tokenizer.with_special_tokens(alone, pieces), tokenizer.with_special_tokens(alone, alone)),
+        ):
             assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
     whole = found[2].ids
     found[0].truncate(1)

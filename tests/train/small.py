@@ -43,7 +43,7 @@ def small_objective(**overrides) -> MlmObjective:
 
 @cache
 def small_batch(number: int, num_sequences: int = 8, longest: int = 24) -> Batch:
-    """Sequences that count up from a random token; a second segment that goes on counting, or does not."""
+    """Sequences that count up from a random token, with a second segment that continues the count or does not."""
     random = np.random.default_rng([5, number])
     sequences, segments, labels = [], [], []
     for _ in range(num_sequences):

@@ -1,4 +1,4 @@
-"""The way down from the peak rate: a power or half a cosine, to 0 or to a floor."""
+"""Learning-rate decay: polynomial or cosine, to 0 or to a minimum."""
 
 import math
 

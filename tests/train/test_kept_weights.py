@@ -75,7 +75,7 @@ def test_a_killed_run_keeps_the_same(tmp_path, keeping, step):
     assert len(list((tmp_path / "kept").iterdir())) == 3
 
 
-def test_watch_asks_a_run_to_stop_and_it_goes_on_exactly(tmp_path, keeping):
+def test_stop_from_on_progress_and_exact_resume(tmp_path, keeping):
     outcome = train(tmp_path, small_job(), settings(keep_at=KEEP_AT), CPU, lambda status: status.step >= 13)
     assert (outcome.ended, outcome.step) == ("stopped", 13)
     assert Checkpoints(tmp_path).last_step() == 13
@@ -83,7 +83,7 @@ def test_watch_asks_a_run_to_stop_and_it_goes_on_exactly(tmp_path, keeping):
     assert same(tmp_path, keeping)
 
 
-def test_steps_that_are_never_come_to_are_refused():
+def test_steps_that_are_never_reached_are_refused():
     with pytest.raises(ValueError, match=r"step 41, but schedule\.steps=40"):
         settings(keep_at=(20, 41))
     with pytest.raises(ValueError, match=r"keep_at must be at least 1, not 0"):

@@ -1,4 +1,4 @@
-"""The loop: it learns, saves, resumes bit for bit, rolls back, stops when asked."""
+"""The loop: it learns, saves, resumes bit for bit, rolls back, stops on request."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def test_what_a_run_leaves(unbroken):
 
 
 def test_best_weights_are_those_of_the_best_validation(tmp_path):
-    """With a rate that ruins the model after the first half, `best/` keeps the good half."""
+    """With a learning rate that ruins the model after the first half, `best/` keeps the good half."""
     settings = small_settings(schedule=ScheduleSettings(steps=60, warmup_fraction=0.0))
     job = small_job()
 
@@ -115,7 +115,7 @@ def test_a_stopped_run_resumes_bit_for_bit(unbroken, tmp_path):
 
 
 def test_of_equal_scores_the_lowest_loss_is_best(tmp_path):
-    """Else, of a small dev part that is soon all right, the first and hardly trained weights would be kept."""
+    """Otherwise, with a small dev split that soon scores 100%, the first, hardly trained weights would be kept."""
     found = iter([(0.5, 0.9), (1.0, 0.7), (1.0, 0.2), (1.0, 0.4), (0.9, 0.1)])
     settings = small_settings(validation=ValidationSettings(every_steps=8))
     job = dataclasses.replace(
@@ -130,7 +130,7 @@ def test_of_equal_scores_the_lowest_loss_is_best(tmp_path):
     assert read_json(Checkpoints(tmp_path, 2).last() / "state.json")["loss_of_best"] == 0.2
 
 
-def test_who_waits_around_a_run_hears_of_a_stop_that_came_too_late_for_it(tmp_path):
+def test_a_stop_after_the_last_step_reaches_the_caller(tmp_path):
     def stop(status):
         if status.step == 40:
             signal.raise_signal(signal.SIGTERM)
@@ -196,7 +196,7 @@ def test_a_half_written_checkpoint_is_not_used(unbroken, tmp_path):
 
 
 class Poisoned:
-    """Batches of which some make the loss no number, or huge, the way a broken file or a bad patch of text does."""
+    """Batches some of which make the loss NaN or huge, as a broken file or a bad patch of text does."""
 
     def __init__(self, bad: set[int]):
         self.bad = bad
@@ -264,7 +264,7 @@ def test_guard_sees_a_spike_and_not_the_usual_noise():
     assert all(falling.judge(10 * 0.99**i, 1.0) is None for i in range(400))
 
 
-def test_a_change_of_parts_in_mid_run_is_said_and_kept(tmp_path):
+def test_a_change_of_micro_batches_in_mid_run_is_logged_and_kept(tmp_path):
     job = small_job()
     forward = job.model.forward
     job.model.forward = lambda batch: forward(batch) if batch.num_tokens <= 100 else _raise_out_of_memory()
@@ -313,7 +313,7 @@ def test_a_spike_rolls_back_once(tmp_path):
     assert [event["event"] for event in events] == ["rollback"] and events[0]["skipped_batch"] == 63
 
 
-def test_a_loss_that_jumps_and_stays_is_said_and_logged_on(tmp_path):
+def test_a_loss_that_jumps_and_stays_high_is_warned_about_and_still_logged(tmp_path):
     settings = small_settings(schedule=ScheduleSettings(steps=90, warmup_fraction=0.1))
     outcome = run(tmp_path, settings, doubled_from(63, 200))
     assert outcome.step == 90

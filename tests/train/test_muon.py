@@ -85,7 +85,7 @@ def test_as_a_captured_step_uses_it():
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_goes_on_where_it_stopped():
+def test_resume_continues_where_it_stopped():
     whole, broken = Small(), Small()
     optimizer = make_optimizer(whole, SETTINGS)
     stepped(whole, optimizer, range(3))

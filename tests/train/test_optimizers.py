@@ -29,7 +29,7 @@ def test_equal_to_the_published_formulas(name, bias_correction, overrides):
 
 
 def test_the_options_matter():
-    """So that the test above can tell them apart."""
+    """So that the test above can distinguish them."""
     kinds = [OptimizerSettings(n, bias_correction=b) for n in ("adamw", "lamb") for b in (True, False)]
     found = [computed(settings)["matrix"] for settings in kinds]
     for i, one in enumerate(found):
@@ -81,7 +81,7 @@ def test_as_a_captured_step_uses_it(name):
 
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
 @pytest.mark.parametrize("bias_correction", [True, False])
-def test_going_on_and_going_back_to_the_start(name, bias_correction):
+def test_resume_and_restart_from_the_first_state(name, bias_correction):
     settings = OptimizerSettings(name, bias_correction=bias_correction)
     whole, broken = Three(), Three()
     optimizer = make_optimizer(whole, settings)
@@ -100,7 +100,7 @@ def test_going_on_and_going_back_to_the_start(name, bias_correction):
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), broken.parameters(), strict=True))
 
 
-def test_a_parameter_without_gradient_stays_and_is_not_kept():
+def test_a_parameter_without_gradient_is_unchanged_and_not_saved():
     model = Three()
     optimizer = make_optimizer(model, OptimizerSettings("lamb"))
     before = model.zeros.clone()

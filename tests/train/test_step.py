@@ -54,7 +54,7 @@ def test_four_micro_batches_equal_one_large_batch():
 
 
 def test_averaging_over_micro_batches_would_not_be_equal():
-    """The same comparison with each part divided by its own count is far off, so the test above can fail."""
+    """The same comparison with each micro-batch divided by its own count is far off, so the test above can fail."""
     batch = small_batch(0, num_sequences=12)
     one = stepper(4096)
     step_inputs = one.objective.prepare(batch, 1)
@@ -163,7 +163,7 @@ def test_schedule_rises_and_falls_in_lines():
 
 
 def test_warmup_in_steps():
-    """Whatever the fraction says; a warm-up longer than the run only rises."""
+    """Whatever the fraction; a warmup longer than the run only rises."""
     by_steps, by_share = ScheduleSettings(100, 0.5, warmup_steps=10), ScheduleSettings(100, 0.1)
     assert [by_steps.lr_ratio(step) for step in range(100)] == [by_share.lr_ratio(step) for step in range(100)]
     assert ScheduleSettings(100, 0.5, warmup_steps=0).lr_ratio(0) == 1.0
@@ -183,7 +183,7 @@ def test_multiplied_schedule():
     assert ScheduleSettings(4, warmup_steps=8, shape="multiplied").lr_ratio(2) == 3 / 8 * 0.5
 
 
-def test_power_bends_the_way_down():
+def test_power_of_the_polynomial_decay():
     line, bent = ScheduleSettings(100, 0.1), ScheduleSettings(100, 0.1, power=2.0)
     assert [bent.lr_ratio(step) for step in range(10)] == [line.lr_ratio(step) for step in range(10)]
     assert bent.lr_ratio(55) == pytest.approx(0.5**2)

@@ -155,8 +155,8 @@ def refuse_unused_options(why: str, given: dict[str, bool]) -> None:
     """Raises if options are given that would be ignored: `--seed and --stop have no effect with --fill`."""
     unused = [option for option, is_given in given.items() if is_given]
     if unused:
-        verb, pronoun = ("has", "it") if len(unused) == 1 else ("have", "them")
-        raise ValueError(f"{' and '.join(unused)} {verb} no effect {why}: omit {pronoun}")
+        has, pronoun = ("has", "it") if len(unused) == 1 else ("have", "them")
+        raise ValueError(f"{' and '.join(unused)} {has} no effect {why}: omit {pronoun}")
 
 
 def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:

@@ -64,7 +64,7 @@ def probe_command(
     data: NeededData,
     out: Out,
     task: TaskName = "classification",
-    way: Annotated[
+    method: Annotated[
         str, typer.Option(help="logistic (regression); for tags also bilstm, as in BERT's paper.")
     ] = "logistic",
     layers: Annotated[
@@ -89,7 +89,7 @@ def probe_command(
             data,
             task,
             out,
-            way=way,
+            method=method,
             layers=layers,
             pooling=pooling,
             seed=seed,
@@ -124,7 +124,7 @@ def label_curve_command(
     sizes: Annotated[
         str | None, typer.Option(help="Training-set sizes: 32,128,all; defaults to 32, 128, 512 ...")
     ] = None,
-    ways: Annotated[str, typer.Option(help="Some of random, features, finetune, tfidf, vectors, majority.")] = (
+    methods: Annotated[str, typer.Option(help="Some of random, features, finetune, tfidf, vectors, majority.")] = (
         "random,features,finetune,tfidf"
     ),
     seeds: Annotated[int, typer.Option(help="Runs with different seeds per point, for the interval.")] = 3,
@@ -147,7 +147,7 @@ def label_curve_command(
             task,
             out,
             sizes=None if sizes is None else [each.strip() for each in sizes.split(",")],
-            ways=[each.strip() for each in ways.split(",")],
+            methods=[each.strip() for each in methods.split(",")],
             seeds=seeds,
             **reading,
             overrides=parse_overrides(None, device),
@@ -158,7 +158,7 @@ def label_curve_command(
         log(f"stopped and saved in {out}; run the same command to resume")
         raise typer.Exit(130)
     rows = [
-        (point["way"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
+        (point["method"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
         for point in found["points"]
     ]
     table(rows, ("method", "labels", found["decided_by"], "95% interval"))
@@ -180,12 +180,12 @@ def glue(
     for run in runs:
         if not (run / "scores.json").is_file():
             raise ValueError(f"{run} has no scores.json: give the folders of finished runs")
-        task, parts = read_json(run / "task.json")["task"], read_json(run / "scores.json")["parts"]
+        task, splits = read_json(run / "task.json")["task"], read_json(run / "scores.json")["parts"]
         if task not in OFFICIAL:
             raise ValueError(f"{run} is a run of {task}, which is not a GLUE task: give runs of {', '.join(OFFICIAL)}")
-        found[task] = {name: score["value"] for name, score in parts["dev"].items()}
-        if "dev-mismatched" in parts:
-            found[task]["accuracy_mismatched"] = parts["dev-mismatched"]["accuracy"]["value"]
+        found[task] = {name: score["value"] for name, score in splits["dev"].items()}
+        if "dev-mismatched" in splits:
+            found[task]["accuracy_mismatched"] = splits["dev-mismatched"]["accuracy"]["value"]
     average, counted = glue_average(found)
     rows = [(task, name, f"{100 * found[task][name]:.1f}") for task in counted for name in OFFICIAL[task]]
     table(rows, ("task", "measure", "dev"))

@@ -61,7 +61,7 @@ def compare_command(
         list[str], typer.Argument(help="Runs, models and exported folders; all are compared with the first.")
     ],
     data: Data = None,
-    part: Annotated[str | None, typer.Option(help="Score this split, such as test.")] = None,
+    split: Annotated[str | None, typer.Option(help="Score this split, such as test.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the numbers, plot and report; defaults to comparison.")
     ] = None,
@@ -86,7 +86,7 @@ def compare_command(
         found = compare(
             models,
             data=data,
-            part=part,
+            split=split,
             **reading,
             out=out,
             length=length,

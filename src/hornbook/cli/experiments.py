@@ -65,13 +65,13 @@ def reproduce_command(
     claims = found.results["claims"]
     if claims:
         table([(claim["verdict"], claim["words"]) for claim in claims], ("verdict", "claim"))
-    print_result(f"{found.num_done} of {found.num_pieces} runs done; {out / 'report.html'}")
+    print_result(f"{found.num_done} of {found.num_jobs} runs done; {out / 'report.html'}")
     if found.ended == "stopped":
         log("stopped and saved; run the same command with --resume to resume")
     elif found.failures:
         log(f"{len(found.failures)} runs failed; run the same command with --resume to retry them")
     verdicts = {claim["name"]: claim["verdict"] for claim in claims}
-    ended = {"ended": found.ended, "done": found.num_done, "pieces": found.num_pieces}
+    ended = {"ended": found.ended, "done": found.num_done, "pieces": found.num_jobs}
     print_json(as_json, {"out": str(out), **ended, "verdicts": verdicts, "failures": found.failures})
     if found.ended != "finished":
         raise typer.Exit(130 if found.ended == "stopped" else 1)

@@ -68,9 +68,9 @@ def refuse_existing_file(path: Path, option: str, overwrite: bool) -> None:
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give {option} the name of a file")
     if path.exists() and not overwrite:
-        from hornbook.lifecycle.leftovers import sweep_beside
+        from hornbook.lifecycle.leftovers import sweep_leftovers_of
         from hornbook.lifecycle.locking import file_lock
 
         with suppress(OSError), file_lock(path):  # raises if a process is writing to it
-            sweep_beside(path)
+            sweep_leftovers_of(path)
         raise ValueError(f"{path} already exists: add --overwrite to replace it, or choose another {option}")

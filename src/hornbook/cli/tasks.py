@@ -196,7 +196,7 @@ def print_scores(splits: dict) -> None:
 def evaluate(
     runs: Runs,
     data: Data = None,
-    part: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
+    split: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
     reading: Reading = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -214,7 +214,7 @@ def evaluate(
         found = predictor.evaluate(
             data,
             **reading,
-            part=part,
+            split=split,
             progress=lambda done: show("examples scored", done),
         )
     for line in [*found["said"], *(f"note: {each}" for each in found["notes"])]:
@@ -353,10 +353,10 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test split")
     saved, found = predictor.read(data)
-    parts = {name: each for name, each in found.parts.items() if name.startswith("test")}
-    parts = parts or {name: each for name, each in found.parts.items() if name != "train"}
+    splits = {name: each for name, each in found.splits.items() if name.startswith("test")}
+    splits = splits or {name: each for name, each in found.splits.items() if name != "train"}
     files = write_submission(
-        out, saved, parts, {name: predictor.predict_examples(each) for name, each in parts.items()}
+        out, saved, splits, {name: predictor.predict_examples(each) for name, each in splits.items()}
     )
     print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []

@@ -128,8 +128,8 @@ class RepeatedLines:
         hashes, counts = self._frequent
         if len(hashes) > FREQUENT_LINES:
             taken = int(np.partition(counts, len(counts) - FREQUENT_LINES - 1)[len(counts) - FREQUENT_LINES - 1])
-            stays = counts > taken
-            self._frequent = hashes[stays], counts[stays] - taken
+            is_kept = counts > taken
+            self._frequent = hashes[is_kept], counts[is_kept] - taken
             self._underestimate += taken
 
     def _top(self) -> list[tuple[int, int]]:

@@ -39,7 +39,7 @@ def compare(
     names: Sequence[str | Path],
     *,
     data: Any = None,
-    part: str | None = None,
+    split: str | None = None,
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
@@ -75,8 +75,8 @@ def compare(
         _refuse_other_contents(Path(out), [model.name for model in models])
     _check_tasks(models, data)
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    scores, about = _score(models, data, part, columns, device, show) if data is not None else _recorded(models)
-    inputs = _inputs(models, data, about.get("part"), columns, max(batch_size, NUM_TIMED), length)
+    scores, about = _score(models, data, split, columns, device, show) if data is not None else _recorded(models)
+    inputs = _inputs(models, data, about.get("split"), columns, max(batch_size, NUM_TIMED), length)
     rows = [_row(model, features) for model, features in zip(models, inputs, strict=True)]
     for row, score in zip(rows, scores, strict=True):
         row |= {"score": score} if score else {}
@@ -134,7 +134,7 @@ def _check_tasks(models: Sequence[Opened], data: Any) -> None:
 
 
 def _score(
-    models: Sequence[Opened], data: Any, part: str | None, columns: dict[str, str | None], device: str, show: Show
+    models: Sequence[Opened], data: Any, split: str | None, columns: dict[str, str | None], device: str, show: Show
 ) -> tuple[list[dict | None], dict[str, Any]]:
     """Returns the score of each model on the data, and the task, measure, split and notes."""
     found, noted = [], {}
@@ -144,7 +144,7 @@ def _score(
         model.predictor.to(device)
         doing = f"{model.name}: examples scored"
         scores = model.predictor.evaluate(
-            data, part=part, **columns, progress=lambda done, doing=doing: show(doing, done)
+            data, split=split, **columns, progress=lambda done, doing=doing: show(doing, done)
         )
         model.predictor.to("cpu")
         # One split is compared: dev, else the first.
@@ -153,7 +153,7 @@ def _score(
         for note in scores["notes"]:
             noted.setdefault(note, []).append(model.name)
     notes = [*(f"{', '.join(names)}: {note}" for note, names in noted.items()), *_degenerate_notes(models)]
-    return found, {"task": scores["task"], "decided_by": scores["decided_by"], "part": chosen, "notes": notes}
+    return found, {"task": scores["task"], "decided_by": scores["decided_by"], "split": chosen, "notes": notes}
 
 
 def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, Any]]:
@@ -170,7 +170,7 @@ def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, An
     prints = {recorded(each.folder).get("inputs", {}).get("data", {}).get("fingerprint") for each in _runs(models)}
     if len(prints) > 1:
         notes.append("the recorded scores are of different data: give --data to score all models on the same data")
-    return found, {"task": of_task[0].predictor.saved.name, "decided_by": decided_by, "part": "dev", "notes": notes}
+    return found, {"task": of_task[0].predictor.saved.name, "decided_by": decided_by, "split": "dev", "notes": notes}
 
 
 def _degenerate_notes(models: Sequence[Opened]) -> list[str]:
@@ -182,12 +182,12 @@ def _degenerate_notes(models: Sequence[Opened]) -> list[str]:
 
 def _recorded_score(model: Opened, decided_by: str) -> dict | None:
     if (model.folder / "scores.json").is_file():
-        parts = read_json(model.folder / "scores.json").get("parts", {})
+        splits = read_json(model.folder / "scores.json").get("parts", {})
     elif isinstance(model.model, OnnxModel):
-        parts = read_json(model.folder / EXPORT).get("scores", {})
+        splits = read_json(model.folder / EXPORT).get("scores", {})
     else:
         return None
-    return parts.get("dev", {}).get(decided_by)
+    return splits.get("dev", {}).get(decided_by)
 
 
 def _runs(models: Sequence[Opened]) -> list[Opened]:
@@ -200,7 +200,7 @@ def _runs(models: Sequence[Opened]) -> list[Opened]:
 def _inputs(
     models: Sequence[Opened],
     data: Any,
-    part: str | None,
+    split: str | None,
     columns: dict[str, str | None],
     num: int,
     length: int,
@@ -209,7 +209,7 @@ def _inputs(
     if data is None:
         return [model.random_inputs(np.random.default_rng(SEED), [length] * num) for model in models]
     _, found = models[0].predictor.read(data, **columns)
-    examples = models[0].batchable(found.parts[part if part in found.parts else next(iter(found.parts))])
+    examples = models[0].batchable(found.splits[split if split in found.splits else next(iter(found.splits))])
     # Evenly spaced, as the examples may be sorted by length.
     examples = [examples[i * len(examples) // num] for i in range(num)] if len(examples) > num else examples
     return [model.encode(examples) for model in models]

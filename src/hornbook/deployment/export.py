@@ -142,7 +142,9 @@ def comparison_inputs(
             examples: Sequence = read_inputs(texts, source.predictor.saved)
         else:
             _, found = source.predictor.read(data)
-            examples = next((part for name, part in found.parts.items() if name != "train"), found.parts.get("train"))
+            examples = next(
+                (split for name, split in found.splits.items() if name != "train"), found.splits.get("train")
+            )
         return source.encode(source.batchable(examples)[:NUM_COMPARED])
     if texts is not None:
         examples = inputs_in(texts, known("classification"), Notes(needs_labels=False))

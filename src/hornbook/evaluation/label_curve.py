@@ -1,13 +1,14 @@
 """The label curve: dev score against the number of labelled examples, for fine-tuning, frozen features, the same
-network from random weights, and baselines. Each of these methods is called a way.
+network from random weights, and baselines: the methods of the curve.
 
-OUT/curve.json                       {"decided_by", "points": [{"way", "examples", "score", "low", "high", "seeds"}]}
+OUT/curve.json                       {"decided_by", "points": [{"method", "examples", "score", "low", "high", "seeds"}]}
 OUT/run.json                         the request
-OUT/pieces/finetune-128-seed-0/      the run of a way, size and seed with its scores; a finished run is not repeated
+OUT/pieces/finetune-128-seed-0/      the run of a method, size and seed with its scores; a finished run is not repeated
 
-For a given size and seed, every way trains on the same examples, sampled from the training split.
+For a given size and seed, every method trains on the same examples, sampled from the training split.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 from hornbook.train.randomness import seed_of
 
-WAYS = ("random", "features", "finetune", "tfidf")
+METHODS = ("random", "features", "finetune", "tfidf")
 FINETUNED = ("random", "finetune")
 FIRST_SIZE, GROWTH = 32, 4
 LEAST_STEPS = 100  # training steps: three epochs over 32 examples would be three steps
@@ -49,7 +50,7 @@ def label_curve(
     out: str | Path,
     *,
     sizes: Sequence[int | str] | None = None,
-    ways: Sequence[str] = WAYS,
+    methods: Sequence[str] = METHODS,
     seeds: int = 3,
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
@@ -66,10 +67,10 @@ def label_curve(
     log: Log = lambda message: None,
 ) -> dict[str, Any] | Outcome:
     """Scores by number of labels, as in `curve.json`. Calling it again continues where it stopped, or adds more sizes,
-    ways or seeds.
+    methods or seeds.
 
     >>> import hornbook
-    >>> options = {"sizes": [8], "ways": ["tfidf"], "seeds": 1}
+    >>> options = {"sizes": [8], "methods": ["tfidf"], "seeds": 1}
     >>> hornbook.label_curve("runs/first", "reviews.csv", "classification", "runs/curve", **options)["decided_by"]
     'accuracy'
 
@@ -77,39 +78,39 @@ def label_curve(
     least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted unless `keep_models`.
     Returns an `Outcome` if training was stopped.
     """
-    _check(ways, seeds)
+    _check(methods, seeds)
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
     common = {"text": text, "pair": pair, "label": label, "strict": strict, "overrides": dict(overrides or {})}
     common |= {"delimiter": delimiter, "encoding": encoding}
     request = FinetuneRequest(str(model), task, path, seed=0, **common)
     inputs = open_inputs(request, data, log)
     sizes = chosen_sizes(sizes, len(inputs.train))
-    # Sizes, ways and seeds may be added later; everything else must stay the same.
+    # Sizes, methods and seeds may be added later; everything else must stay the same.
     options = {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}
     start_run(out, "label-curve", request, options, inputs.data)
-    runs = [(size, way, seed) for size in sizes for way in ways for seed in range(seeds)]
-    for number, (size, way, seed) in enumerate(runs, 1):
-        folder = _folder(out, way, size, seed)
+    runs = [(size, method, seed) for size in sizes for method in methods for seed in range(seeds)]
+    for number, (size, method, seed) in enumerate(runs, 1):
+        folder = _folder(out, method, size, seed)
         if (folder / SCORES).exists():
-            if way in FINETUNED and not (folder / "README.md").exists():  # killed before its last steps
+            if method in FINETUNED and not (folder / "README.md").exists():  # killed before its last steps
                 clean_up(folder)
             _drop_weights(folder, keep_models)
             continue
-        log(f"{number} of {len(runs)}: {way}, {size:,} examples, seed {seed}")
+        log(f"{number} of {len(runs)}: {method}, {size:,} examples, seed {seed}")
         variant = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
         examples = _sample(inputs, size, seed)
-        if way in FINETUNED or (way == "features" and inputs.saved.task.unit == "passage"):
-            result = _train(way, folder, variant, inputs, examples, on_progress)
-        elif way == "features":
+        if method in FINETUNED or (method == "features" and inputs.saved.task.unit == "passage"):
+            result = _train(method, folder, variant, inputs, examples, on_progress)
+        elif method == "features":
             opened = _with_train(inputs, with_defaults(variant), examples)
             result = probe_inputs(folder, variant, opened, layers=layers, pooling=pooling, on_progress=on_progress)
         else:
-            result = baseline_labelled(way, folder, variant, _with_train(inputs, variant, examples), vectors=vectors)
+            result = baseline_labelled(method, folder, variant, _with_train(inputs, variant, examples), vectors=vectors)
         if isinstance(result, Outcome):
             return result
         _drop_weights(folder, keep_models)
-        _write(out, ways, sizes, seeds)
-    return _write(out, ways, sizes, seeds)
+        _write(out, methods, sizes, seeds)
+    return _write(out, methods, sizes, seeds)
 
 
 def _drop_weights(folder: Path, keep_models: bool) -> None:
@@ -143,22 +144,22 @@ def chosen_sizes(requested: Sequence[int | str] | None, total: int) -> list[int]
     return sorted(numbers)
 
 
-def _check(ways: Sequence[str], seeds: int) -> None:
+def _check(methods: Sequence[str], seeds: int) -> None:
     known = ("features", "finetune", *NAMES)
-    for way in ways:
-        if way not in known:
-            raise ValueError(f"there is no way '{way}' in a label curve: use some of {', '.join(known)}")
-    if not ways:
-        raise ValueError(f"a label curve needs at least one way: use some of {', '.join(known)}")
+    for method in methods:
+        if method not in known:
+            raise ValueError(f"there is no method '{method}' in a label curve: use some of {', '.join(known)}")
+    if not methods:
+        raise ValueError(f"a label curve needs at least one method: use some of {', '.join(known)}")
     checked(seeds, int, "--seeds", low=1, high=1000)
 
 
-def _folder(out: Path, way: str, size: int, seed: int) -> Path:
-    return out / "pieces" / f"{way}-{size}-seed-{seed}"
+def _folder(out: Path, method: str, size: int, seed: int) -> Path:
+    return out / "pieces" / f"{method}-{size}-seed-{seed}"
 
 
 def _train(
-    way: str,
+    method: str,
     folder: Path,
     request: FinetuneRequest,
     inputs: Inputs,
@@ -172,9 +173,9 @@ def _train(
     if "validation.every_steps" not in overrides:
         num_steps = math.ceil(len(examples) / settings.batch_size) * float(overrides["epochs"])
         overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
-    if way == "features":  # there is no scikit-learn probe for spans: only the head is trained
+    if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
-    request = replace(request, from_random=way == "random", overrides=overrides)
+    request = replace(request, from_random=method == "random", overrides=overrides)
     return run_once(folder, request, _with_train(inputs, request, examples), on_progress, _quiet)
 
 
@@ -188,18 +189,22 @@ def _quiet(message: str) -> None:
     """Drops messages about the data, which were already logged once."""
 
 
-def _write(out: Path, ways: Sequence[str], sizes: Sequence[int], seeds: int) -> dict[str, Any]:
+def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int) -> dict[str, Any]:
     """Writes and returns the curve of all finished runs, including those of earlier calls. `finished` is whether all
     runs of this call are."""
     done: dict[tuple[str, int], list[dict]] = {}
     for file in sorted((out / "pieces").glob(f"*/{SCORES}")):
-        way, size, _, _ = file.parent.name.rsplit("-", 3)
-        done.setdefault((way, int(size)), []).append(read_json(file))
-    expected = [_folder(out, way, size, seed) / SCORES for way in ways for size in sizes for seed in range(seeds)]
+        method, size, _, _ = file.parent.name.rsplit("-", 3)
+        done.setdefault((method, int(size)), []).append(read_json(file))
+    expected = [_folder(out, *each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
     decided_by = next((each[0]["decided_by"] for each in done.values()), None)
     points = [
-        {"way": way, "examples": size, **_interval([each["parts"]["dev"][decided_by] for each in found], decided_by)}
-        for (way, size), found in sorted(done.items())
+        {
+            "method": method,
+            "examples": size,
+            **_interval([each["parts"]["dev"][decided_by] for each in found], decided_by),
+        }
+        for (method, size), found in sorted(done.items())
     ]
     curve = {"decided_by": decided_by, "finished": all(file.exists() for file in expected), "points": points}
     write_json(out / "curve.json", curve)

@@ -1,9 +1,9 @@
-"""The pieces of an experiment in the order they run, and where their results are stored. A piece is one unit of work: a
+"""The jobs of an experiment in the order they run, and where their results are stored. A job is one unit of work: a
 pre-training run, a fine-tuning run, or an evaluation on sentence pairs.
 
-OUT/pieces/KEY.json            result of a finished piece, which is never run again
+OUT/jobs/KEY.json            result of a finished job, which is never run again
 OUT/pretrained/ARM-SEED/       pre-training run, with the weights of each checkpoint in kept/
-OUT/running/KEY/               unfinished piece; deleted when it finishes
+OUT/running/KEY/               unfinished job; deleted when it finishes
 
 Each arm is pre-trained, its sentence head evaluated, and its checkpoints fine-tuned (the last one first) before the
 next arm starts. On a machine that is only available for a while, finished arms then no longer need their weights.
@@ -22,8 +22,8 @@ Kind = Literal["overlap", "pretrain", "crossed", "finetune"]
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Identifies a piece; fields that do not apply to its kind have their defaults."""
+class Job:
+    """Identifies a job; fields that do not apply to its kind have their defaults."""
 
     kind: Kind
     arm: str = ""
@@ -34,14 +34,14 @@ class Piece:
 
     @property
     def key(self) -> str:
-        """The name of the piece in file names."""
+        """The name of the job in file names."""
         if self.kind == "finetune":
             return f"finetune-{self.arm}-{self.seed}-at-{self.share:g}-{self.task}-{self.task_seed}"
         return self.kind if self.kind == "overlap" else f"{self.kind}-{self.arm}-{self.seed}"
 
     @property
     def description(self) -> str:
-        """Describes the piece in log messages."""
+        """Describes the job in log messages."""
         if self.kind == "overlap":
             return "shared-word classifier on sentence pairs"
         seed = f", seed {self.seed}" if self.seed else ""
@@ -53,7 +53,7 @@ class Piece:
 
     @property
     def cost_group(self) -> tuple[str, str]:
-        """Pieces with the same key take about equally long."""
+        """Jobs with the same key take about equally long."""
         return self.kind, self.task if self.kind == "finetune" else self.arm
 
     def file(self, out: Path) -> Path:
@@ -63,43 +63,43 @@ class Piece:
         return self.file(out).exists()
 
     def found(self, out: Path) -> dict | None:
-        """The result of the piece, None if it is not finished."""
+        """The result of the job, None if it is not finished."""
         return read_json(self.file(out)) if self.is_done(out) else None
 
     def run_folder(self, out: Path) -> Path:
-        """The folder of the pre-training run that the piece belongs to."""
+        """The folder of the pre-training run that the job belongs to."""
         return Path(out) / "pretrained" / f"{self.arm}-{self.seed}"
 
     def weights(self, out: Path, resolved: ResolvedExperiment) -> Path:
-        """The checkpoint that the piece evaluates."""
+        """The checkpoint that the job evaluates."""
         return kept_folder(self.run_folder(out), resolved.arms[self.arm].step_at(self.share))
 
 
 def tasks_of(out: Path, resolved: ResolvedExperiment, with_data: list[str]) -> list[str]:
-    """Names of the tasks that have data or finished pieces; existing results stay when the data is gone."""
+    """Names of the tasks that have data or finished jobs; existing results stay when the data is gone."""
     done = {file.stem for file in (Path(out) / "pieces").glob("finetune-*.json")}
     every = [task.name for task in resolved.experiment.tasks]
-    has_pieces = {piece.task for piece in pieces_of(resolved, every) if piece.key in done}
-    return [task for task in every if task in with_data or task in has_pieces]
+    has_jobs = {job.task for job in jobs_of(resolved, every) if job.key in done}
+    return [task for task in every if task in with_data or task in has_jobs]
 
 
-def pieces_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[Piece]:
-    """All pieces for these tasks, in the order they run."""
+def jobs_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[Job]:
+    """All jobs for these tasks, in the order they run."""
     experiment = resolved.experiment
     plans = [task for task in experiment.tasks if task.name in tasks]
     has_sentences = experiment.sentences.pairs > 0
-    pieces = [Piece("overlap")] if has_sentences else []
+    jobs = [Job("overlap")] if has_sentences else []
 
-    def finetunings(arm: str, seed: int, share: float) -> list[Piece]:
+    def finetunings(arm: str, seed: int, share: float) -> list[Job]:
         num_seeds = max((len(task.seeds) for task in plans), default=0)
         places = [(number, task) for number in range(num_seeds) for task in plans if number < len(task.seeds)]
-        return [Piece("finetune", arm, seed, share, task.name, task.seeds[number]) for number, task in places]
+        return [Job("finetune", arm, seed, share, task.name, task.seeds[number]) for number, task in places]
 
     for seed in experiment.equal.seeds:
         for arm in experiment.arms:
-            pieces.append(Piece("pretrain", arm.name, seed))
+            jobs.append(Job("pretrain", arm.name, seed))
             if has_sentences and experiment.settings_of(arm).layout in LABELLED:
-                pieces.append(Piece("crossed", arm.name, seed))
+                jobs.append(Job("crossed", arm.name, seed))
             for share in reversed(experiment.equal.checkpoints):
-                pieces += finetunings(arm.name, seed, share)
-    return pieces
+                jobs += finetunings(arm.name, seed, share)
+    return jobs

@@ -8,15 +8,15 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
+from hornbook.experiments.jobs import FinetuningArguments, run_finetuning
 from hornbook.experiments.memory import release_memory
-from hornbook.experiments.pieces import FinetuningJob, run_finetuning
 from hornbook.lifecycle.stopping import die_with_parent, starting_children
 from hornbook.train import signals
 
 POLL_SECONDS = 0.5  # interval at which a stop request is checked
 MAX_TRIES = 3  # of a fine-tuning run lost because a process of the pool was killed
 LOST_DEVICE = "CUDA error"  # in the message of an error after which a process cannot use the device
-OnResult = Callable[[FinetuningJob, dict | Exception], None]
+OnResult = Callable[[FinetuningArguments, dict | Exception], None]
 
 
 class Pool:
@@ -30,7 +30,7 @@ class Pool:
 
     def run(
         self,
-        jobs: list[FinetuningJob],
+        jobs: list[FinetuningArguments],
         should_stop: Callable[[], bool],
         on_result: OnResult,
         log: Callable[[str], None],
@@ -52,11 +52,11 @@ class Pool:
 
     def _run_once(
         self,
-        jobs: list[FinetuningJob],
+        jobs: list[FinetuningArguments],
         should_stop: Callable[[], bool],
         on_result: OnResult,
         log: Callable[[str], None],
-    ) -> tuple[bool, list[tuple[FinetuningJob, Exception]]]:
+    ) -> tuple[bool, list[tuple[FinetuningArguments, Exception]]]:
         """Returns (whether the jobs were stopped, lost jobs with their exceptions)."""
         waiting = self._submit(jobs)
         is_stopped, is_requested, lost = False, False, []
@@ -85,7 +85,7 @@ class Pool:
             self.close()  # a broken executor accepts no jobs; the next call starts a new one
         return is_stopped, lost
 
-    def _submit(self, jobs: list[FinetuningJob]) -> dict[Future, FinetuningJob]:
+    def _submit(self, jobs: list[FinetuningArguments]) -> dict[Future, FinetuningArguments]:
         if self.executor is None:
             context = multiprocessing.get_context("spawn")
             self.stop_event = context.Event()
@@ -113,7 +113,7 @@ def _start_worker(stop_event) -> None:
     signals.leave_alone()
 
 
-def _run(job: FinetuningJob) -> dict | None:
+def _run(job: FinetuningArguments) -> dict | None:
     """Runs one job; None if it was stopped, also before it started, because queued jobs cannot always be cancelled."""
 
     def should_stop(_: object = None) -> bool:

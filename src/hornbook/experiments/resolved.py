@@ -126,7 +126,7 @@ def resolve(
         dict(options or {}),
         {"corpora": fingerprints, "corpus_weights": weights, "data": before.get("data", {}) | data},
         experiment,
-        # Arms and tasks that were removed from the file are kept, as are their pieces.
+        # Arms and tasks that were removed from the file are kept, as are their jobs.
         left_out={group: _left_out(group, run or {}, now) for group in NAMED_GROUPS},
         flops=flops,
         minutes_each=minutes_each,
@@ -196,7 +196,7 @@ def _refuse_other_inputs(
 
 
 def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
-    """Raises if a setting changed that finished pieces depend on."""
+    """Raises if a setting changed that finished jobs depend on."""
     if minutes_each is not None and minutes_each != written["minutes_each"]:
         minutes, flops = written["minutes_each"], written["flops"]
         started = f"--minutes-each {minutes:g}" if minutes else f"--flops {flops:g}"
@@ -221,7 +221,7 @@ def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_ea
 
 
 def _fixed_settings(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """The settings that determine the results of pieces; the others only affect verdicts and reports. An arm or a task
+    """The settings that determine the results of jobs; the others only affect verdicts and reports. An arm or a task
     is a group of its own, so that it may be added or removed."""
     values = configuration.to_dict(experiment)
     groups = {"equal": values["equal"], "sentences": values["sentences"]}

@@ -1,9 +1,9 @@
-"""`OUT/results.json`: the results of the finished pieces of an experiment, from which its report is built."""
+"""`OUT/results.json`: the results of the finished jobs of an experiment, from which its report is built."""
 
 from pathlib import Path
 from typing import Any
 
-from hornbook.experiments.plan import Piece
+from hornbook.experiments.plan import Job
 from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.experiments.scores import MEAN, Scores, over_seeds
 from hornbook.experiments.verdicts import judge
@@ -12,9 +12,9 @@ from hornbook.files import write_json
 FILE = "results.json"
 
 
-def write_results(out: Path, resolved: ResolvedExperiment, pieces: list[Piece], tasks: list[str]) -> dict[str, Any]:
+def write_results(out: Path, resolved: ResolvedExperiment, jobs: list[Job], tasks: list[str]) -> dict[str, Any]:
     experiment, scores = resolved.experiment, Scores(out, resolved, tasks)
-    missing = [piece for piece in pieces if not piece.is_done(out)]
+    missing = [job for job in jobs if not job.is_done(out)]
     results = {
         "kind": "experiment",
         "name": experiment.name,
@@ -27,8 +27,8 @@ def write_results(out: Path, resolved: ResolvedExperiment, pieces: list[Piece], 
         "seed_deviation": experiment.equal.seed_deviation,
         "least_reach": scores.min_half_width(),
         "checkpoints": list(experiment.equal.checkpoints),
-        "num_pieces": len(pieces),
-        "num_done": len(pieces) - len(missing),
+        "num_pieces": len(jobs),
+        "num_done": len(jobs) - len(missing),
         "missing": _missing(missing),
         "tasks": {
             task.name: {"measure": task.decided_by, "seeds": len(task.seeds), "parts": task.parts, "has_data": has_data}
@@ -38,8 +38,8 @@ def write_results(out: Path, resolved: ResolvedExperiment, pieces: list[Piece], 
         "mean": MEAN,
         "arms": {arm.name: _arm(arm.name, out, resolved) for arm in experiment.arms},
         "scores": scores.rows(resolved),
-        "degenerate": _degenerate(out, pieces),
-        "overlap": _accuracies([Piece("overlap")], out),
+        "degenerate": _degenerate(out, jobs),
+        "overlap": _accuracies([Job("overlap")], out),
         "claims": [judge(claim, out, resolved, scores) for claim in experiment.claims],
     }
     write_json(out / FILE, results)
@@ -56,23 +56,23 @@ def _arm(name: str, out: Path, resolved: ResolvedExperiment) -> dict[str, Any]:
         "published": arm.published,
         "planned_steps": budget.steps,
         "planned_flops": budget.flops_at(1.0),
-        "record": Piece("pretrain", name, seeds[0]).found(out),
-        "crossed": _accuracies([Piece("crossed", name, seed) for seed in seeds], out),
+        "record": Job("pretrain", name, seeds[0]).found(out),
+        "crossed": _accuracies([Job("crossed", name, seed) for seed in seeds], out),
     }
 
 
-def _accuracies(pieces: list[Piece], out: Path) -> dict[str, dict] | None:
-    """Accuracies on NSP and SOP pairs over the finished pieces; None if there are none."""
-    done = [found for piece in pieces if (found := piece.found(out)) is not None]
+def _accuracies(jobs: list[Job], out: Path) -> dict[str, dict] | None:
+    """Accuracies on NSP and SOP pairs over the finished jobs; None if there are none."""
+    done = [found for job in jobs if (found := job.found(out)) is not None]
     return {kind: over_seeds([each[kind] for each in done]) for kind in ("nsp", "sop")} if done else None
 
 
-def _degenerate(out: Path, pieces: list[Piece]) -> list[str]:
+def _degenerate(out: Path, jobs: list[Job]) -> list[str]:
     """Degenerate fine-tuning runs, one line per checkpoint and task. Their scores still count."""
     groups: dict[tuple, list[str | None]] = {}
-    for piece in pieces:
-        if piece.kind == "finetune" and (found := piece.found(out)) is not None:
-            groups.setdefault((piece.arm, piece.seed, piece.share, piece.task), []).append(found["degenerate"])
+    for job in jobs:
+        if job.kind == "finetune" and (found := job.found(out)) is not None:
+            groups.setdefault((job.arm, job.seed, job.share, job.task), []).append(found["degenerate"])
     lines = []
     for (arm, seed, share, task), reasons in groups.items():
         if wrong := [reason for reason in reasons if reason]:
@@ -81,8 +81,8 @@ def _degenerate(out: Path, pieces: list[Piece]) -> list[str]:
     return lines
 
 
-def _missing(pieces: list[Piece]) -> dict[str, int]:
-    """The number of missing pieces by kind and arm."""
+def _missing(jobs: list[Job]) -> dict[str, int]:
+    """The number of missing jobs by kind and arm."""
     counts: dict[str, int] = {}
     kinds = {
         "pretrain": "pre-training",
@@ -90,8 +90,8 @@ def _missing(pieces: list[Piece]) -> dict[str, int]:
         "finetune": "fine-tuning",
         "overlap": "shared words",
     }
-    for piece in pieces:
-        where = f"{kinds[piece.kind]} {piece.arm}".strip()
-        where += f" at {piece.share:.4g}" if piece.kind == "finetune" else ""
+    for job in jobs:
+        where = f"{kinds[job.kind]} {job.arm}".strip()
+        where += f" at {job.share:.4g}" if job.kind == "finetune" else ""
         counts[where] = counts.get(where, 0) + 1
     return counts

@@ -1,8 +1,8 @@
-"""Runs or resumes an experiment: its pieces one after another, fine-tunings optionally in parallel.
+"""Runs or resumes an experiment: its jobs one after another, fine-tunings optionally in parallel.
 
 OUT/run.json                       values resolved at the start (`resolved.py`)
-OUT/pieces/, pretrained/, running/ pieces (`plan.py`)
-OUT/results.json                   scores, costs and verdicts from the finished pieces
+OUT/jobs/, pretrained/, running/ jobs (`plan.py`)
+OUT/results.json                   scores, costs and verdicts from the finished jobs
 OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 
 from hornbook.config import checked
 from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
-from hornbook.experiments.pieces import FinetuningJob, run_finetuning, run_pretraining, run_sentence_task, task_data
-from hornbook.experiments.plan import Piece, pieces_of, tasks_of
+from hornbook.experiments.jobs import FinetuningArguments, run_finetuning, run_pretraining, run_sentence_task, task_data
+from hornbook.experiments.plan import Job, jobs_of, tasks_of
 from hornbook.experiments.pool import Pool
 from hornbook.experiments.resolved import ResolvedExperiment, check_record, resolve
 from hornbook.experiments.results import write_results
@@ -40,12 +40,12 @@ RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during
 
 @dataclass
 class Reproduced:
-    """Outcome of an experiment. `ended`: `finished`, `stopped` (by a signal or the time limit), or `incomplete` (pieces
+    """Outcome of an experiment. `ended`: `finished`, `stopped` (by a signal or the time limit), or `incomplete` (jobs
     failed)."""
 
     ended: str
     num_done: int
-    num_pieces: int
+    num_jobs: int
     results: dict
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -139,7 +139,7 @@ def fingerprint_of(task: TaskPlan, place: Path) -> str:
     read_data = task_data(task, place)
     read_data = read(task.task or task.name, read_data) if isinstance(read_data, str) else read_data
     for split in ("train", "dev"):
-        if not read_data.parts.get(split):
+        if not read_data.splits.get(split):
             raise ValueError(f"the data of {task.name} in {place} has no {split} split: add one")
     return fingerprint(read_data)
 
@@ -159,148 +159,148 @@ class _Runner:
         self.out, self.resolved, self.corpora, self.places = out, resolved, corpora, places
         self.pool, self.until, self.on_progress, self.log = Pool(processes), until, on_progress, log
         self.tasks = tasks_of(out, resolved, list(places))
-        self.pieces = pieces_of(resolved, self.tasks)
-        self.numbers = {piece: number for number, piece in enumerate(self.pieces, 1)}
+        self.jobs = jobs_of(resolved, self.tasks)
+        self.numbers = {job: number for number, job in enumerate(self.jobs, 1)}
         self.failures: dict[str, str] = {}
         self.missing_weights: set[Path] = set()
         self.written_at = 0.0
 
     def run(self, signals: Signals) -> Reproduced:
-        missing = [piece for piece in self.pieces if not piece.is_done(self.out)]
-        done = len(self.pieces) - len(missing)
-        self.log(f"{len(self.pieces)} pieces, {done} done; {self.resolved.flops:.3g} FLOPs per pre-training run")
+        missing = [job for job in self.jobs if not job.is_done(self.out)]
+        done = len(self.jobs) - len(missing)
+        self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.flops:.3g} FLOPs per pre-training run")
         is_stopped = False
         self._write()
-        for kind, group in groupby(missing, key=lambda piece: piece.kind):
-            group = [piece for piece in group if self._can_run(piece)]
+        for kind, group in groupby(missing, key=lambda job: job.kind):
+            group = [job for job in group if self._can_run(job)]
             if kind == "finetune" and self.pool.num_processes > 1:
                 is_stopped = not self._run_in_pool(group, signals)
             else:
-                is_stopped = not all(self._run_here(piece, signals) for piece in group)
+                is_stopped = not all(self._run_here(job, signals) for job in group)
             self._write()
             if is_stopped:
                 break
         results = self._write()
         write_experiment_page(self.out)
-        num_done = sum(piece.is_done(self.out) for piece in self.pieces)
-        ended = "finished" if num_done == len(self.pieces) else "stopped" if is_stopped else "incomplete"
-        return Reproduced(ended, num_done, len(self.pieces), results, self.failures)
+        num_done = sum(job.is_done(self.out) for job in self.jobs)
+        ended = "finished" if num_done == len(self.jobs) else "stopped" if is_stopped else "incomplete"
+        return Reproduced(ended, num_done, len(self.jobs), results, self.failures)
 
     def _write(self) -> dict:
         self.written_at = time.monotonic()
-        return write_results(self.out, self.resolved, self.pieces, self.tasks)
+        return write_results(self.out, self.resolved, self.jobs, self.tasks)
 
     def _write_periodically(self) -> None:
         """Updates results.json from time to time, so that it is recent if the process is killed."""
         if time.monotonic() - self.written_at > RESULTS_EVERY_SECONDS:
             self._write()
 
-    def _can_run(self, piece: Piece) -> bool:
-        """Whether the data of a piece and the weights of its pre-training run are available; logs missing weights
+    def _can_run(self, job: Job) -> bool:
+        """Whether the data of a job and the weights of its pre-training run are available; logs missing weights
         once."""
-        if piece.kind in ("pretrain", "overlap"):
+        if job.kind in ("pretrain", "overlap"):
             return True
-        pretraining = Piece("pretrain", piece.arm, piece.seed)
-        if (piece.kind == "finetune" and piece.task not in self.places) or not pretraining.is_done(self.out):
+        pretraining = Job("pretrain", job.arm, job.seed)
+        if (job.kind == "finetune" and job.task not in self.places) or not pretraining.is_done(self.out):
             return False
-        weights = piece.weights(self.out, self.resolved)
+        weights = job.weights(self.out, self.resolved)
         if not weights.is_dir() and weights not in self.missing_weights:
             self.missing_weights.add(weights)
             self.log(
-                f"note: {weights} is missing, which {piece.description} and others need: copy it from where "
-                f"{piece.arm} was trained, or delete {pretraining.file(self.out)} to train it again"
+                f"note: {weights} is missing, which {job.description} and others need: copy it from where "
+                f"{job.arm} was trained, or delete {pretraining.file(self.out)} to train it again"
             )
         return weights.is_dir()
 
     def _should_stop(self, signals: Signals) -> bool:
         return bool(signals.stop) or (self.until is not None and time.time() > self.until)
 
-    def _run_here(self, piece: Piece, signals: Signals) -> bool:
-        """Runs a piece in this process; returns False if the experiment should stop."""
+    def _run_here(self, job: Job, signals: Signals) -> bool:
+        """Runs a job in this process; returns False if the experiment should stop."""
         if self._should_stop(signals):
             return False
-        self.log(f"[{self.numbers[piece]} of {len(self.pieces)}] {piece.description}{self._time_left()}")
+        self.log(f"[{self.numbers[job]} of {len(self.jobs)}] {job.description}{self._time_left()}")
 
         def on_progress(status: Status) -> bool:
             self.on_progress(status)
             return self._should_stop(signals)
 
         try:
-            if piece.kind == "pretrain":
-                return run_pretraining(piece, self.out, self.resolved, self.corpora, on_progress, self.log) is not None
-            if piece.kind == "finetune":
-                found = run_finetuning(self._finetuning(piece), on_progress)
-                self._log_score(piece, found)
+            if job.kind == "pretrain":
+                return run_pretraining(job, self.out, self.resolved, self.corpora, on_progress, self.log) is not None
+            if job.kind == "finetune":
+                found = run_finetuning(self._finetuning(job), on_progress)
+                self._log_score(job, found)
                 return found is not None
-            run_sentence_task(piece, self.out, self.resolved, self.corpora)
+            run_sentence_task(job, self.out, self.resolved, self.corpora)
         except Exception as error:
-            self._record_failure(piece, error)
+            self._record_failure(job, error)
         return True
 
-    def _run_in_pool(self, group: list[Piece], signals: Signals) -> bool:
+    def _run_in_pool(self, group: list[Job], signals: Signals) -> bool:
         """Runs fine-tunings in parallel processes; returns False if the experiment should stop."""
         if not group:
             return True
         if self._should_stop(signals):
             return False
         self.log(f"{len(group)} fine-tuning runs, {self.pool.num_processes} at a time{self._time_left()}")
-        took = self._seconds_per_piece()  # longest first, so that no long run is left at the end
-        group = sorted(group, key=lambda piece: took.get(piece.cost_group, 0.0), reverse=True)
+        took = self._seconds_per_job()  # longest first, so that no long run is left at the end
+        group = sorted(group, key=lambda job: took.get(job.cost_group, 0.0), reverse=True)
 
-        def on_result(job: FinetuningJob, found: dict | Exception) -> None:
+        def on_result(arguments: FinetuningArguments, found: dict | Exception) -> None:
             if isinstance(found, Exception):
-                self._record_failure(job.piece, found)
+                self._record_failure(arguments.job, found)
             else:
-                self._log_score(job.piece, found)
+                self._log_score(arguments.job, found)
             self._write_periodically()
 
         return self.pool.run(
             list(map(self._finetuning, group)), lambda: self._should_stop(signals), on_result, self.log
         )
 
-    def _finetuning(self, piece: Piece) -> FinetuningJob:
+    def _finetuning(self, job: Job) -> FinetuningArguments:
         equal = self.resolved.experiment.equal
-        plan = self.resolved.experiment.task(piece.task)
+        plan = self.resolved.experiment.task(job.task)
         overrides = equal.finetuning | plan.settings
         if self.pool.num_processes > 1:
             overrides = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | overrides
-        weights = str(piece.weights(self.out, self.resolved))
-        return FinetuningJob(piece, plan, weights, str(self.places[piece.task]), str(self.out), overrides, self.until)
+        weights = str(job.weights(self.out, self.resolved))
+        return FinetuningArguments(job, plan, weights, str(self.places[job.task]), str(self.out), overrides, self.until)
 
-    def _record_failure(self, piece: Piece, error: Exception) -> None:
-        """Logs the failure of a piece. The other pieces still run; --resume tries it again."""
+    def _record_failure(self, job: Job, error: Exception) -> None:
+        """Logs the failure of a job. The other jobs still run; --resume tries it again."""
         if os.environ.get("HORNBOOK_TRACEBACK"):
             traceback.print_exception(error)
-        self.failures[piece.key] = str(error).partition("\n")[0] or type(error).__name__
-        self.log(f"note: {piece.description} failed: {self.failures[piece.key]}; continuing with the others")
+        self.failures[job.key] = str(error).partition("\n")[0] or type(error).__name__
+        self.log(f"note: {job.description} failed: {self.failures[job.key]}; continuing with the others")
 
-    def _log_score(self, piece: Piece, found: dict | None) -> None:
+    def _log_score(self, job: Job, found: dict | None) -> None:
         if found is not None:
             wrong = f" (degenerate: {found['degenerate']})" if found["degenerate"] else ""
-            place = f"[{self.numbers[piece]} of {len(self.pieces)}]"
-            self.log(f"{place} {piece.description}: {found['score']:.1f} in {found['seconds']:.0f} s{wrong}")
+            place = f"[{self.numbers[job]} of {len(self.jobs)}]"
+            self.log(f"{place} {job.description}: {found['score']:.1f} in {found['seconds']:.0f} s{wrong}")
 
     def _time_left(self) -> str:
-        """Estimated remaining time, from the durations of the finished pieces; empty if unknown."""
-        took = self._seconds_per_piece()
+        """Estimated remaining time, from the durations of the finished jobs; empty if unknown."""
+        took = self._seconds_per_job()
         if self.resolved.minutes_each is not None:
             took.setdefault(("pretrain",), 60 * self.resolved.minutes_each)
         seconds = 0.0
-        for piece in self.pieces:
-            if piece.is_done(self.out):
+        for job in self.jobs:
+            if job.is_done(self.out):
                 continue
-            known = took.get(piece.cost_group, took.get((piece.kind,)))
-            if known is None and piece.kind in ("pretrain", "finetune"):
+            known = took.get(job.cost_group, took.get((job.kind,)))
+            if known is None and job.kind in ("pretrain", "finetune"):
                 return ""
-            at_once = self.pool.num_processes if piece.kind == "finetune" else 1
+            at_once = self.pool.num_processes if job.kind == "finetune" else 1
             seconds += (known or 0.0) / at_once
         return f"; about {max(1, round(seconds / 60))} min left in total" if seconds else ""
 
-    def _seconds_per_piece(self) -> dict[tuple, float]:
-        """Mean duration of the finished pieces by cost group and by kind."""
+    def _seconds_per_job(self) -> dict[tuple, float]:
+        """Mean duration of the finished jobs by cost group and by kind."""
         took: dict[tuple, list[float]] = {}
-        for piece in self.pieces:
-            if (found := piece.found(self.out)) is not None:
-                for cost_group in (piece.cost_group, (piece.kind,)):
+        for job in self.jobs:
+            if (found := job.found(self.out)) is not None:
+                for cost_group in (job.cost_group, (job.kind,)):
                     took.setdefault(cost_group, []).append(found["seconds"])
         return {cost_group: statistics.fmean(seconds) for cost_group, seconds in took.items()}

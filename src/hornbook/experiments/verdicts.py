@@ -1,7 +1,7 @@
 """The verdict on each claim, by the rule stated in the experiment.
 
 A condition is a quantity with an interval, and bounds. It holds if the interval is within the bounds, and does not hold
-at this scale if the interval is outside. It is not decided if the interval contains a bound, while pieces are missing,
+at this scale if the interval is outside. It is not decided if the interval contains a bound, while jobs are missing,
 or if an arm learned next to nothing. A claim holds if all its conditions hold, and does not hold if one of them does
 not. A premise alone does not refute a claim: if it does not hold, the other conditions on its arm are not decided.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hornbook.experiments.definition import Claim, Condition
-from hornbook.experiments.plan import Piece
+from hornbook.experiments.plan import Job
 from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.experiments.scores import TWO_SIDED, Scores, over_seeds
 
@@ -135,7 +135,7 @@ def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
 def _would_decide(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
     """What would decide an open claim. More seeds cannot decide a condition whose premise does not hold."""
     if any(each["missing"] for each in results):
-        return "the missing pieces"
+        return "the missing jobs"
     judged = zip(claim.conditions, results, strict=True)
     needed = [each["seeds_needed"] for one, each in judged if each["seeds_needed"] and one.of not in doubtful]
     number = max(needed, default=0)
@@ -179,13 +179,13 @@ def _missing(fine_tunings: dict[str, int]) -> str:
     counts = [
         f"{number} fine-tuning run{'s' * (number > 1)} of {arm}" for arm, number in fine_tunings.items() if number
     ]
-    verb = "is" if sum(fine_tunings.values()) == 1 else "are"
-    return f"{' and '.join(counts)} {verb} missing" if counts else ""
+    is_or_are = "is" if sum(fine_tunings.values()) == 1 else "are"
+    return f"{' and '.join(counts)} {is_or_are} missing" if counts else ""
 
 
 def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
     seed = resolved.experiment.equal.seeds[0]
-    of, over = (Piece("pretrain", arm, seed).found(out) for arm in (condition.of, condition.over))
+    of, over = (Job("pretrain", arm, seed).found(out) for arm in (condition.of, condition.over))
     if of is None or over is None:
         untrained = condition.of if of is None else condition.over
         return Quantity(missing=f"{untrained} is not pre-trained yet")
@@ -195,11 +195,11 @@ def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -
 
 def _accuracy(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
     if condition.quantity == "overlap":
-        pieces = [Piece("overlap")]
+        jobs = [Job("overlap")]
     else:
-        pieces = [Piece("crossed", condition.of, seed) for seed in resolved.experiment.equal.seeds]
-    found = [left[condition.pairs] for piece in pieces if (left := piece.found(out)) is not None]
-    missing = " and ".join(f"{piece.description} is not done yet" for piece in pieces if not piece.is_done(out))
+        jobs = [Job("crossed", condition.of, seed) for seed in resolved.experiment.equal.seeds]
+    found = [left[condition.pairs] for job in jobs if (left := job.found(out)) is not None]
+    missing = " and ".join(f"{job.description} is not done yet" for job in jobs if not job.is_done(out))
     if not found:
         return Quantity(missing=missing)
     combined = over_seeds(found)

@@ -60,7 +60,7 @@ def evaluate(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
-    part: str | None = None,
+    split: str | None = None,
     strict: bool = False,
     device: str = "auto",
 ) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def evaluate(
         run: A fine-tuned run or folder, or several, which form an ensemble.
         data: A file, a folder, a data frame or a list of dictionaries.
         text, pair, label: Column names; default to those of the run, or are inferred.
-        part: The split to score; defaults to every labelled split but train.
+        split: The split to score; defaults to every labelled split but train.
         strict: Raise a `ValueError` at the first bad row.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
 
@@ -84,7 +84,7 @@ def evaluate(
     ({'dev': 24}, ['bad', 'good'])
     """
     columns = {"text": text, "pair": pair, "label": label}
-    return load_predictor(run, device).evaluate(data, **columns, part=part, strict=strict)
+    return load_predictor(run, device).evaluate(data, **columns, split=split, strict=strict)
 
 
 def to_column_major(model: Gpt) -> None:

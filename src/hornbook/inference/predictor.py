@@ -211,11 +211,11 @@ class Predictor:
 
     def _warn_trained_on(self, found: DataSet) -> list[str]:
         """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
-        member, examples = self.members[0], found.parts.get("dev", [])
-        if member.trained_on is None or list(found.parts) != ["dev"] or len(examples) < FEWEST:
+        member, examples = self.members[0], found.splits.get("dev", [])
+        if member.trained_on is None or list(found.splits) != ["dev"] or len(examples) < FEWEST:
             return []
         train, dev, _ = hold_out(examples, HELD_OUT, member.seed)
-        if fingerprint(replace(found, parts={"train": train, "dev": dev})) != member.trained_on:
+        if fingerprint(replace(found, splits={"train": train, "dev": dev})) != member.trained_on:
             return []
         return [
             f"the run was trained on {len(train):,} of these {len(examples):,} examples, so the score does not measure "
@@ -226,13 +226,13 @@ class Predictor:
         self,
         data: Any,
         *,
-        part: str | None = None,
+        split: str | None = None,
         progress: Callable[[int], None] | None = None,
         **reading: Any,
     ) -> dict[str, Any]:
         """Computes the official scores with 95% intervals on every labelled split but train (on train if there is no
-        other), or on the split `part`; under `tables`, precision, recall and F1 of each class, and the confusion matrix
-        (rows are the gold labels, columns the predicted ones).
+        other), or on the given `split`. Under `tables`: precision, recall and F1 of each class, and the confusion
+        matrix (rows are the gold labels, columns the predicted ones).
 
         A label unknown to the model counts as an error. Examples without a label are not scored; their number is under
         `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
@@ -246,9 +246,9 @@ class Predictor:
             "notes": self._warn_trained_on(found),
         }
         unknown: set[str] = set()
-        for name in _chosen_splits(found, part):
-            examples = [each for each in found.parts[name] if saved.task.is_scored(each, saved.task.or_none)]
-            scores["unlabelled"][name] = len(found.parts[name]) - len(examples)
+        for name in _chosen_splits(found, split):
+            examples = [each for each in found.splits[name] if saved.task.is_scored(each, saved.task.or_none)]
+            scores["unlabelled"][name] = len(found.splits[name]) - len(examples)
             if not examples:
                 continue
             predictions = self.predict_examples([each.without_label() for each in examples], progress)
@@ -345,12 +345,12 @@ def _is_diagnostic(data: Any) -> bool:
     return has_file or path.name.lower().startswith(DIAGNOSTIC)
 
 
-def _chosen_splits(data: DataSet, part: str | None) -> list[str]:
-    if part is None:
-        return [name for name in data.parts if name != "train"] or list(data.parts)
-    if part not in data.parts:
-        raise ValueError(f"the data has no split '{part}'; it has {', '.join(data.parts)}")
-    return [part]
+def _chosen_splits(data: DataSet, split: str | None) -> list[str]:
+    if split is None:
+        return [name for name in data.splits if name != "train"] or list(data.splits)
+    if split not in data.splits:
+        raise ValueError(f"the data has no split '{split}'; it has {', '.join(data.splits)}")
+    return [split]
 
 
 def _is_unlike(example: Example, has_pairs: bool | None) -> bool:

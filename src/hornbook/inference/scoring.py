@@ -209,17 +209,17 @@ def masked_scores(
     (pseudo-log-likelihood, Salazar et al. 2020, arXiv 1910.14659), in batches across texts. `progress` is called with
     the number of texts done."""
     found = [np.zeros(len(text.positions)) for text in texts]
-    # Pieces of at most a batch: (text, first position, end).
-    pieces = []
+    # Runs of positions that fit into a batch: (text, first position, end).
+    spans = []
     for number, text in enumerate(texts):
         step = max(1, BATCH_TOKENS // max(1, len(text.ids)))
         bounds = range(0, len(text.positions), step)
-        pieces += [(number, first, min(first + step, len(text.positions))) for first in bounds]
-    sizes = [(end - first) * len(texts[number].ids) for number, first, end in pieces]
-    num_left = np.bincount([number for number, _, _ in pieces], minlength=len(texts))
+        spans += [(number, first, min(first + step, len(text.positions))) for first in bounds]
+    sizes = [(end - first) * len(texts[number].ids) for number, first, end in spans]
+    num_left = np.bincount([number for number, _, _ in spans], minlength=len(texts))
     # Sorted by length: neighbouring sequences of equal length share one attention call.
-    for group in grouped(sorted(range(len(pieces)), key=lambda i: len(texts[pieces[i][0]].ids)), sizes, BATCH_TOKENS):
-        chosen = [pieces[i] for i in group]
+    for group in grouped(sorted(range(len(spans)), key=lambda i: len(texts[spans[i][0]].ids)), sizes, BATCH_TOKENS):
+        chosen = [spans[i] for i in group]
         rows = [_masked_rows(texts[number], first, end, mask_id) for number, first, end in chosen]
         x_TD = model(pack([row for each in rows for row in each]).to(model.embeddings.tokens.weight.device))
         positions, targets, start = [], [], 0

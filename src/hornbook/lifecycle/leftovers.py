@@ -26,7 +26,7 @@ def sweep(folder: Path) -> bool:
     return found
 
 
-def sweep_beside(path: Path) -> None:
+def sweep_leftovers_of(path: Path) -> None:
     """Removes the temporary files that killed processes left of this one file or folder."""
     if path.parent.is_dir():
         start = f".{path.name}."

@@ -1,30 +1,16 @@
-"""Training FLOPs per token, in two conventions that must not be mixed.
+"""Training FLOPs per token of what the model needs (the `model` convention), the basis of a device's utilisation: six
+per weight that is multiplied (two in the forward and four in the backward pass), twelve per attended position and unit
+of width; lookups are free.
 
-`electra` is the convention of the ELECTRA paper (Clark et al. 2020, arXiv 2003.10555): every operation counts as one, a
-multiply-add as two; the backward pass costs as much as the forward pass; an embedding lookup is a product with a
-one-hot vector over the whole vocabulary. Only these figures are comparable with that paper's.
-
-`model` counts what the model needs, and is the basis of a device's utilisation: six per weight that is multiplied (two
-in the forward and four in the backward pass), twelve per attended position and unit of width; lookups are free.
-
-In both, the vocabulary head runs on predicted positions only, and what is computed once per sequence (pooler, NSP, SOP)
-is left out. Shared layers are computed as often as others: sharing saves parameters, not FLOPs.
-
->>> base = Shape(width=768, num_layers=12, length=512)
->>> f"{electra_flops_per_token(base) * 256 * 512 * 1_000_000:.1e}"  # BERT-base, a million batches of 256
-'6.4e+19'
->>> small = [Shape(64, 12, 128, embedding_width=128), Shape(256, 12, 128, embedding_width=128, head="rtd")]
->>> f"{electra_flops_per_token(*small) * 128 * 128 * 1_000_000:.2e}"  # ELECTRA-small, its generator and discriminator
-'1.29e+18'
+The vocabulary head runs on predicted positions only, and what is computed once per sequence (pooler, NSP, SOP) is left
+out. Shared layers are computed as often as others: sharing saves parameters, not FLOPs. The ELECTRA paper (Clark et al.
+2020, arXiv 2003.10555) counts differently; its figures are comparable only with each other.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-# FLOPs per output value, in the electra convention.
-NORM, SOFTMAX, ACTIVATION, DROPOUT = 5, 5, 8, 4
 Head = Literal["mlm", "clm", "rtd", "rtd+mlm", "none"]  # clm: no dense layer before the vocabulary
-HEAD_WIDTH = 64  # of an attention head, if the number of heads is not given
 
 
 @dataclass(frozen=True)
@@ -40,7 +26,7 @@ class Shape:
     num_heads: int | None = None  # none: one per 64 units of width
     predicted_share: float = 0.15625  # fraction of predicted tokens; BERT's script has at most 20 of 128, 80 of 512
     head: Head = "mlm"
-    one_sided: bool = False  # causal attention: half of the positions, in the model convention
+    one_sided: bool = False  # causal attention: half of the positions
     windows: tuple[int | None, ...] = (None,)  # attention windows, assigned to the blocks in rotation
 
     @property
@@ -108,43 +94,3 @@ def _attended(shape: Shape) -> float:
         full if window is None or window >= length else window * (1 - window / (2 * length)) for window in shape.windows
     ]
     return sum(attended[i % len(attended)] for i in range(shape.num_layers)) / shape.num_layers
-
-
-def electra_flops_per_token(*shapes: Shape) -> float:
-    """Training FLOPs per token in the convention of the ELECTRA paper, in which causal attention counts as
-    bidirectional."""
-    forward = (_embeddings(shape) + shape.num_layers * _block(shape) + _head(shape) for shape in shapes)
-    return 2 * sum(forward)
-
-
-def _dense(num_in: int, num_out: int) -> int:
-    """FLOPs of a linear layer with bias, per token."""
-    return 2 * num_in * num_out + num_out
-
-
-def _embeddings(shape: Shape) -> int:
-    """Lookups of tokens, positions and segments as products with one-hot vectors, two additions, norm and dropout."""
-    embedded = shape.embedded
-    num_rows = shape.vocab_size + shape.length + 2
-    flops = embedded * (2 * num_rows + 2 + NORM + DROPOUT)
-    return flops + (_dense(embedded, shape.width) if embedded != shape.width else 0)
-
-
-def _block(shape: Shape) -> int:
-    width, inner = shape.width, shape.inner
-    num_heads = shape.num_heads or max(width // HEAD_WIDTH, 1)
-    scores = shape.length * num_heads * (1 + SOFTMAX + DROPOUT)  # 1: the scaling
-    attention = 4 * _dense(width, width) + 2 * (2 * shape.length * width) + scores
-    feed_forward = _dense(width, inner) + ACTIVATION * inner + _dense(inner, width)
-    residual = width * (DROPOUT + 1 + NORM)  # 1: the addition
-    return attention + feed_forward + 2 * residual
-
-
-def _head(shape: Shape) -> float:
-    width, embedded = shape.width, shape.embedded
-    rtd = _dense(width, width) + ACTIVATION * width + 2 * width if "rtd" in shape.head else 0
-    if shape.head in ("rtd", "none"):
-        return rtd
-    transform = 0 if shape.head == "clm" else _dense(width, embedded) + (ACTIVATION + NORM) * embedded
-    logits = shape.vocab_size * (2 * embedded + SOFTMAX + 2)  # 2: selecting the logit of the target
-    return rtd + shape.predicted_share * (transform + logits)

@@ -75,7 +75,7 @@ def how_measured(found: dict) -> list[str]:
         "FLOPs: per input, two per multiply-add with a weight. Speedup and score kept: relative to the first model.",
     ]
     if has_scores(found):
-        where = f"{found['task']}, {found['part']}"
+        where = f"{found['task']}, {found['split']}"
         how = "computed for this comparison" if found.get("data") else "as recorded by the runs"
         lines.append(f"Scores: {wording.measure(found['decided_by'])} on {where}, with 95% intervals, {how}.")
     return lines

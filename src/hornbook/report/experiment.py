@@ -1,4 +1,4 @@
-"""An experiment, from its `results.json`, also while pieces are missing: its description, its report page (verdicts,
+"""An experiment, from its `results.json`, also while jobs are missing: its description, its report page (verdicts,
 score against FLOPs, all scores next to the published ones, cost of each arm), and the same tables in Markdown."""
 
 from pathlib import Path
@@ -52,7 +52,7 @@ def write_experiment_page(folder: str | Path) -> Path:
         folder,
         "experiment.html",
         results["title"],
-        state="finished" if is_whole else f"{results['num_done']} of {results['num_pieces']} pieces",
+        state="finished" if is_whole else f"{results['num_done']} of {results['num_pieces']} jobs",
         badges=BADGES,
         picture=image,
         score_tables={share: _scores_at(results, share) for share in shares},
@@ -98,7 +98,7 @@ def notes(results: dict) -> list[str]:
 
 def missing(results: dict) -> list[str]:
     left_out = [name for name, task in results["tasks"].items() if not task["has_data"]]
-    lines = [f"{where}: {wording.counted(number, 'piece')}" for where, number in results["missing"].items()]
+    lines = [f"{where}: {wording.counted(number, 'job')}" for where, number in results["missing"].items()]
     return lines + [f"{name} is left out: no data was found for it" for name in left_out]
 
 
@@ -224,7 +224,7 @@ def about_experiment(folder: Path) -> dict:
 
 
 def experiment_lines(found: dict) -> list[tuple[str, str]]:
-    of = f" of {wording.counted(found['num_pieces'], 'piece')}" if found["num_pieces"] else " pieces"
+    of = f" of {wording.counted(found['num_pieces'], 'job')}" if found["num_pieces"] else " jobs"
     is_finished = found["num_done"] == found["num_pieces"]
     how_to_resume = "" if is_finished else "; run the same command with --resume to continue"
     return [

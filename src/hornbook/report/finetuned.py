@@ -273,7 +273,7 @@ def about_baseline(folder: Path) -> dict:
     splits = {} if scores is None else scores["parts"]
     return {
         "kind": run["command"],
-        "way": request.get("baseline") or request.get("way"),
+        "method": request.get("baseline") or request.get("method"),
         "model": request.get("model") or None,
         "task": request.get("task"),
         "data": data.get("path"),
@@ -285,7 +285,7 @@ def about_baseline(folder: Path) -> dict:
 
 def baseline_lines(found: dict) -> list[tuple[str, str]]:
     return [
-        ("method", found["way"] or ""),
+        ("method", found["method"] or ""),
         ("task", found["task"] or ""),
         ("model", found["model"] or ""),
         ("data", str(found["data"] or "passed in memory")),

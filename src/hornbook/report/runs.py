@@ -56,7 +56,7 @@ def _of_kind(run: Path) -> dict:
         loss = (found["best_validation"] or found["last_validation"] or {}).get("loss")
         return _about(found, found["preset"], found["finished"], f"loss {wording.loss(loss)}" if loss else "")
     if kind in ("fine-tuned run", "baseline", "probe"):
-        model = found["model"] or found.get("way") or ""
+        model = found["model"] or found.get("method") or ""
         what = f"{found['task']}: {kind} of {model}" if kind != "fine-tuned run" else f"{found['task']} from {model}"
         return _about(found, what, found["finished"], _scores(found["scores_in_words"]))
     if kind == "several runs":
@@ -68,7 +68,7 @@ def _of_kind(run: Path) -> dict:
         return _about(found, name, finished, f"best {scored.decided_by} {best}" if best else "")
     if kind == "prompted task":
         return _about(found, f"{found['task']}: prompts to {found['model']}", found["finished"], "")
-    done = f"{found['num_done']} of {found['num_pieces'] or '?'} pieces"
+    done = f"{found['num_done']} of {found['num_pieces'] or '?'} jobs"
     return _about(found, found["title"], found["num_done"] == found["num_pieces"], done)
 
 

@@ -85,7 +85,7 @@ def about_several(folder: Path) -> dict:
     if curve is not None:
         found |= {"curve": curve.about}
         for row in curve.rows:
-            name = f"{METHODS.get(row.get('way'), row.get('way'))}, {row['examples']:,} labels"
+            name = f"{METHODS.get(row.get('method'), row.get('method'))}, {row['examples']:,} labels"
             found["in_words"].append((name, curve.interval_words(row)))
     return found
 
@@ -157,7 +157,7 @@ def _tries_table(tries: Scored) -> Table:
 
 def _curve_table(curve: Scored) -> Table:
     sizes = sorted({int(each["examples"]) for each in curve.rows})
-    found = {(str(each.get("way")), int(each["examples"])): curve.interval_words(each) for each in curve.rows}
+    found = {(str(each.get("method")), int(each["examples"])): curve.interval_words(each) for each in curve.rows}
     methods = dict.fromkeys(method for method, _ in found)
     rows = [(METHODS.get(method, method), *(found.get((method, size), "") for size in sizes)) for method in methods]
     return Table(("method", *(f"{size:,}" for size in sizes)), rows)

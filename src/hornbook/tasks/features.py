@@ -45,7 +45,7 @@ class Features:
 
     def packed(self, sequences: Sequence[int]) -> "Batch":
         """These sequences, in this order, as a packed batch."""
-        from hornbook.batch import pack  # imports torch, which readers of data and reports do without
+        from hornbook.batch import pack  # imports torch, which readers of data and reports do not need
 
         return pack(
             [self.ids[i] for i in sequences],

@@ -245,12 +245,12 @@ Splits = dict[str, list[Example]]
 
 @dataclass(frozen=True)
 class DataSet:
-    """Labelled data as read from files. `parts`: the examples of each split (`train`, `dev`, `test`, and others such as
+    """Labelled data as read from files. `splits`: the examples of each split (`train`, `dev`, `test`, or others such as
     `dev-mismatched`) in file order; `problems`: defects found in the files; `messages`: what was inferred (columns, tag
     scheme, held-out split), as log lines."""
 
     kind: str  # the name of a kind of task
-    parts: Splits
+    splits: Splits
     labels: tuple[str, ...] = ()  # classes or tags, in the order of their ids
     problems: Problems = field(default_factory=Problems)
     messages: tuple[str, ...] = ()
@@ -263,7 +263,7 @@ class DataSet:
 def fingerprint(data: DataSet) -> str:
     """SHA-256 of all examples of all splits: a run resumes only with the same data."""
     digest = hashlib.sha256()
-    for name, split in data.parts.items():
+    for name, split in data.splits.items():
         digest.update(f"{name} {len(split)}\n".encode())
         for example in split:
             digest.update(repr(example).encode("utf-8", "surrogatepass"))

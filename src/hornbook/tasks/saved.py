@@ -47,7 +47,7 @@ def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answer
 def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
     """The task for a registry entry, its data and the model output."""
     kind = KINDS[data.kind]
-    first = next(example for split in data.parts.values() for example in split)
+    first = next(example for split in data.splits.values() for example in split)
     task = kind.build(output, kind.details_for(named, data))
     return SavedTask(named.name, task, data.scheme, has_pairs=first.has_pair, roles=data.roles or None)
 

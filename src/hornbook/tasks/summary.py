@@ -16,9 +16,9 @@ MOST_CLASSES = 6  # listed by `in_short`
 def summarize(data: DataSet) -> dict[str, Any]:
     """Counts of the data as plain values for JSON. An example is a duplicate where all of its texts occur in an earlier
     example of the split, and overlaps where they occur in the training split."""
-    train = {example.texts for example in data.parts.get("train", [])}
+    train = {example.texts for example in data.splits.get("train", [])}
     splits = {}
-    for name, examples in data.parts.items():
+    for name, examples in data.splits.items():
         texts = [example.texts for example in examples]
         splits[name] = {
             "examples": len(examples),
@@ -59,7 +59,7 @@ def _labels(data: DataSet) -> dict[str, Any]:
     if statistics is not None:
         return statistics
     counts = {
-        name: Counter(each for example in split for each in example.label_names) for name, split in data.parts.items()
+        name: Counter(each for example in split for each in example.label_names) for name, split in data.splits.items()
     }
     names = list(dict.fromkeys([*data.labels, *(label for each in counts.values() for label in each)]))
     return {"classes": {label: {name: each[label] for name, each in counts.items()} for label in names}}

@@ -180,8 +180,8 @@ class Tokenizer:
         return Encoded(encoding.ids, encoding.type_ids, encoding.offsets, encoding.word_ids)
 
     def encode_batch(self, texts: list[str]) -> list[tokenizers.Encoding]:
-        """Encodes each text without special tokens, on all cores; `joined` adds them. A repeated text, such as a
-        passage with several questions, is encoded once and copied, because callers may truncate it in place."""
+        """Encodes each text without special tokens, on all cores; `with_special_tokens` adds them. A repeated text,
+        such as a passage with several questions, is encoded once and copied, as callers may truncate it in place."""
         distinct = list(dict.fromkeys(texts))
         for text in distinct:
             refuse_surrogates(text)
@@ -202,18 +202,20 @@ class Tokenizer:
             found.append((encoding.ids[:num_first], encoding.ids[num_first:]))
         return found
 
-    def pieces_of_words(self, texts: list[list[str]]) -> list[tokenizers.Encoding]:
+    def encode_words(self, texts: list[list[str]]) -> list[tokenizers.Encoding]:
         """Like `encode_batch`, for texts that are already split into words: `word_ids` maps each token to its word."""
         for word in chain.from_iterable(texts):
             refuse_surrogates(word)
         return self.backend.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
 
-    def joined(self, first: tokenizers.Encoding, second: tokenizers.Encoding | None = None) -> tokenizers.Encoding:
+    def with_special_tokens(
+        self, first: tokenizers.Encoding, second: tokenizers.Encoding | None = None
+    ) -> tokenizers.Encoding:
         """One encoding or a pair, with the special tokens and segments of this tokenizer added."""
         return self.backend.post_process(first, second)
 
     def num_special(self, is_pair: bool) -> int:
-        """The number of special tokens that `joined` adds."""
+        """The number of special tokens that `with_special_tokens` adds."""
         return self.backend.num_special_tokens_to_add(is_pair)
 
     @property

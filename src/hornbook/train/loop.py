@@ -71,7 +71,7 @@ class Job:
     save_model: Callable[[Path], None]
     load_model: Callable[[Path], None]
     decided_by: str = "loss"
-    rate_of: Callable[[str], float] | None = None  # parameter name -> its share of the learning rate
+    lr_multiplier_of: Callable[[str], float] | None = None  # parameter name -> learning-rate multiplier
 
     @property
     def model(self) -> nn.Module:
@@ -165,7 +165,7 @@ class _Loop:
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
         self.checkpoints.drop_old()
         job.module.to(runtime.device)
-        self.optimizer = make_optimizer(job.model, settings.optimizer, job.rate_of)
+        self.optimizer = make_optimizer(job.model, settings.optimizer, job.lr_multiplier_of)
         self.stepper = Stepper(
             job.module,
             self.optimizer,

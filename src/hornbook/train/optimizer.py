@@ -13,10 +13,10 @@ OPTIMIZERS = {"lamb": Lamb, "muon": Muon}  # besides torch.optim.AdamW
 
 
 def make_optimizer(
-    model: nn.Module, settings: OptimizerSettings, rate_of: Callable[[str], float] | None = None
+    model: nn.Module, settings: OptimizerSettings, lr_multiplier_of: Callable[[str], float] | None = None
 ) -> torch.optim.Optimizer:
     """The optimizer of a model. Weight decay applies to matrices and embeddings, not to vectors (biases, norms).
-    `rate_of` maps a parameter's name to its share of the learning rate.
+    `lr_multiplier_of` maps the name of a parameter to its learning-rate multiplier.
 
     The model must already be on its device: the state is allocated there at once, as a captured step needs fixed
     addresses.
@@ -25,7 +25,7 @@ def make_optimizer(
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             in_block = settings.name == "muon" and parameter.ndim == 2 and "blocks." in name
-            kind = (parameter.ndim >= 2, in_block, rate_of(name) if rate_of else 1.0)
+            kind = (parameter.ndim >= 2, in_block, lr_multiplier_of(name) if lr_multiplier_of else 1.0)
             parameters_by_kind.setdefault(kind, []).append(parameter)
     groups = [
         {

@@ -24,7 +24,7 @@ from hornbook.tasks.records import Example
 from hornbook.train.device import decide, torch_settings_restored
 from hornbook.train.loop import Outcome, Status
 
-Way = Literal["logistic", "bilstm"]
+Method = Literal["logistic", "bilstm"]
 DEFAULT_POOLING = "mean"
 
 
@@ -36,7 +36,7 @@ def probe(
     task: str,
     out: str | Path,
     *,
-    way: Way = "logistic",
+    method: Method = "logistic",
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
     seed: int = 0,
@@ -56,7 +56,7 @@ def probe(
     >>> 0 <= hornbook.probe("runs/first", "reviews.csv", "classification", "runs/probe").score <= 1
     True
 
-    `way` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (for a GPT the last token) or `mean` over the
+    `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (for a GPT the last token) or `mean` over the
     tokens of a text (the default); words are read at their first token. `overrides` are fine-tuning settings by their
     dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the BiLSTM, `epochs` and
     `optimizer.lr`. Returns an `Outcome` if training was stopped.
@@ -67,7 +67,7 @@ def probe(
     request = FinetuneRequest(str(model), task, path, text, pair, label, **common)
     inputs = open_inputs(with_defaults(request), data, log)
     return probe_inputs(
-        Path(out), request, inputs, way=way, layers=layers, pooling=pooling, on_progress=on_progress, log=log
+        Path(out), request, inputs, method=method, layers=layers, pooling=pooling, on_progress=on_progress, log=log
     )
 
 
@@ -81,7 +81,7 @@ def probe_inputs(
     request: FinetuneRequest,
     inputs: Inputs,
     *,
-    way: Way = "logistic",
+    method: Method = "logistic",
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
@@ -89,16 +89,16 @@ def probe_inputs(
 ) -> Scored | Outcome:
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.saved.task
-    _check(task, way, pooling)
+    _check(task, method, pooling)
     pooling = None if task.unit == "word" else pooling or DEFAULT_POOLING
     chosen = choose_layers(layers, inputs.trained.config.num_layers)
-    done = start_run(out, "probe", request, {"way": way, "layers": layers, "pooling": pooling}, inputs.data)
+    done = start_run(out, "probe", request, {"method": method, "layers": layers, "pooling": pooling}, inputs.data)
     if done:
         return done
     runtime = decide(inputs.settings.runtime, 0.0)
     inputs.trained.to(runtime.device)
     if task.unit == "word":
-        if way == "bilstm":
+        if method == "bilstm":
             return fit_tagger(out, inputs, chosen, runtime, on_progress, log)
         return _tag_by_word(out, inputs, chosen, log)
     features = inputs.train_features
@@ -118,15 +118,15 @@ def probe_inputs(
     return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
 
 
-def _check(task: TaskKind, way: str, pooling: str | None) -> None:
-    if way not in ("logistic", "bilstm"):
-        raise ValueError(f"a probe must be logistic or bilstm, not '{way}'")
+def _check(task: TaskKind, method: str, pooling: str | None) -> None:
+    if method not in ("logistic", "bilstm"):
+        raise ValueError(f"a probe must be logistic or bilstm, not '{method}'")
     if pooling not in (None, "cls", "mean"):
         raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
     if task.unit == "passage":
         raise ValueError(f"there is no probe for {task.name}: fine-tune with layers.frozen=-1 to train only the head")
-    if way == "bilstm" and task.unit != "word":
-        raise ValueError("the BiLSTM probe is for tagging: use way='logistic' for this task")
+    if method == "bilstm" and task.unit != "word":
+        raise ValueError("the BiLSTM probe is for tagging: use method='logistic' for this task")
     if task.unit == "word" and pooling is not None:
         raise ValueError("words are read at their first token and are not pooled: leave pooling out")
 

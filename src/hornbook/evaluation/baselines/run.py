@@ -134,7 +134,7 @@ def _word_vectors(
     }
     if task.unit not in by_unit:
         raise ValueError(f"the vectors baseline does not predict {task.name}: use the tfidf baseline")
-    all_examples = (each for split in labelled.data.parts.values() for each in split)
+    all_examples = (each for split in labelled.data.splits.values() for each in split)
     average = averages(source, model, all_examples, log)
     return by_unit[task.unit]()
 

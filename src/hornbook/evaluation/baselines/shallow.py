@@ -41,7 +41,7 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
     write_predictions(out, inputs, scored)
     about = {"decided_by": scored.task.measures[0], "train_examples": len(inputs.train), "fitted": fitted}
     splits = {"dev": inputs.dev, **inputs.other_splits()}
-    num_not_scored = {name: len(inputs.data.parts[name]) - len(each) for name, each in splits.items()}
+    num_not_scored = {name: len(inputs.data.splits[name]) - len(each) for name, each in splits.items()}
     about["not_scored"] = {name: num for name, num in num_not_scored.items() if num}
     write_json(out / RECORD, recorded(out) | about)
     write_scores(out, inputs, scored, losses=[])

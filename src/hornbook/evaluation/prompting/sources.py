@@ -77,7 +77,7 @@ def _known(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     for message in (*found.messages, *problem_lines(found.problems.as_dict())):
         log(message)
     split_names = (source.train or ("train",), source.test or ("dev", "test"))
-    splits = [next((found.parts[name] for name in names if name in found.parts), []) for names in split_names]
+    splits = [next((found.splits[name] for name in names if name in found.splits), []) for names in split_names]
     return [[item for each in split if (item := _item(task, each)) is not None] for split in splits]
 
 

@@ -72,8 +72,8 @@ def curve_figure(found: Scored) -> Figure:
     """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
     measure = wording.capital(wording.measure(found.decided_by))
     figure, axes = new_plot(f"{measure} on dev by number of labelled examples")
-    for method, shade in zip(dict.fromkeys(str(row.get("way")) for row in found.rows), PALETTE * 2, strict=False):
-        rows = sorted((row for row in found.rows if str(row.get("way")) == method), key=lambda row: row["examples"])
+    for method, shade in zip(dict.fromkeys(str(row.get("method")) for row in found.rows), PALETTE * 2, strict=False):
+        rows = sorted((row for row in found.rows if str(row.get("method")) == method), key=lambda row: row["examples"])
         _draw_band(axes, *_columns(rows, "examples", "score", "low", "high"), shade, METHODS.get(method, method))
     sizes = sorted({int(row["examples"]) for row in found.rows})
     axes.set_xscale("log")

@@ -62,7 +62,7 @@ class WordFilling:
         longest = self.filler.config.max_positions
         encoding.truncate(min(len(encoding.ids), longest - self.tokenizer.num_special(False)))
         fits = 2 * len(encoding.ids) + self.tokenizer.num_special(True) <= longest
-        joined = self.tokenizer.joined(encoding, encoding if self.with_unmasked and fits else None)
+        joined = self.tokenizer.with_special_tokens(encoding, encoding if self.with_unmasked and fits else None)
         first = joined.special_tokens_mask.index(0) if len(encoding.ids) else 0
         ids, segments = np.array(joined.ids, np.int64), np.array(joined.type_ids, np.int64)
         return [

@@ -20,7 +20,7 @@ from hornbook.tasks.saved import save_task
 class SplitScores(NamedTuple):
     task: TaskKind  # with the no-answer threshold that is best on dev
     predictions: list  # on dev
-    parts: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
+    scores: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
 
 
 def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
@@ -29,14 +29,14 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
     dev, found = inputs.dev, predict("dev", inputs.dev)
     task = inputs.saved.task.tuned(dev, found)
     predictions = task.thresholded(found)
-    parts = {"dev": with_intervals(task, dev, predictions)}
+    scores = {"dev": with_intervals(task, dev, predictions)}
     if inputs.threshold_part:
         on_train = task.tuned(inputs.threshold_part, predict("a part of train", inputs.threshold_part))
         name = "dev, threshold chosen on a part of train"
-        parts[name] = with_intervals(on_train, dev, on_train.thresholded(predictions))
+        scores[name] = with_intervals(on_train, dev, on_train.thresholded(predictions))
     for name, examples in inputs.other_splits().items():
-        parts[name] = with_intervals(task, examples, task.thresholded(predict(name, examples)))
-    return SplitScores(task, predictions, parts)
+        scores[name] = with_intervals(task, examples, task.thresholded(predict(name, examples)))
+    return SplitScores(task, predictions, scores)
 
 
 def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, longest: int | None = None) -> None:
@@ -48,9 +48,9 @@ def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, longest:
 
 def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[float]) -> None:
     """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
-    task, parts = scored.task, scored.parts
-    wrong = verdict(task, inputs.train, inputs.dev, scored.predictions, parts["dev"], losses)
-    write_json(out / SCORES, {"decided_by": task.measures[0], "degenerate": wrong, "parts": parts})
+    task, scores = scored.task, scored.scores
+    wrong = verdict(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)
+    write_json(out / SCORES, {"decided_by": task.measures[0], "degenerate": wrong, "parts": scores})
 
 
 def verdict(

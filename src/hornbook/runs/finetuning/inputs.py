@@ -51,11 +51,11 @@ class Labelled:
 
     def other_splits(self) -> dict[str, list[Example]]:
         """The examples that can be scored of each split besides train and dev; splits without any are left out."""
-        splits = {name: self._scored(name) for name in self.data.parts if name not in ("train", "dev")}
+        splits = {name: self._scored(name) for name in self.data.splits if name not in ("train", "dev")}
         return {name: examples for name, examples in splits.items() if examples}
 
     def _scored(self, name: str) -> list[Example]:
-        return [each for each in self.data.parts[name] if is_scored(each, self.named)]
+        return [each for each in self.data.splits[name] if is_scored(each, self.named)]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Inputs(Labelled):
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
-        num_examples = len(self.data.parts["train"])
+        num_examples = len(self.data.splits["train"])
         has_teacher = request.teacher is not None
         settings = settings_for(self.named, self.trained, request.all_overrides(), has_teacher, num_examples)
         if settings == self.settings:
@@ -138,10 +138,10 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownD
     for message in (*read_data.messages, *problem_lines(read_data.problems.as_dict()), kind.hint(read_data)):
         if message:
             log(message)
-    if not read_data.parts.get("train"):
+    if not read_data.splits.get("train"):
         raise ValueError("the data has no training split: add a train file next to the dev file")
     kind.refuse_training(read_data)
-    dev = read_data.parts.get("dev", [])
+    dev = read_data.splits.get("dev", [])
     num_scored = sum(is_scored(each, named) for each in dev)
     if not num_scored:
         raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
@@ -170,7 +170,7 @@ def open_inputs(
     trained, tokenizer = opened or load_folder(model_folder(model))
     width = trained.config.width
     overrides = request.all_overrides()
-    settings = settings_for(named, trained, overrides, request.teacher is not None, len(read_data.parts["train"]))
+    settings = settings_for(named, trained, overrides, request.teacher is not None, len(read_data.splits["train"]))
     of_family = published_for(named, trained, settings)
     if published := [f"{name}={value}" for name, value in of_family.items() if name not in overrides]:
         log(f"as published for {trained.family}: {', '.join(published)}")
@@ -211,7 +211,7 @@ def training_split(
     data: DataSet, named: KnownDataSet, settings: FinetuneSettings
 ) -> tuple[list[Example], list[Example]]:
     """The examples to train on, and those of train that are held out to choose a threshold on."""
-    train, held_out = data.parts["train"], []
+    train, held_out = data.splits["train"], []
     if named.may_be_none and settings.task.threshold_fraction > 0 and len(train) > 20:
         train, held_out, _ = hold_out(train, settings.task.threshold_fraction, seed=0)
     if settings.examples is not None and settings.examples < len(train):

@@ -21,7 +21,7 @@ from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.runs.distillation.projections import load_projections, save_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, rates, with_head
+from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, lr_multiplier, with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.finetuning.steps import TaskBatches
@@ -77,7 +77,7 @@ def build_job(
         save,
         load,
         decided_by=inputs.saved.task.measures[0],
-        rate_of=rates(model, settings.layers),
+        lr_multiplier_of=lr_multiplier(model, settings.layers),
     )
     if not is_last_stage:
         features = inputs.dev_features

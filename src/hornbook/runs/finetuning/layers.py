@@ -78,7 +78,7 @@ def freeze(model: nn.Module, settings: LayerSettings, new_parts: Sequence[str] =
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] | None:
+def lr_multiplier(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] | None:
     """A function from a parameter's name to its learning-rate multiplier: decay^(layers above it), and for the head
     `head_lr_ratio`. None if all multipliers are 1. For a student that is trained together with its projections, the
     names begin with `student.`, and projections, which only training needs, count as the head.
@@ -90,10 +90,10 @@ def rates(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] |
         return None
     top = model.config.num_layers + STEPS_ABOVE_BLOCKS[settings.decay_from]
 
-    def share(name: str) -> float:
+    def multiplier(name: str) -> float:
         name = name.removeprefix("student.")
         if name.startswith(("task.", "projections.")):
             return settings.head_lr_ratio
         return settings.decay ** max(0, top - model.depth_of(name))
 
-    return share
+    return multiplier

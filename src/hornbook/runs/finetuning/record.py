@@ -86,7 +86,7 @@ def write_task_record(
         "path": request.data,
         "files": list(data.files),
         "fingerprint": fingerprint(data),
-        "examples": {name: len(split) for name, split in data.parts.items()},
+        "examples": {name: len(split) for name, split in data.splits.items()},
         "said": list(data.messages),
         "problems": data.problems.as_dict(),
     }

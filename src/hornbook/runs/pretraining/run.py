@@ -197,7 +197,7 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
 
 
 def _with_validations(settings: PretrainSettings, held_out: list[Batch]) -> PretrainSettings:
-    """The settings with an interval of validations whose cost is small beside that of training."""
+    """The settings with an interval of validations whose cost is small compared with that of training."""
     if settings.validation.every_steps is not None:
         return settings
     steps, validation_seconds = settings.schedule.steps, sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE
@@ -381,7 +381,7 @@ def _job(
         load_trained(folder, model)
 
     module = TrainingModule(model, objective)
-    job = Job(module, BatchMaker(settings, opened), None, save, load, rate_of=lr_multiplier(settings))
+    job = Job(module, BatchMaker(settings, opened), None, save, load, lr_multiplier_of=lr_multiplier(settings))
     return _with_batches(job, settings, opened, runtime)
 
 

@@ -94,7 +94,7 @@ class Choice(TaskKind):
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
-        first = next(example for split in data.parts.values() for example in split)
+        first = next(example for split in data.splits.values() for example in split)
         return super().details_for(named, data) | {"num_endings": len(first.endings)}
 
     @classmethod

@@ -61,7 +61,7 @@ class Classification(TextKind):
     @classmethod
     def refuse_training(cls, data: DataSet) -> None:
         """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
-        found = {example.label for example in data.parts["train"]}
+        found = {example.label for example in data.splits["train"]}
         if len(found) == 1:
             raise ValueError(f"every training example has the label '{found.pop()}': add examples of other classes")
 
@@ -69,7 +69,7 @@ class Classification(TextKind):
     def hint(cls, data: DataSet) -> str | None:
         """A hint if the classes look like numbers."""
         num = len(data.labels)
-        if num < MANY_CLASSES or 2 * num < sum(map(len, data.parts.values())) or not all(map(_is_number, data.labels)):
+        if num < MANY_CLASSES or 2 * num < sum(map(len, data.splits.values())) or not all(map(_is_number, data.labels)):
             return None
         return f"the {num} labels look like numbers: use --task regression to predict numbers"
 

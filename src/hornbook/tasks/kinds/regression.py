@@ -39,7 +39,7 @@ class Regression(TextKind):
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any]:
         """The range and mean of the numbers."""
-        numbers = [each.label for split in data.parts.values() for each in split if each.label is not None]
+        numbers = [each.label for split in data.splits.values() for each in split if each.label is not None]
         found = {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)} if numbers else {}
         return {"numbers": found}
 

@@ -164,7 +164,7 @@ class Spans(TaskKind):
             windows = split_windows(passage, capacity, step)
             contexts = most_context([len(each.ids) for each in windows], step)
             for number, (window, has_most) in enumerate(zip(windows, contexts, strict=True)):
-                encoding = tokenizer.joined(question, window)
+                encoding = tokenizer.with_special_tokens(question, window)
                 places.append(window_of(encoding, window, has_most))
                 ids.append(np.array(encoding.ids, np.int64))
                 segments.append(np.array(encoding.type_ids, np.int64))

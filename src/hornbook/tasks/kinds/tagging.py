@@ -44,7 +44,7 @@ class TagPrediction:
 
 @dataclass(frozen=True)
 class Tagging(TaskKind):
-    """Tags are in BIO if they mark entities, otherwise plain, such as splits of speech."""
+    """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
 
     name = "tagging"
     in_words = "one tag per word"
@@ -116,13 +116,13 @@ class Tagging(TaskKind):
         capacity = longest - tokenizer.num_special(False)
         ids, segments, owners, places, labels = [], [], [], [], []
         for owner, (example, tokens) in enumerate(
-            zip(examples, tokenizer.pieces_of_words([list(each.words) for each in examples]), strict=True)
+            zip(examples, tokenizer.encode_words([list(each.words) for each in examples]), strict=True)
         ):
             windows = [tokens]
             if len(tokens.ids) > capacity:
                 tokens.truncate(capacity, stride=capacity // 2)
                 windows = [tokens, *tokens.overflowing]
-            encodings = [tokenizer.joined(window) for window in windows]
+            encodings = [tokenizer.with_special_tokens(window) for window in windows]
             for window, first_tokens in zip(encodings, _first_tokens(encodings), strict=True):
                 targets = np.full(len(window.ids), -1)
                 if example.tags is not None:

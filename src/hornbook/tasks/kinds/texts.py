@@ -125,15 +125,15 @@ def encode_texts(
             num_cut += (len(one.ids) > capacity) + (len(two.ids) > capacity)
             for each in (one, two):
                 each.truncate(capacity)
-                encodings.append(_never_empty(tokenizer.joined(each), tokenizer))
+                encodings.append(_never_empty(tokenizer.with_special_tokens(each), tokenizer))
             continue
         capacity = longest - tokenizer.num_special(paired)
         if pairs == "both" and len(one.ids) == len(two.ids):
             capacity -= capacity % 2  # an odd token would go to one of the two texts depending on their order
         num_cut += cut_pair(one, two, capacity)
-        encodings.append(_never_empty(tokenizer.joined(one, two), tokenizer))
+        encodings.append(_never_empty(tokenizer.with_special_tokens(one, two), tokenizer))
         if pairs == "both":
-            encodings.append(_never_empty(tokenizer.joined(two, one), tokenizer))
+            encodings.append(_never_empty(tokenizer.with_special_tokens(two, one), tokenizer))
     return encodings, num_cut
 
 

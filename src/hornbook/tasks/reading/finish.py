@@ -28,7 +28,7 @@ def finished(entry: KnownDataSet, splits: Splits, notes: Notes, *, seed: int, he
     labels = _labels(entry, splits, scheme, notes) if KINDS[entry.kind].has_labels else ()
     return DataSet(
         kind=entry.kind,
-        parts=splits,
+        splits=splits,
         labels=labels,
         problems=notes.problems,
         messages=tuple(notes.messages),

@@ -136,7 +136,7 @@ def _read(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
         columns = infer_columns(table, requested, own.kind, needs_label=False)
         notes.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
-    for row in table.mend(text):
+    for row in table.repair(text):
         notes.problem("kept_bad_row", table.file, row.place, row.note)
     return own.from_tables({INPUTS: table}, notes)[INPUTS]
 

@@ -1,4 +1,4 @@
-"""What a reader is asked for (columns, format), and what it records: problems, messages, the files it opened."""
+"""The arguments of a reader (columns, format), and what it records: problems, messages, the files it opened."""
 
 import codecs
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ BLANK = ("bad_row", "the line is blank")
 @dataclass(slots=True)
 class Row:
     """`fields`: cell by column. A row that could not be read has no fields, and `broken` is (kind of problem, detail).
-    `cells`: the raw cells of a row with the wrong number of fields; after `Table.mend`, `note` describes the defect."""
+    `cells`: the raw cells of a row with the wrong number of fields; after `Table.repair` its `note` is the defect."""
 
     place: str
     fields: dict[str, Any] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class Table:
     def values(self, column: str) -> list[Any]:
         return [row.fields.get(column) for row in self.rows if row.broken is None]
 
-    def mend(self, text: str | None) -> list[Row]:
+    def repair(self, text: str | None) -> list[Row]:
         """Repairs rows with the wrong number of fields where possible and returns them: missing fields at the end are
         empty, and surplus delimiters are taken as part of the column `text`, if given."""
-        mended = []
+        repaired = []
         for row in self.rows:
             num_extra = len(row.cells) - len(self.columns)
             if not row.broken or not row.cells or (num_extra > 0 and text is None):
@@ -57,8 +57,8 @@ class Table:
                 last = first + num_extra + 1
                 cells = [*cells[:first], self.delimiter.join(cells[first:last]), *cells[last:]]
             row.fields, row.note, row.broken = dict(zip(self.columns, cells, strict=True)), row.broken[1], None
-            mended.append(row)
-        return mended
+            repaired.append(row)
+        return repaired
 
     def require(self, column: str, what: str) -> None:
         if not self.columns:

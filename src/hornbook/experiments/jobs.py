@@ -1,4 +1,4 @@
-"""Runs the pieces of an experiment. A stopped piece returns None and resumes exactly in the next run; a finished piece
+"""Runs the jobs of an experiment. A stopped job returns None and resumes exactly in the next run; a finished job
 writes a file and is not run again."""
 
 import dataclasses
@@ -14,7 +14,7 @@ import torch
 
 from hornbook.experiments.definition import TaskPlan
 from hornbook.experiments.memory import PeakMemory
-from hornbook.experiments.plan import Piece
+from hornbook.experiments.plan import Job
 from hornbook.experiments.resolved import ResolvedExperiment, open_for
 from hornbook.experiments.sentences import crossed, overlap
 from hornbook.files import read_json, write_json
@@ -34,10 +34,10 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class FinetuningJob:
+class FinetuningArguments:
     """Everything that a worker process needs for one fine-tuning run."""
 
-    piece: Piece
+    job: Job
     plan: TaskPlan
     weights: str
     place: str
@@ -47,7 +47,7 @@ class FinetuningJob:
 
 
 def run_pretraining(
-    piece: Piece,
+    job: Job,
     out: Path,
     resolved: ResolvedExperiment,
     corpora: list[str],
@@ -55,15 +55,15 @@ def run_pretraining(
     log: Log,
 ) -> dict | None:
     """Pre-trains an arm for its FLOPs, keeps its checkpoints, and records its cost; None if it was stopped."""
-    arm, run = resolved.experiment.arm(piece.arm), piece.run_folder(out)
-    peak_file = Path(out) / "running" / f"{piece.key}.memory.json"
+    arm, run = resolved.experiment.arm(job.arm), job.run_folder(out)
+    peak_file = Path(out) / "running" / f"{job.key}.memory.json"
     torch.compiler.reset()  # torch recompiles a function at most 8 times, and arms differ in shapes
     with PeakMemory() as peak:
         outcome = pretrain(
             arm.preset,
             corpora,
             run,
-            seed=piece.seed,
+            seed=job.seed,
             recipe="published",
             overrides=resolved.overrides_for(arm),
             resume=True,
@@ -75,22 +75,22 @@ def run_pretraining(
     if outcome.ended == "stopped":
         write_json(peak_file, memory)
         return None
-    found = _record(run, outcome, resolved, piece) | {"memory": memory}
-    write_json(piece.file(out), found)
+    found = _record(run, outcome, resolved, job) | {"memory": memory}
+    write_json(job.file(out), found)
     for unneeded in ("checkpoints", "best"):  # the evaluated weights are in kept/
         shutil.rmtree(run / unneeded, ignore_errors=True)
     peak_file.unlink(missing_ok=True)
     return found
 
 
-def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, piece: Piece) -> dict[str, Any]:
+def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: Job) -> dict[str, Any]:
     about, lines = read_json(run / "run.json"), read_metrics(run)
-    budget = resolved.arms[piece.arm]
+    budget = resolved.arms[job.arm]
     speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "train"]
     speed = statistics.median(speeds[1:] or speeds or [0.0])
     validations = {line["step"]: line for line in lines if line["kind"] == "validation"}
     left_out = ("kind", "step", "best")
-    kept = load_model(piece.weights(run.parents[1], resolved))
+    kept = load_model(job.weights(run.parents[1], resolved))
     return {
         "steps": outcome.step,
         "tokens": outcome.tokens,
@@ -109,22 +109,22 @@ def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, piece: Pi
     }
 
 
-def run_finetuning(job: FinetuningJob, on_progress: OnProgress) -> dict | None:
+def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> dict | None:
     """Fine-tunes a checkpoint on a task, records its score and deletes the run folder; None if it was stopped."""
-    out, piece, plan = Path(job.out), job.piece, job.plan
-    folder = out / "running" / piece.key
+    out, job, plan = Path(arguments.out), arguments.job, arguments.plan
+    folder = out / "running" / job.key
     request = FinetuneRequest(
-        job.weights,
+        arguments.weights,
         plan.task or plan.name,
         None,
-        seed=piece.task_seed,
-        overrides={"validation.every_steps": NEVER, **job.overrides},
+        seed=job.task_seed,
+        overrides={"validation.every_steps": NEVER, **arguments.overrides},
     )
     if (folder / "run.json").exists() and read_json(folder / "run.json")["request"] != request.to_dict():
         # Started with other paths or threads: fine-tuning is short, so it starts from scratch.
         shutil.rmtree(folder)
     began = time.monotonic()
-    result = open_and_run(folder, request, task_data(plan, Path(job.place)), on_progress, lambda message: None)
+    result = open_and_run(folder, request, task_data(plan, Path(arguments.place)), on_progress, lambda message: None)
     if isinstance(result, Outcome):
         return None
     unit = 1.0 if KINDS[plan.known.kind].in_percent else 100.0
@@ -135,7 +135,7 @@ def run_finetuning(job: FinetuningJob, on_progress: OnProgress) -> dict | None:
         "training_seconds": result.outcome.seconds,
         "seconds": time.monotonic() - began,
     }
-    write_json(piece.file(out), found)
+    write_json(job.file(out), found)
     shutil.rmtree(folder)
     return found
 
@@ -145,20 +145,20 @@ def task_data(plan: TaskPlan, place: Path) -> DataSet | str:
     if plan.parts == "as published":
         return str(place)
     data = read(plan.task or plan.name, place, held_out=0, default_split="dev")
-    train, dev = by_article(data.parts["dev"])
-    return dataclasses.replace(data, parts={"train": train, "dev": dev})
+    train, dev = by_article(data.splits["dev"])
+    return dataclasses.replace(data, splits={"train": train, "dev": dev})
 
 
-def run_sentence_task(piece: Piece, out: Path, resolved: ResolvedExperiment, corpora: list[str]) -> dict:
-    """Runs a piece on sentence pairs, `crossed` or `overlap`, and records its accuracies."""
+def run_sentence_task(job: Job, out: Path, resolved: ResolvedExperiment, corpora: list[str]) -> dict:
+    """Runs a job on sentence pairs, `crossed` or `overlap`, and records its accuracies."""
     experiment, began = resolved.experiment, time.monotonic()
-    arm = experiment.arm(piece.arm) if piece.arm else experiment.arms[0]
+    arm = experiment.arm(job.arm) if job.arm else experiment.arms[0]
     settings, sentences = experiment.settings_of(arm), experiment.sentences
     opened = open_for(settings, corpora)
-    if piece.kind == "overlap":
+    if job.kind == "overlap":
         found = overlap(settings, opened, sentences.pairs, sentences.fit_pairs)
     else:
-        found = crossed(piece.weights(out, resolved), settings, opened, sentences.pairs)
+        found = crossed(job.weights(out, resolved), settings, opened, sentences.pairs)
     found = found | {"seconds": time.monotonic() - began}
-    write_json(piece.file(out), found)
+    write_json(job.file(out), found)
     return found

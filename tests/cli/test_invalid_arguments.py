@@ -118,7 +118,7 @@ def test_files_without_text(complaint, tmp_path, tiny_tokenizer, verb, name, con
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_tokenizer_verbs_refuse(complaint, tmp_path, tiny_text_file, tiny_tokenizer):
+def test_tokenizer_commands_refuse(complaint, tmp_path, tiny_text_file, tiny_tokenizer):
     train = ["tokenizer", "train", tiny_text_file, "--out", tmp_path / "out"]
     assert "a vocabulary of 3 cannot hold" in complaint(*train, "--vocab-size", 3)
     assert "kind 'nonsense' is unknown: use one of" in complaint(*train, "--kind", "nonsense")

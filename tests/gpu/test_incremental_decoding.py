@@ -1,4 +1,4 @@
-"""Going on with texts on CUDA: the captured step equals reading all anew. Run by `make test-gpu`."""
+"""Incremental decoding on CUDA: the captured step equals a full forward pass. Run by `make test-gpu`."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.bfloat16, 0.05)])
-def test_captured_steps_equal_reading_anew(random, window, dtype, tolerance):
+def test_captured_steps_equal_full_forward_passes(random, window, dtype, tolerance):
     config = Gpt2Config(
         vocab_size=90, num_layers=3, width=64, num_heads=4, inner_width=256, max_positions=48, window=window
     )

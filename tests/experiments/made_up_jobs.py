@@ -1,11 +1,11 @@
-"""An experiment's folder as its pieces would leave it, with made-up numbers."""
+"""An experiment's folder as its jobs would leave it, with made-up numbers."""
 
 from pathlib import Path
 
 import numpy as np
 
 from hornbook.experiments.definition import Experiment
-from hornbook.experiments.plan import Piece, pieces_of
+from hornbook.experiments.plan import Job, jobs_of
 from hornbook.experiments.resolved import ArmBudget, ResolvedExperiment
 from hornbook.files import write_json
 
@@ -17,38 +17,38 @@ def decided_for(experiment: Experiment, flops: float = 1.0e16) -> ResolvedExperi
 
 def leave(
     out: Path, decided: ResolvedExperiment, means: dict[str, float], spread: float = 0.5, missing: tuple[str, ...] = ()
-) -> list[Piece]:
-    """Leaves every piece but those whose key holds one of `missing`. An arm's scores lie `spread` around its mean, and
+) -> list[Job]:
+    """Leaves every job but those whose key holds one of `missing`. An arm's scores lie `spread` around its mean, and
     lower at the earlier checkpoints."""
     tasks = [task.name for task in decided.experiment.tasks]
-    pieces = pieces_of(decided, tasks)
+    jobs = jobs_of(decided, tasks)
     random = np.random.default_rng(0)
-    for place, piece in enumerate(pieces):
-        if any(part in piece.key for part in missing):
+    for place, job in enumerate(jobs):
+        if any(part in job.key for part in missing):
             continue
-        write_json(piece.file(out), found_by(piece, decided, means, spread, random) | {"seconds": 10.0 + place % 3})
-    return pieces
+        write_json(job.file(out), found_by(job, decided, means, spread, random) | {"seconds": 10.0 + place % 3})
+    return jobs
 
 
-def found_by(piece: Piece, decided: ResolvedExperiment, means: dict[str, float], spread: float, random) -> dict:
-    if piece.kind == "finetune":
-        score = means[piece.arm] + 4 * float(np.log2(piece.share)) + spread * float(random.normal())
-        score += {"cola": -40.0, "squad": -10.0}.get(piece.task, 5.0)
+def found_by(job: Job, decided: ResolvedExperiment, means: dict[str, float], spread: float, random) -> dict:
+    if job.kind == "finetune":
+        score = means[job.arm] + 4 * float(np.log2(job.share)) + spread * float(random.normal())
+        score += {"cola": -40.0, "squad": -10.0}.get(job.task, 5.0)
         return {"score": score, "degenerate": None}
-    if piece.kind == "pretrain":
+    if job.kind == "pretrain":
         losses = {"loss": 3.0, "mlm": 2.4, "mlm_accuracy": 0.5}
         return {
             "steps": 10_000,
             "tokens": 150_000_000,
             "flops": decided.flops,
-            "parameters": 4_700_000 if piece.arm.endswith("-all") else 13_400_000,
+            "parameters": 4_700_000 if job.arm.endswith("-all") else 13_400_000,
             "tokens_per_second": 1_234_567.0,
             "updates_per_second": 82.3,
             "memory": {"bytes": 3_400_000_000, "of": "tensors on the device"},
             "device": "a made-up device",
             "losses": {f"{share:g}": losses for share in decided.experiment.equal.checkpoints},
         }
-    high = {"overlap": {"nsp": 78.0, "sop": 50.5}}.get(piece.kind, {"nsp": 90.0, "sop": 51.0})
+    high = {"overlap": {"nsp": 78.0, "sop": 50.5}}.get(job.kind, {"nsp": 90.0, "sop": 51.0})
     return {
         name: {"value": value, "low": value - 1.5, "high": value + 1.5, "pairs": 4096} for name, value in high.items()
     }

@@ -141,7 +141,7 @@ def test_score(run, gpt, bert):
         assert [each["log_probability"] for each in found] == pytest.approx([each.total for each in expected])
 
 
-def test_perplexity_says_its_definition(run, gpt, tmp_path):
+def test_perplexity_prints_its_definition(run, gpt, tmp_path):
     (tmp_path / "text.txt").write_text(tiny_text(3), encoding="utf-8")
     words = ["perplexity", gpt, tmp_path / "text.txt", "--stride", 12, "--documents", "file"]
     status, out, _ = run(*words)
@@ -160,7 +160,7 @@ def test_an_empty_text_is_not_scored(run, gpt):
     assert status == 2 and "text 2 is empty" in error
 
 
-def test_a_full_context_is_said_beside_the_text(run, gpt):
+def test_a_full_context_is_reported_apart_from_the_text(run, gpt):
     status, out, error = run("generate", gpt, "the", "--max-tokens", 500, "--num", 2, "--top-k", 3)
     assert status == 0 and f"the context of {CONTEXT} tokens is full; --slide" in error and "note" not in out
     assert "note" not in run("generate", gpt, "the", "--max-tokens", 3)[2]
@@ -175,7 +175,7 @@ def test_a_stopped_text_ends_its_line(run, gpt, monkeypatch):
     assert run("generate", gpt, "the") == (130, "the river\n", "hornbook: stopped\n")
 
 
-def test_perplexity_says_what_was_wrong_with_the_file(run, gpt, tmp_path):
+def test_perplexity_reports_what_is_wrong_with_the_file(run, gpt, tmp_path):
     (tmp_path / "latin.txt").write_bytes("the river and a caf\u00e9".encode("latin-1"))
     status, out, error = run("perplexity", gpt, tmp_path / "latin.txt")
     assert (
