@@ -1,6 +1,7 @@
 """The demo's text and its steps, in a few seconds."""
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -21,12 +22,26 @@ def test_python_carries_enough_text(built_in):
 @pytest.mark.pictures
 def test_the_demo_runs(tmp_path, monkeypatch, capsys, built_in):
     monkeypatch.setattr(demo, "built_in_documents", lambda: iter(built_in[:40]))
-    small = ("model.num_layers=1", "model.width=32", "model.num_heads=1", "model.inner_width=64", "runtime.threads=1")
-    monkeypatch.setattr(demo, "SETTINGS", (*demo.SETTINGS, *small))
+    rows = demo.MESSAGES.read_text(encoding="utf-8").splitlines()
+    (tmp_path / "few.csv").write_text("\n".join(rows[:33]), encoding="utf-8")
+    monkeypatch.setattr(demo, "MESSAGES", tmp_path / "few.csv")
     demo.main(str(tmp_path / "demo"), "0.02")
     said = capsys.readouterr()
     assert "$ hornbook pretrain bert-tiny" in said.err and "by word frequency" in said.out
+    assert "The book was published in 1998." in said.out and "open [two] the public" in said.out
+    assert (tmp_path / "demo" / "messages" / "report.html").exists() and all(
+        text in said.out for text in demo.NEW_MESSAGES
+    )
     run = tmp_path / "demo" / "run"
     assert (run / "report.html").exists() and json.loads((run / "samples.json").read_text())
+
+
+def test_the_messages_are_of_four_balanced_kinds():
+    labels = [row.rpartition(",")[2] for row in demo.MESSAGES.read_text(encoding="utf-8").splitlines()[1:]]
+    assert Counter(labels) == dict.fromkeys(("delivery", "payment", "technical", "praise"), 36)
+
+
+def test_an_earlier_demo_is_kept(tmp_path, capsys):
+    (tmp_path / "demo" / "run").mkdir(parents=True)
     demo.main(str(tmp_path / "demo"), "0.02")
     assert "remove it" in capsys.readouterr().err

@@ -165,7 +165,7 @@ def open_inputs(
         log(message)
     model = request.model
     if opened is None and model is None:
-        model = builtin_for(text for example in read_data.parts["train"] for text in example.texts)
+        model = builtin_for(text for example in read_data.splits["train"] for text in example.texts)
         log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")
     trained, tokenizer = opened or load_folder(model_folder(model))
     width = trained.config.width
