@@ -7,7 +7,21 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.models.heads import first_tokens, last_tokens, upcast
+
+
+def upcast(x: Tensor) -> Tensor:
+    """Half precision to float32; float32 and float64 are unchanged."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def first_tokens(x_TD: Tensor, batch: Batch) -> Tensor:
+    """Index of the first token of each sequence, N; for an empty padding sequence at the end, the last token."""
+    return batch.starts[:-1].long().clamp(max=x_TD.shape[0] - 1)
+
+
+def last_tokens(batch: Batch) -> Tensor:
+    """Index of the last token of each sequence, N; for an empty padding sequence at the end, the token before it."""
+    return batch.starts[:-1].long() + batch.lengths_N - 1
 
 
 def pool_tokens(x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:

@@ -13,6 +13,7 @@ from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
+from hornbook.interop.sentence_transformers import read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
@@ -173,9 +174,24 @@ def open_inputs(
     trained, tokenizer = with_task_format(trained, tokenizer, settings.task)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
+    if output.type.compares:
+        output = replace(output, pooling=_pooling(request, settings, log))
     saved = make_task(named, read_data, output)
     split = training_split(read_data, named, settings)
     return Inputs(named, read_data, settings, saved, *split, trained, tokenizer)
+
+
+def _pooling(request: FinetuneRequest, settings: FinetuneSettings, log: Log) -> str:
+    """How a model for similarity pools tokens: as requested, or as its folder prescribes."""
+    if request.teacher is not None:
+        raise ValueError("similarity cannot be distilled: fine-tune the small model with hornbook finetune instead")
+    if settings.task.pooling is not None:
+        return settings.task.pooling
+    found = read_embedding_settings(model_folder(request.model))
+    log(found.in_words)
+    if any(found.prompts.values()):
+        log("note: training does not put the prompts of the model before texts, and the run has none")
+    return found.pooling
 
 
 def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
