@@ -26,6 +26,7 @@ _MODULES = {
     "extract_features": "hornbook.inference.features",
     "build_index": "hornbook.retrieval.building",
     "search": "hornbook.retrieval.searching",
+    "evaluate_retrieval": "hornbook.retrieval.evaluation",
     "SearchIndex": "hornbook.retrieval.searching",
     "check": "hornbook.runs.finetuning.checking",
     "finetune": "hornbook.runs.finetuning.api",

@@ -1,11 +1,11 @@
-"""Commands for semantic search: `embed`, `search`."""
+"""Commands for semantic search: `embed`, `search`, `evaluate-retrieval`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, log_problems, print_json
+from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, log_problems, print_json
 from hornbook.cli.overwriting import INDEX, overwriting
 from hornbook.cli.reading import Reading, reads_data
 
@@ -96,3 +96,49 @@ def parse_filters(pairs: list[str] | None) -> dict[str, str]:
 def shortened(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}..."
+
+
+@app.command("evaluate-retrieval", epilog="Example: hornbook evaluate-retrieval runs/search --data beir/scifact")
+def evaluate_retrieval_command(
+    model: Model,
+    data: Annotated[
+        Path, typer.Option(help="Folder in BEIR's layout: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv.")
+    ],
+    split: Annotated[str, typer.Option(help="Judgements to use, such as test or dev.")] = "test",
+    wrong: Annotated[int, typer.Option(help="Number of nearest wrong results to print.")] = 5,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Score how well a model finds relevant documents: nDCG@10, MRR@10 and recall, with 95% intervals, and the nearest
+    wrong results."""
+    from hornbook.retrieval.evaluation import evaluate_retrieval, read_retrieval
+    from hornbook.terminal import counting_display, log, table
+
+    if wrong < 0:
+        raise ValueError(f"--wrong must be at least 0, not {wrong}")
+    read = read_retrieval(data, split)
+    with counting_display("reading") as show:
+        found = evaluate_retrieval(
+            model, read, device=device, progress=lambda done, total: show(f"embedded, of {total:,} documents", done)
+        )
+    log(found["embedding"])
+    log(f"{found['queries']:,} queries of {split}, {found['documents']:,} documents")
+    if found["unknown_documents"]:
+        log(f"note: {found['unknown_documents']:,} judged documents are not in corpus.jsonl and count as not found")
+    rows = [
+        (name, f"{each['value']:.4f}", f"{each['low']:.4f} to {each['high']:.4f}")
+        for name, each in found["scores"].items()
+    ]
+    table(rows, ("measure", "score", "95% interval"))
+    rows = [
+        (shortened(each["text"]), shortened(each["wrong_text"]), shortened(each["right_text"] or ""), _rank(each))
+        for each in found["wrong"][:wrong]
+    ]
+    if rows:
+        title = f"nearest wrong results, of {len(found['wrong']):,} queries whose first result is not relevant"
+        table(rows, ("query", "first result", "relevant document", "its rank"), title=title)
+    print_json(as_json, found)
+
+
+def _rank(row: dict) -> str:
+    return "beyond 100" if row["right_rank"] is None else str(row["right_rank"])
