@@ -63,9 +63,8 @@ def test_evaluate_retrieval(hornbook, model, tmp_path, monkeypatch):
 
 def test_the_best_order_is_found(model, tmp_path):
     """Each document is the answer to itself."""
-    data = beir(
-        tmp_path / "data", DOCUMENTS, {f"q{k}": t for k, t in DOCUMENTS.items()}, [(f"q{k}", k, 1) for k in DOCUMENTS]
-    )
+    queries, judged = {f"q{k}": text for k, text in DOCUMENTS.items()}, [(f"q{k}", k, 1) for k in DOCUMENTS]
+    data = beir(tmp_path / "data", DOCUMENTS, queries, judged)
     found = hornbook.evaluate_retrieval(model, data)
     assert {name: each["value"] for name, each in found["scores"].items()} == dict.fromkeys(evaluation.MEASURES, 1.0)
     assert found["wrong"] == [] and np.isclose(found["scores"]["ndcg@10"]["low"], 1)

@@ -24,20 +24,8 @@ from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
 from train.small import CPU
 
-WORDS = [
-    "river",
-    "teacher",
-    "lantern",
-    "bridge",
-    "morning",
-    "letters",
-    "windows",
-    "children",
-    "harbour",
-    "garden",
-    "silver",
-    "bread",
-]
+WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
+WORDS += ["windows", "children", "harbour", "garden", "silver", "bread"]
 QUIET = {"progress": False, "log": lambda message: None}
 
 
@@ -179,7 +167,7 @@ def test_runs(form, model, tmp_path):
     a, b = "the river and bread", "bread of river"
     assert result.predict([(a, b)])[0].similarity == pytest.approx(run.similarity(a, b), abs=1e-5)
     if form == "triplets":  # a page with the nearest wrong results
-        assert "nearest wrong results" in hornbook.write_report(tmp_path / "run").read_text(encoding="utf-8")
+        assert "Nearest wrong results" in hornbook.write_report(tmp_path / "run").read_text(encoding="utf-8")
 
 
 def test_learning(model, tmp_path):

@@ -259,6 +259,11 @@ class TaskKind:
         return ("The first text.", "The second text.") if has_pair else "A text to judge."
 
     @classmethod
+    def library_code(cls, folder: str) -> tuple[str, str] | None:
+        """(name of a library other than `transformers` that opens a run of this kind, code that uses it there)."""
+        return None
+
+    @classmethod
     def forward_code(cls, given: Any, has_double_heads: bool) -> str:
         """Lines of Python that run a model of `hf_class` on a sample input, if `transformers` has no pipeline."""
         raise NotImplementedError

@@ -255,6 +255,14 @@ class Similarity(TaskKind):
     def sample_input(cls, has_pair: bool) -> Any:
         return ("How do I reset my password?", "Choose a new password.")
 
+    @classmethod
+    def library_code(cls, folder: str) -> tuple[str, str]:
+        code = (
+            "from sentence_transformers import SentenceTransformer\n\n"
+            f"SentenceTransformer({folder!r}).encode(['How do I reset my password?'])"
+        )
+        return "sentence-transformers", code
+
     def write_files(self, folder: Path, width: int, longest: int | None) -> None:
         """Writes what `sentence-transformers` reads, so that it opens the folder."""
         settings = EmbeddingSettings(self.output.pooling or "mean", normalize=True, longest=longest)
