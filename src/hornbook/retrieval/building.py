@@ -196,11 +196,14 @@ def build_index(
         raise ValueError(f"{out} exists and is not an index: choose another --out, or empty it")
     name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
     source = Source(found.file and str(Path(found.file).resolve()), found.fingerprint(), len(found.ids))
-    if before is not None and _is_built(before, source, append, out):
-        log(f"{out} already has these texts")
-        return _built(out, before, 0, found)
+    is_built = before is not None and _is_built(before, source, append, out)
+    if is_built and model is None:
+        return _already_built(out, before, vectors, found, log)
     loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
     log(loaded.embedding.in_words)
+    if is_built:
+        refuse_other_model(before, loaded, model_fingerprint(loaded), out)
+        return _already_built(out, before, vectors, found, log)
     manifest = _manifest(before, loaded, _full_name(name), source, found, vectors, out)
     found = _with_new_ids(found, manifest, out, log)
     _check_disk_space(out, manifest, len(found.ids))
@@ -259,10 +262,24 @@ def _manifest(
             (source,),
         )
     refuse_other_model(before, model, fingerprint, out)
-    if vectors is not None and vectors != before.vectors:
-        raise ValueError(f"{out} has {before.vectors} vectors, not {vectors}: leave out --vectors, or add --overwrite")
+    _refuse_other_vectors(before, vectors, out)
     is_resumed = not before.is_finished
     return before if is_resumed else replace(before, sources=(*before.sources, source))
+
+
+def _already_built(
+    out: Path, manifest: Manifest, vectors: VectorType | None, found: Texts, log: Callable[[str], None]
+) -> Built:
+    _refuse_other_vectors(manifest, vectors, out)
+    log(f"{out} already has these texts")
+    return _built(out, manifest, 0, found)
+
+
+def _refuse_other_vectors(manifest: Manifest, vectors: VectorType | None, out: Path) -> None:
+    if vectors is not None and vectors != manifest.vectors:
+        raise ValueError(
+            f"{out} has {manifest.vectors} vectors, not {vectors}: leave out --vectors, or add --overwrite"
+        )
 
 
 def refuse_other_model(manifest: Manifest, model: LoadedModel, fingerprint: str, folder: Path) -> None:
