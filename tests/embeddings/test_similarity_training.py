@@ -219,8 +219,22 @@ def test_a_run_is_searched_and_evaluated(hornbook, model, tmp_path):
     assert "spearman" in hornbook("evaluate", run, "--data", scores, "--json").answer["parts"]["dev"]
     hornbook("embed", file, "--text", "positive", "--model", run, "--out", tmp_path / "index")
     assert hornbook("search", tmp_path / "index", "the river and bread", "--json").status == 0
-    said = hornbook("distill", run, "--student", model, *words[2:6], "--out", tmp_path / "small")
-    assert said.status == 2 and "Traceback" not in said.error
+
+
+def test_commands_that_do_not_support_it_refuse(hornbook, model, tmp_path):
+    file, run, out = tmp_path / "pairs.jsonl", tmp_path / "run", tmp_path / "out"
+    file.write_text("\n".join(map(json.dumps, DATA["pairs"])))
+    trained(model, file, run, epochs=1)
+    options = ["--task", "similarity", "--data", file, "--out", out]
+    for words, message in (
+        (["distill", run, "--student", model, *options], "similarity cannot be distilled"),
+        (["baseline", "tfidf", *options], "there are no baselines and probes for similarity"),
+        (["probe", model, *options], "there are no baselines and probes for similarity"),
+        (["label-curve", model, *options], "there are no baselines and probes for similarity"),
+        (["export", run, "--to", "onnx", "--out", out], "embeds texts, which is not exported yet"),
+    ):
+        said = hornbook(*words)
+        assert said.status == 2 and message in said.error, said
 
 
 @pytest.mark.parametrize(

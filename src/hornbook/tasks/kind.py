@@ -58,6 +58,7 @@ class TaskKind:
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
     unit: ClassVar[Literal["text", "word", "ending", "passage"]] = "text"  # what shallow models predict
     label_kind: ClassVar[LabelKind] = "class"  # of a unit
+    has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     or_none: bool = False  # the right answer may be none
     pipeline: ClassVar[str] = ""  # name on the Hugging Face Hub

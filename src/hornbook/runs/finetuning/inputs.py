@@ -194,8 +194,15 @@ def _pooling(request: FinetuneRequest, settings: FinetuneSettings, log: Log) -> 
     return found.pooling
 
 
+def refuse_without_baselines(task: str) -> None:
+    """Raises a `ValueError` if shallow models and probes cannot learn a task."""
+    if not KINDS[known(task).kind].has_baselines:
+        raise ValueError(f"there are no baselines and probes for {task}: score other models with hornbook evaluate")
+
+
 def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     """Reads the examples that fine-tuning would train on for the same request, without a model."""
+    refuse_without_baselines(request.task)
     named, found = read_labelled(request, data, log)
     settings = settings_for(named, None, request.all_overrides())
     saved = make_task(named, found, output_for(found))

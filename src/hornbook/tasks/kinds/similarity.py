@@ -60,6 +60,7 @@ class Similarity(TaskKind):
     saved_fields = ("measures", "score_range")
     max_length = 256
     label_kind = "number"
+    has_baselines = False
     pipeline = "sentence-similarity"
     has_pipeline = False
     hf_class = "Model"
