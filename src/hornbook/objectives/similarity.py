@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.models.pooling import upcast
-from hornbook.train.objective import StepInputs, Targets, group_targets
+from hornbook.train.objective import StepInputs, group_targets
 
 TEXTS, VECTORS = "texts", "vectors"  # values of the whole step
 
@@ -44,7 +44,7 @@ class SimilarityObjective:
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         num_real = batch.num_real_sequences
-        targets: Targets = group_targets(batch, batch.labels_N[:: batch.group_size][: num_real // batch.group_size])
+        targets = group_targets(batch, batch.labels_N[:: batch.group_size][: num_real // batch.group_size])
         shared = {TEXTS: batch.labels_N[:num_real]} if self.shares_vectors else {}
         return StepInputs(batch.with_streams({"task": targets}), shared)
 
@@ -55,8 +55,8 @@ class SimilarityObjective:
         return F.normalize(vectors_ND, dim=-1)
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        losses_K, _ = self._losses(model, step_inputs)
-        return {"task": losses_K}
+        loss, _ = self._losses(model, step_inputs)
+        return {"task": loss}
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         loss, num_right = self._losses(model, step_inputs)

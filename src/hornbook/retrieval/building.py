@@ -334,10 +334,10 @@ def _fill(
     before: Manifest | None,
 ) -> Built:
     """Embeds the rows of the last source that are not in the index yet, and commits them block by block."""
+    if before != manifest:
+        manifest.write(out)  # before any other file, so that a kill leaves a folder that is known as an index
     writer, total = IndexWriter(out, manifest), len(found.ids)
     normalize = manifest.similarity == "cosine" or None
-    if before != manifest:
-        manifest.write(out)
     try:
         with interruptible():
             for first in range(manifest.sources[-1].done, total, ROWS_AT_ONCE):

@@ -144,9 +144,6 @@ class Similarity(TaskKind):
         measures = tuple(details.get("measures") or cls.default_measures)
         return cls(output, measures, (float(found[0]), float(found[1])) if found else None)
 
-    def fitting(self, example: SimilarityExample) -> Self:
-        return self
-
     # ---- encoding, decoding, scoring
 
     def encode(self, examples: Sequence[SimilarityExample], tokenizer: "Tokenizer", longest: int) -> Features:
