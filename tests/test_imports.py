@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "interop": {"models", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
     "inference": {"nn", "models", "text", "data", "tasks", "interop"},
+    "retrieval": {"inference", "interop", "tasks", "data", "metrics"},
     "report": {"metrics", "tasks.kind", "tasks.kinds"},
     "terminal": set(),
 }
@@ -41,7 +42,7 @@ ALLOWED["demo"] = {*ALLOWED, "cli"}
 ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
-    *("tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
+    *("retrieval.", "tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
 )
 
 MODULES = {

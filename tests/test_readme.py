@@ -14,7 +14,7 @@ README = Path(__file__).parent.parent / "README.md"
 SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
 SMALL = f"{SAME_SIZE} --set model.num_layers=1 --set model.width=32 --set model.num_heads=2 --set model.inner_width=64"
 
-PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment")
+PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment", "embeddings")
 REVIEWS = (("charming", "good"), ("slow", "bad"))
 
 
@@ -68,6 +68,25 @@ def test_the_files_of_the_page_on_prompting_can_be_read(tmp_path):
     assert [each.task for each in read_joint(tmp_path / "joint.toml").tasks] == ["sst-2-question", "review.toml"]
 
 
+def search_data(folder: Path) -> None:
+    """The files that docs/embeddings.md names."""
+    numbers = range(40)
+    tables = {
+        "texts": ["id,lang,body", *(f"{i},{'en' if i % 2 else 'de'},how to reset password {i}" for i in numbers)],
+        "more-texts": ["id,lang,body", "new,en,a new password"],
+        "pairs": ["question,answer", *(f"how to reset password {i}?,choose a password {i}" for i in numbers)],
+        "scored-pairs": ["question,answer,score", *(f"password {i},a password {i // 2},{i % 6}" for i in numbers)],
+    }
+    for name, lines in tables.items():
+        (folder / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "beir" / "qrels").mkdir(parents=True)
+    for name in ("corpus", "queries"):
+        (folder / "beir" / f"{name}.jsonl").write_text(
+            '{"_id": "1", "text": "a password"}\n{"_id": "2", "text": "a"}\n'
+        )
+    (folder / "beir" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t2\t1\n")
+
+
 def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     from hornbook.cli import app
     from hornbook.evaluation import label_curve
@@ -89,6 +108,7 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
         lines = [f"{word} {split} film {i},{label}" for i in range(number) for word, label in REVIEWS]
         (tmp_path / "reviews").mkdir(exist_ok=True)
         (tmp_path / "reviews" / f"{split}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
+    search_data(tmp_path)
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     found = commands()
     assert len(found) >= 35

@@ -8,6 +8,7 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from hornbook.lifecycle.leftovers import sweep_leftovers_of, temporary_for
 from hornbook.lifecycle.locking import check_folder
@@ -80,13 +81,22 @@ def write_json(path: Path, value: object) -> None:
 
 def read_json(path: Path) -> dict:
     """The JSON object in a file; raises a `ValueError` that names the file if it is not a JSON object."""
+    return _read_json(path, dict, "object")
+
+
+def read_json_list(path: Path) -> list:
+    """The JSON list in a file; raises a `ValueError` that names the file if it is not a JSON list."""
+    return _read_json(path, list, "list")
+
+
+def _read_json(path: Path, kind: type, name: str) -> Any:
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError also: not UTF-8, numbers with thousands of digits
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ValueError(f"{path} is not valid JSON ({reason}): restore the file or write it again") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
+    if not isinstance(value, kind):
+        raise ValueError(f"{path} must hold a JSON {name}, found {type(value).__name__}")
     return value
 
 

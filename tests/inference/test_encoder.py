@@ -133,8 +133,8 @@ def test_next_sentence(folder, theirs, first, second):
 
 
 @torch.no_grad()
-def their_vectors(model, tokenizer, texts: list[str], pooling: str) -> np.ndarray:
-    inputs = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="pt")
+def their_vectors(model, tokenizer, texts: list[str], pooling: str, longest: int = 512) -> np.ndarray:
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=longest, return_tensors="pt")
     hidden = model(**inputs).last_hidden_state
     if pooling == "cls":
         return hidden[:, 0].numpy()
@@ -166,8 +166,8 @@ def test_embed_nothing_and_nonsense(folder):
     model = hornbook.load(folder)
     assert model.embed([]).shape == (0, 32)
     assert np.isfinite(model.embed("")).all()
-    with pytest.raises(ValueError, match="pooling must be cls or mean"):
-        model.embed(["a"], pooling="max")
+    with pytest.raises(ValueError, match="pooling must be mean, cls"):
+        model.embed(["a"], pooling="median")
 
 
 def test_embed_text_without_any_token(folder):
@@ -186,8 +186,8 @@ def test_published_checkpoint(pooling):
     model = transformers.AutoModel.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     texts = [*TEXTS, "Mixed lengths must change nothing at all. " * 30, "word " * 600]
-    found = hornbook.load(folder).embed(texts, pooling=pooling)
-    assert np.abs(found - their_vectors(model, tokenizer, texts, pooling)).max() < 1e-5
+    found = hornbook.load(folder).embed(texts, pooling=pooling, normalize=False)
+    assert np.abs(found - their_vectors(model, tokenizer, texts, pooling, longest=256)).max() < 1e-5
 
 
 @pytest.mark.parametrize("heads", [(), ("pooler",), ("mlm",), ("pooler", "sentence")])

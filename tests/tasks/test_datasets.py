@@ -9,6 +9,7 @@ MEASURES = {
     "spans": {"f1", "exact"},
     "tagging": {"entity_f1", "tag_accuracy"},
     "choice": {"accuracy"},
+    "similarity": {"spearman", "pearson", "mrr", "accuracy"},
 }
 
 

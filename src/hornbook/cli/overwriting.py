@@ -10,6 +10,7 @@ from pathlib import Path
 RUN = frozenset({"run", "fine-tuned run", "several runs", "baseline", "probe"})
 TOKENIZER = frozenset({"tokenizer"})
 CORPUS = frozenset({"corpus", "unfinished corpus"})
+INDEX = frozenset({"index", "unfinished index"})
 # Everything that hornbook writes at the top level of any kind of folder.
 OWN_NAMES = (
     *("run.json", "metrics.jsonl", "samples.json", "tensorboard", "checkpoints", "best", "kept", "generator", "stages"),
@@ -18,6 +19,8 @@ OWN_NAMES = (
     *("README.md", "report.html", "*.png", "tries", "tries.json", "asked.json", "curve.json", "pieces"),
     *("predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
     *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md"),
+    *("modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"),
+    *("index.json", "vectors.f32", "vectors.i8", "scales.f32", "residuals.i8", "rows.arrow"),
     *("manifest.json", "progress*", "chunks", "shard-*.npy", "token_counts.npy", ".*.tmp"),
 )
 

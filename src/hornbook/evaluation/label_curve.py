@@ -26,7 +26,7 @@ from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
-from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import Finetuned, clean_up, run_once
 from hornbook.tasks.records import Example
@@ -83,6 +83,7 @@ def label_curve(
     common = {"text": text, "pair": pair, "label": label, "strict": strict, "overrides": dict(overrides or {})}
     common |= {"delimiter": delimiter, "encoding": encoding}
     request = FinetuneRequest(str(model), task, path, seed=0, **common)
+    refuse_without_baselines(task)
     inputs = open_inputs(request, data, log)
     sizes = chosen_sizes(sizes, len(inputs.train))
     # Sizes, methods and seeds may be added later; everything else must stay the same.

@@ -3,14 +3,13 @@
 model = hornbook.load("runs/first")
 model.fill_mask("Paris is the [MASK] of France.")
 model.detect("Paris is the apple of France.")                   # an ELECTRA
-model.embed(["a text", "another"], pooling="mean").shape        # (2, width)
+model.embed(["a text", "another"]).shape                        # (2, width)
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,12 +17,10 @@ from torch import nn
 
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
-from hornbook.inference.features import pool
-from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
+from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.scoring import MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
-from hornbook.tasks.running import grouped
 from hornbook.text.tokenizer import Tokenizer
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks
@@ -221,31 +218,6 @@ class EncoderModel(LoadedModel):
         batch = self._pack([encoded.ids], [encoded.segments])
         cls_ND = self.model(batch)[batch.starts[:-1].long()]
         return float(torch.softmax(self.model.sentence_logits(cls_ND).float(), -1)[0, 0])
-
-    @torch.no_grad()
-    def embed(self, texts: list[str] | str, pooling: Literal["cls", "mean"] = "cls") -> np.ndarray:
-        """Returns one vector per text from the last layer, float32, texts x width: at `[CLS]` (left-to-right models: at
-        the last token), or the mean over its tokens.
-
-        A text longer than the model allows is truncated. A text without any token, not even a special one, gets zeros.
-        """
-        if pooling not in ("cls", "mean"):
-            raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        encoded = [self.tokenizer.encode(text) for text in texts]
-        ids = [self._truncate(each.ids) for each in encoded]
-        vectors = np.zeros((len(texts), self.model.config.width), np.float32)
-        # Longest first, so that the texts of a group have similar lengths.
-        order = sorted((i for i in range(len(texts)) if ids[i]), key=lambda i: -len(ids[i]))
-        for group in grouped(order, [len(each) for each in ids], BATCH_TOKENS):
-            batch = self._pack([ids[i] for i in group], None)
-            vectors[group] = pool(self.model, self.model(batch).float(), batch, pooling).cpu().numpy()
-        return vectors
-
-    def _truncate(self, ids: list[int]) -> list[int]:
-        """Truncates to the maximum length, keeping the last special token."""
-        limit = self.model.config.max_positions
-        return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
     def _check_length(self, longest: int) -> None:
         limit = self.model.config.max_positions

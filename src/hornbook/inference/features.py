@@ -28,6 +28,7 @@ from hornbook.interop.builtin import builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_file
+from hornbook.models.pooling import pool_tokens
 from hornbook.tasks.datasets import known
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
@@ -113,7 +114,7 @@ def pool(model: nn.Module, x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tens
         return x_TF
     if pooling == "cls":
         return x_TF[model.sequence_tokens(x_TF, batch)]
-    return torch.segment_reduce(x_TF, "mean", lengths=(batch.starts[1:] - batch.starts[:-1]).long())
+    return pool_tokens(x_TF, batch, pooling)
 
 
 def frozen_sequences(

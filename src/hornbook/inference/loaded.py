@@ -1,14 +1,19 @@
-"""The base class of loaded models: model, tokenizer, folder, device and, for fine-tuned runs, predictions."""
+"""The base class of loaded models: model, tokenizer, folder, device, embeddings and, for fine-tuned runs,
+predictions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from hornbook.inference.embeddings import embed_texts, normalized
 from hornbook.interop.folder import save_model
+from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,6 +37,45 @@ class LoadedModel:
     def to(self, device: str | torch.device, dtype: torch.dtype | None = None) -> "LoadedModel":
         self.model.to(device, dtype)
         return self
+
+    @cached_property
+    def embedding(self) -> EmbeddingSettings:
+        """How texts are embedded: as the folder's `sentence-transformers` files prescribe, else by mean pooling."""
+        return read_embedding_settings(Path(self.folder))
+
+    def embed(
+        self,
+        texts: Sequence[str] | str,
+        pooling: EmbeddingPooling | None = None,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> np.ndarray:
+        """Returns one vector per text, float32, texts x width, from the last layer.
+
+        `pooling` (`mean`, `cls`, `max`, `lasttoken`) and `normalize` (vectors of length 1) default to `self.embedding`.
+        `prompt` is put before each text: `query` or `document`, another name of a prompt of the model, or its text. A
+        text longer than the limit is truncated; one without any token, not even a special one, gets zeros. `progress`
+        is called with the number of texts done.
+        """
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        given = {"pooling": pooling, "normalize": normalize}
+        settings = replace(self.embedding, **{name: value for name, value in given.items() if value is not None})
+        return embed_texts(self.model, self.tokenizer, texts, settings, prompt, BATCH_TOKENS, progress)
+
+    def similarity(self, a: Sequence[str] | str, b: Sequence[str] | str) -> np.ndarray | float:
+        """Returns the similarity of each text in `a` to each text in `b`, a x b: cosine, or the dot product if the
+        model's settings prescribe it; a number for two single texts. Vectors may be given in place of texts."""
+        normalize = self.embedding.similarity == "cosine"
+        first, second = (self._vectors(each, normalize) for each in (a, b))
+        found = first @ second.T
+        return float(found[0, 0]) if isinstance(a, str) and isinstance(b, str) else found
+
+    def _vectors(self, given: Sequence[str] | str | np.ndarray, normalize: bool) -> np.ndarray:
+        if not isinstance(given, np.ndarray):
+            return self.embed(given, normalize=normalize or None)
+        vectors = np.atleast_2d(given)
+        return normalized(vectors) if normalize else vectors
 
     @cached_property
     def predictor(self) -> "Predictor":

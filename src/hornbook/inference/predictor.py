@@ -24,6 +24,8 @@ from hornbook.files import read_json, refusing_damage
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
+from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
+from hornbook.models.outputs import Output
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import tables, with_intervals
 from hornbook.tasks.items import as_examples
@@ -300,6 +302,11 @@ def _load_member(name: str | Path) -> Member:
     folder = model_folder(name)
     run = finished_run(folder)
     model, tokenizer = load_any(folder)
+    if model.output is None and (folder / MODULES).is_file():
+        settings = read_embedding_settings(folder)
+        model.add_output(Output("vectors", problem="number", pooling=settings.pooling))
+        member = member_of(folder, model, tokenizer, run)
+        return replace(member, longest=min(member.longest, settings.longest or member.longest))
     if model.output is None:
         if is_exported(folder):
             raise ValueError(f"{folder} was exported from a model without a task head: export a fine-tuned run instead")

@@ -1,6 +1,7 @@
 """Loads and saves model folders: `config.json`, `model.safetensors` and the tokenizer in the format of `transformers`,
 so that either library opens the folders of the other."""
 
+import hashlib
 from pathlib import Path
 
 import torch
@@ -221,6 +222,15 @@ def weights_files(folder: Path) -> list[Path]:
         f"{folder} has no {WEIGHTS}: it holds no model, or only a pickle, which is neither downloaded nor opened; "
         "load it in transformers and save it with save_pretrained"
     )
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """SHA-256 of the bytes of all weight files."""
+    digest = hashlib.sha256()
+    for path in weights_files(folder):
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
 
 
 def _modern_name(name: str) -> str:

@@ -13,6 +13,10 @@ PATTERNS = [
     "vocab.*",
     "special_tokens_map.json",
     "added_tokens.json",
+    "modules.json",  # and the other settings of embeddings, as `sentence-transformers` writes them
+    "*_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 ]
 
 

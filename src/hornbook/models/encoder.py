@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
-from hornbook.models.heads import ClsLayer, first_tokens, last_tokens
+from hornbook.models.heads import ClsLayer
 from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
+from hornbook.models.pooling import first_tokens, last_tokens
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.attention import Direction

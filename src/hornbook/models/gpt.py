@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
-from hornbook.models.heads import last_tokens
 from hornbook.models.naming import TASK_CLASSES, Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.pooling import last_tokens
 from hornbook.models.transformer import Activation, Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 from hornbook.nn.int8 import Int8Linear

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.pooling import pool_tokens, upcast
 
 CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
 
@@ -259,11 +260,30 @@ class SpanHead(TaskHead):
         return logits_NS2.masked_fill(~mask_NS[..., None], MASKED_LOGIT)
 
 
+class VectorHead(TaskHead):
+    """The pooled vector of every text, without weights of its own; texts that are compared are adjacent."""
+
+    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
+        super().__init__()
+        self.pooling = output.pooling or "mean"
+
+    def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
+        return pool_tokens(x_TD, batch, self.pooling).unflatten(0, (-1, batch.group_size))
+
+    @staticmethod
+    def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The squared error of the cosine of the first two texts; without a score, its distance from 1."""
+        cosines_K = F.cosine_similarity(outputs[:, 0], outputs[:, 1], dim=-1)
+        errors_K = cosines_K - values if values.is_floating_point() else cosines_K - 1
+        return errors_K.square(), errors_K.abs() < 0.1
+
+
 HEADS: dict[str, type[TaskHead]] = {
     "sequence": SequenceHead,
     "choice": ChoiceHead,
     "tokens": TokenHead,
     "spans": SpanHead,
+    "vectors": VectorHead,
 }
 
 
@@ -276,18 +296,3 @@ def to_padded(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     indices_NS = (starts[:-1, None] + positions_S).clamp(max=x_TD.shape[0] - 1)
     # `index_select` has a deterministic backward on a CPU, unlike indexing by a matrix.
     return x_TD.index_select(0, indices_NS.flatten()).unflatten(0, indices_NS.shape), mask_NS
-
-
-def upcast(x: Tensor) -> Tensor:
-    """Half precision to float32; float32 and float64 are unchanged."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def first_tokens(x_TD: Tensor, batch: Batch) -> Tensor:
-    """Index of the first token of each sequence, N; for an empty padding sequence at the end, the last token."""
-    return batch.starts[:-1].long().clamp(max=x_TD.shape[0] - 1)
-
-
-def last_tokens(batch: Batch) -> Tensor:
-    """Index of the last token of each sequence, N; for an empty padding sequence at the end, the token before it."""
-    return batch.starts[:-1].long() + batch.lengths_N - 1

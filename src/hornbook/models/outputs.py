@@ -9,6 +9,7 @@ of the sequences of a packed batch, padding sequences last:
     tokens     T x L      logits of tags per token
     spans      N x S x 2  logits of start and end per token, MASKED_LOGIT beyond the end of a sequence; with
                           `answerable`, N x (S + 1) x 2, where the last column holds (has an answer, has none)
+    vectors    N / G x G x D  the embedding of each of the G texts that are compared
 
 Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices.
 """
@@ -31,6 +32,7 @@ class OutputType:
     of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
     per_token: bool = False  # T rows of outputs, otherwise one per unit
     is_grouped: bool = False  # any number of adjacent sequences have one output
+    compares: bool = False  # vectors of texts, which are trained against those of the whole batch
     hf_weight: str = "classifier"  # name of the last layer in most classes of `transformers`
 
 
@@ -39,6 +41,7 @@ OUTPUT_TYPES = {
     "choice": OutputType("multiple-choice", of_sequences=True, is_grouped=True),
     "tokens": OutputType("tagging", has_labels=True, per_token=True),
     "spans": OutputType("span", hf_weight="qa_outputs"),
+    "vectors": OutputType("similarity", compares=True),
 }
 PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number": "regression"}
 
@@ -54,6 +57,7 @@ class Output:
     head: HeadKind = "linear"  # linear is the published head
     pairs: PairEncoding = "joint"
     answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
+    pooling: str | None = None  # vectors: how tokens are pooled, one of `models/pooling.py`
 
     def __post_init__(self) -> None:
         if not self.type.of_texts and (self.head != "linear" or self.pairs != "joint"):
@@ -103,13 +107,14 @@ _PROBLEMS = {
     "multi": "multi_label_classification",
     "number": "regression",
 }
-_OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable")
+_OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable", "pooling")
 
 
 def hf_output(output: Output) -> dict:
     """The entries of `config.json` for a task head: labels and problem type as in `transformers`, the rest under
     `hornbook_output`."""
-    hf_config: dict = {"hornbook_output": {name: getattr(output, name) for name in _OWN_FIELDS}}
+    own = {name: getattr(output, name) for name in _OWN_FIELDS}
+    hf_config: dict = {"hornbook_output": {name: value for name, value in own.items() if value is not None}}
     if output.type.has_labels:
         labels = output.labels or tuple(f"LABEL_{i}" for i in range(output.num_labels))
         hf_config["id2label"] = {str(i): label for i, label in enumerate(labels)}

@@ -173,8 +173,14 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.width, config.norm_eps) if config.pre_norm else None
         for name, make in self.head_makers.items():
             setattr(self, name, make(config) if name in self.heads else None)
-        cls = None if output is None else self.cls_layer(config, output)
-        self.task = None if output is None else HEADS[output.kind](config, output, cls, self.scores_with_bias)
+        self.task = None
+        if output is not None:
+            self.add_output(output)
+
+    def add_output(self, output: Output) -> None:
+        """Adds the head of a task; its weights, if it has any, are not initialised yet."""
+        cls = self.cls_layer(self.config, output)
+        self.output, self.task = output, HEADS[output.kind](self.config, output, cls, self.scores_with_bias)
 
     @classmethod
     def in_words(cls) -> str:

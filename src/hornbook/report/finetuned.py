@@ -316,6 +316,7 @@ def usage(run: FinetunedRun) -> list[tuple[str, str]]:
         ("On the command line", predict_command(run)),
         ("In Python", python_code(run)),
         ("In transformers", transformers_code(run)),
+        *([(f"In {code[0]}", code[1])] if (code := run.task_kind.library_code(str(run.folder))) else []),
     ]
     return [(title, code) for title, code in found if code]
 

@@ -28,6 +28,7 @@ from hornbook.tasks.kinds import KINDS
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
+VECTOR_INDEX = "index.json"  # of an index of embedded texts
 TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
 # Keys of config.json by model family.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -45,7 +46,8 @@ DESCRIBERS = {  # by the command that wrote the record
 
 def describe(path: str | Path) -> dict:
     """Describes a folder: its `kind` (run, fine-tuned run, several runs, baseline, probe, prompted task, comparison,
-    experiment, corpus, unfinished corpus, model, exported model or tokenizer) and the numbers of that kind.
+    experiment, corpus, unfinished corpus, index, unfinished index, model, exported model or tokenizer) and the numbers
+    of that kind.
 
     >>> import hornbook
     >>> hornbook.describe("corpus")["kind"]
@@ -77,6 +79,9 @@ def _described(path: Path) -> dict:
         found = _corpus(path)
     elif (path / "progress.json").is_file():
         found = _unfinished_corpus(path)
+    elif (path / VECTOR_INDEX).is_file():
+        with refusing_damage(path / VECTOR_INDEX, REPAIR):
+            found = _index(path)
     elif is_exported(path):
         found = about_exported(path)
     elif (path / "config.json").is_file():
@@ -111,6 +116,8 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "experiment": experiment_lines,
         "corpus": _corpus_lines,
         "unfinished corpus": _unfinished_lines,
+        "index": _index_lines,
+        "unfinished index": _index_lines,
         "model": _model_lines,
         "exported model": exported_lines,
         "tokenizer": _tokenizer_lines,
@@ -128,6 +135,28 @@ def _about_file(path: Path) -> str:
             "'hornbook corpus build', and pass the corpus folder"
         )
     return f"{path} is a file: pass its folder, {path.parent}"
+
+
+def _index(path: Path) -> dict:
+    found = read_json(path / VECTOR_INDEX)
+    sources = [(each["file"], each["done"], each["rows"]) for each in found["sources"]]
+    names = ("model", "width", "vectors", "count", "similarity", "columns")
+    is_finished = all(done == rows for _, done, rows in sources)
+    sources = [{"file": file, "rows": rows, "done": done} for file, done, rows in sources]
+    return {"kind": "index" if is_finished else "unfinished index", "sources": sources} | {n: found[n] for n in names}
+
+
+def _index_lines(about: dict) -> list[tuple[str, str]]:
+    sources = [
+        f"{each['file'] or 'texts in memory'} ({each['done']:,} of {each['rows']:,})" for each in about["sources"]
+    ]
+    return [
+        ("model", about["model"]),
+        ("texts", f"{about['count']:,}"),
+        ("vectors", f"{about['vectors']}, {about['width']} wide, {about['similarity']}"),
+        ("columns", ", ".join(about["columns"])),
+        ("sources", "; ".join(sources)),
+    ]
 
 
 def _run(record: RunRecord) -> dict:

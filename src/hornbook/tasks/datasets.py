@@ -102,6 +102,7 @@ OTHER_SPELLINGS = {
     "multi-label": ("multilabelclassification",),
     "spans": ("questionanswering",),
     "choice": ("multiplechoice",),
+    "similarity": ("sentencesimilarity", "embeddings", "search"),
 }
 
 

@@ -6,12 +6,12 @@ its published head for the task's `output`.
 
 | step | members |
 |---|---|
-| read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared` |
+| read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `scorable` |
 | head | `output_kind`, `problem`, `output_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
 | baseline | `constant`, `majority`, `degenerate`, `unit`, `label_kind` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
-| report | `in_words`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission` |
+| report | `in_words`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +58,7 @@ class TaskKind:
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
     unit: ClassVar[Literal["text", "word", "ending", "passage"]] = "text"  # what shallow models predict
     label_kind: ClassVar[LabelKind] = "class"  # of a unit
+    has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     or_none: bool = False  # the right answer may be none
     pipeline: ClassVar[str] = ""  # name on the Hugging Face Hub
@@ -106,6 +107,11 @@ class TaskKind:
     def prepared(cls, splits: Splits, notes: Notes) -> tuple[Splits, str]:
         """The examples of all splits in the form that the task needs, and the tag scheme of the files."""
         return splits, ""
+
+    @classmethod
+    def scorable(cls, splits: Splits, notes: Notes) -> Splits:
+        """The splits, after dev was held out, with the examples besides train in the form in which they are scored."""
+        return splits
 
     @classmethod
     def is_scored(cls, example: Example, may_be_none: bool) -> bool:
@@ -254,9 +260,18 @@ class TaskKind:
         return ("The first text.", "The second text.") if has_pair else "A text to judge."
 
     @classmethod
+    def library_code(cls, folder: str) -> tuple[str, str] | None:
+        """(name of a library other than `transformers` that opens a run of this kind, code that uses it there)."""
+        return None
+
+    @classmethod
     def forward_code(cls, given: Any, has_double_heads: bool) -> str:
         """Lines of Python that run a model of `hf_class` on a sample input, if `transformers` has no pipeline."""
         raise NotImplementedError
+
+    def write_files(self, folder: Path, width: int, longest: int | None) -> None:
+        """Writes the files that other programs need to use a model of this kind. `width`: of the model; `longest`:
+        maximum number of tokens."""
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
         """Example texts for an exported model, and the lines of a program that decode its outputs. `num_rows`:

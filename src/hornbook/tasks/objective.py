@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.heads import HEADS, upcast
+from hornbook.models.heads import HEADS
 from hornbook.models.outputs import Output
-from hornbook.train.objective import StepInputs, Targets
+from hornbook.models.pooling import upcast
+from hornbook.train.objective import StepInputs, Targets, group_targets
 
 
 class TaskObjective:
@@ -43,17 +44,12 @@ class TaskObjective:
 
     def _targets(self, batch: Batch) -> Targets:
         """One target per group of sequences; an unknown class (-1) has weight 0."""
-        group_size = batch.group_size
-        num_real = batch.num_real_sequences // group_size
-        values = batch.labels_N[::group_size][:num_real]
-        weights = torch.ones(num_real, device=values.device)
+        values, weights = batch.labels_N[:: batch.group_size][: batch.num_real_sequences // batch.group_size], None
         if self.output.type.of_sequences and self.output.problem == "single":
             weights = (values >= 0).float()
             values = values.clamp(min=0)
             weights = weights * self._class_weights(values)
-        starts_host = np.minimum((np.arange(batch.num_sequences + 1) + group_size - 1) // group_size, num_real)
-        positions = batch.starts[:-1].long()[::group_size][:num_real]
-        return Targets(positions, values, weights, starts_host=starts_host)
+        return group_targets(batch, values, weights)
 
     def _class_weights(self, values: Tensor) -> Tensor | float:
         if self.class_weights is None:

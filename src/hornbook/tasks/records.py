@@ -240,6 +240,50 @@ class ChoiceExample(Example):
         return [Changeable("context", self.context)]
 
 
+@dataclass(frozen=True, slots=True)
+class SimilarityExample(Example):
+    """A text and one that is similar to it (`pair`), possibly with a `score` of their similarity, or with a text that
+    is less similar (`negative`); a text alone for training without pairs."""
+
+    label_field = "score"
+
+    key: str
+    text: str
+    pair: str | None = None
+    negative: str | None = None
+    score: float | None = None
+
+    @property
+    def gold(self) -> str | float | None:
+        """The score, or the text to be found."""
+        return self.pair if self.score is None else self.score
+
+    @property
+    def has_pair(self) -> bool:
+        return self.pair is not None
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(each for each in (self.text, self.pair, self.negative) if each is not None)
+
+    @property
+    def sequence(self) -> tuple[str, str | None]:
+        return self.text, None
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        others = {"pair": self.pair, "negative": self.negative}
+        return {"text": self.text} | {name: text for name, text in others.items() if text is not None}
+
+    @property
+    def problem(self) -> str:
+        return _first_empty(self.inputs)
+
+
 Splits = dict[str, list[Example]]
 
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from hornbook.batch import TOKENS, Batch, Stream, ragged
@@ -33,6 +34,16 @@ class Targets(Stream):
     @property
     def count(self) -> Tensor:
         return self.weights_K.sum()
+
+
+def group_targets(batch: Batch, values: Tensor, weights: Tensor | None = None) -> Targets:
+    """One target per group of sequences, at the first token of the group; the weights default to 1. Padding sequences
+    have no targets."""
+    group_size, num_real = batch.group_size, batch.num_real_sequences // batch.group_size
+    starts_host = np.minimum((np.arange(batch.num_sequences + 1) + group_size - 1) // group_size, num_real)
+    positions = batch.starts[:-1].long()[::group_size][:num_real]
+    weights = torch.ones(num_real, device=values.device) if weights is None else weights
+    return Targets(positions, values, weights, starts_host=starts_host)
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,12 @@ class StepInputs:
 
 
 class Objective(Protocol):
-    """Implemented in `objectives/`. `weights` holds the weight of each loss term by name."""
+    """Implemented in `objectives/`. `weights` holds the weight of each loss term by name.
+
+    An objective whose loss compares the sequences of the whole batch has `shares_vectors` and a method
+    `vectors(model, step_inputs)`: if a batch is split, the vectors of all its micro-batches are computed first, without
+    gradients, and given to each of them as `shared["vectors"]`.
+    """
 
     weights: dict[str, float]
 
@@ -109,7 +125,12 @@ class TrainingModule(nn.Module):
         self.objective = objective
         self.training = model.training
 
-    def forward(self, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
-        """The sum of each loss term over its targets; with metrics, also those of `Objective.evaluate`."""
+    def forward(
+        self, step_inputs: StepInputs, with_metrics: bool = False, only_vectors: bool = False
+    ) -> dict[str, Tensor]:
+        """The sum of each loss term over its targets; with metrics, also those of `Objective.evaluate`. With
+        `only_vectors`, the vectors that an objective shares between micro-batches."""
+        if only_vectors:
+            return {"vectors": self.objective.vectors(self.model, step_inputs)}
         compute = self.objective.evaluate if with_metrics else self.objective.sums
         return compute(self.model, step_inputs)

@@ -93,7 +93,7 @@ class Stepper:
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in step_inputs.counts().items()}
         weights = self.objective.weights
         terms = dict.fromkeys(weights, 0.0)
-        for i, micro_batch in enumerate(step_inputs.split(self.micro_tokens)):
+        for i, micro_batch in enumerate(self._with_vectors(step_inputs.split(self.micro_tokens), number)):
             seed_generators(seed_of(self.seed, number, i, "dropout"))
             with self.runtime.autocast():
                 sums = self.module(self._bucketed(micro_batch))
@@ -107,6 +107,20 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         loss = sum(weights[term] * terms[term] for term in weights)
         return StepResult(terms, loss, norm, batch.num_real_tokens)
+
+    @torch.no_grad()
+    def _with_vectors(self, micro_batches: list[StepInputs], number: int) -> list[StepInputs]:
+        """Micro-batches of an objective that compares the whole batch, with the vectors of all of them. The second
+        forward pass of a micro-batch has the same dropout as this one."""
+        if len(micro_batches) == 1 or not getattr(self.objective, "shares_vectors", False):
+            return micro_batches
+        vectors = []
+        for i, micro_batch in enumerate(micro_batches):
+            seed_generators(seed_of(self.seed, number, i, "dropout"))
+            with self.runtime.autocast():
+                vectors.append(self.module(self._bucketed(micro_batch), only_vectors=True)["vectors"])
+        shared = {"vectors": torch.cat(vectors)}
+        return [dataclasses.replace(each, shared=each.shared | shared) for each in micro_batches]
 
     def grad_norm(self) -> Tensor:
         return torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])

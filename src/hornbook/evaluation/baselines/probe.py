@@ -16,7 +16,7 @@ from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
 from hornbook.lifecycle.locking import locks_out
-from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest, Scored
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
@@ -65,6 +65,7 @@ def probe(
     common = {"seed": seed, "strict": strict, "overrides": dict(overrides or {})}
     common |= {"delimiter": delimiter, "encoding": encoding}
     request = FinetuneRequest(str(model), task, path, text, pair, label, **common)
+    refuse_without_baselines(task)
     inputs = open_inputs(with_defaults(request), data, log)
     return probe_inputs(
         Path(out), request, inputs, method=method, layers=layers, pooling=pooling, on_progress=on_progress, log=log

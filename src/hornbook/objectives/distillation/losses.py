@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hornbook.batch import Batch
-from hornbook.models.heads import HEADS, to_padded, upcast
+from hornbook.models.heads import HEADS, to_padded
 from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.pooling import upcast
 from hornbook.nn import kernels
 from hornbook.objectives.distillation.matching import Match
 

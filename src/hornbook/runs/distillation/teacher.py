@@ -1,10 +1,9 @@
 """Loads the teacher of a distillation run, with a fingerprint of its weights."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook.interop.folder import load_folder, weights_files
+from hornbook.interop.folder import load_folder, weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.transformer import Transformer
@@ -47,15 +46,6 @@ def open_teacher(name: str) -> Teacher:
     folder = Path(model_folder(name))
     model, tokenizer = load_folder(folder)
     return Teacher(name, folder, model, tokenizer, weights_fingerprint(folder))
-
-
-def weights_fingerprint(folder: Path) -> str:
-    """SHA-256 of the bytes of all weight files."""
-    digest = hashlib.sha256()
-    for path in weights_files(folder):
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)
-    return digest.hexdigest()
 
 
 def refuse_other_teacher(folder: RunFolder, run: dict, teacher: Teacher) -> None:

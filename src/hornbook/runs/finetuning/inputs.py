@@ -14,6 +14,7 @@ from hornbook.data.problems import problem_lines
 from hornbook.interop.builtin import LANGUAGES, builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
+from hornbook.interop.sentence_transformers import read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
@@ -179,13 +180,35 @@ def open_inputs(
     trained, tokenizer = with_task_format(trained, tokenizer, settings.task)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
+    if output.type.compares:
+        output = replace(output, pooling=_pooling(request, settings, log))
     saved = make_task(named, read_data, output)
     split = training_split(read_data, named, settings)
     return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model)
 
 
+def _pooling(request: FinetuneRequest, settings: FinetuneSettings, log: Log) -> str:
+    """How a model for similarity pools tokens: as requested, or as its folder prescribes."""
+    if request.teacher is not None:
+        raise ValueError("similarity cannot be distilled: fine-tune the small model with hornbook finetune instead")
+    if settings.task.pooling is not None:
+        return settings.task.pooling
+    found = read_embedding_settings(model_folder(request.model))
+    log(found.in_words)
+    if any(found.prompts.values()):
+        log("note: training does not put the prompts of the model before texts, and the run has none")
+    return found.pooling
+
+
+def refuse_without_baselines(task: str) -> None:
+    """Raises a `ValueError` if shallow models and probes cannot learn a task."""
+    if not KINDS[known(task).kind].has_baselines:
+        raise ValueError(f"there are no baselines and probes for {task}: score other models with hornbook evaluate")
+
+
 def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     """Reads the examples that fine-tuning would train on for the same request, without a model."""
+    refuse_without_baselines(request.task)
     named, found = read_labelled(request, data, log)
     settings = settings_for(named, None, request.all_overrides())
     saved = make_task(named, found, output_for(found))

@@ -18,6 +18,7 @@ from hornbook.objectives.distillation.kept_teacher import KeptTeacher
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.objectives.similarity import SimilarityObjective
 from hornbook.runs.distillation.projections import load_projections, save_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
@@ -96,10 +97,12 @@ def _log_head(found: Output | None, needed: Output, keeps: bool, model: str, log
         log(f"the {needed.in_words} head is newly initialised, and that of {model} is dropped{why}")
 
 
-def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective:
+def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective | SimilarityObjective:
     """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
     logits."""
     output, features = inputs.saved.task.output, inputs.train_features
+    if output.type.compares and not settings.task.class_weights:
+        return SimilarityObjective(output, settings.task.temperature)
     if not settings.task.class_weights:
         return TaskObjective(output)
     if not output.type.has_labels or output.problem != "single":

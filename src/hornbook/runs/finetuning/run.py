@@ -223,6 +223,7 @@ def _finish(
     scored = score_splits(inputs, predict)
     write_predictions(out, inputs, scored, inputs.longest)
     folder.publish(out / "best")  # from where the run is loaded
+    scored.task.write_files(out, model.config.width, inputs.longest)
     _draw_attention(out, inputs, model)
     # A student's loss cannot fall below its teacher's entropy, and may already start there.
     is_distilled = isinstance(settings, TaskDistillationSettings)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.config import MANY, Typed, setting
+from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import Recipe
@@ -56,6 +57,13 @@ class TaskSettings(Typed, group="task"):
     swapped_pairs: bool = setting(False, "train on each pair in both orders")
     threshold_fraction: float = setting(
         0.05, "fraction of training articles held out to choose the no-answer threshold", low=0, below=1
+    )
+
+    pooling: EmbeddingPooling | None = setting(
+        None, "similarity: how tokens are pooled into a vector; none: as in the model folder, else the mean"
+    )
+    temperature: float = setting(
+        0.05, "similarity: divisor of the cosines in the loss over in-batch negatives", above=0, high=100
     )
 
     def __post_init__(self) -> None:

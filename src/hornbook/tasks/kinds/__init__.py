@@ -6,11 +6,12 @@ from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.regression import Regression
+from hornbook.tasks.kinds.similarity import Similarity
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.kinds.tagging import Tagging
 
 KINDS: dict[str, type[TaskKind]] = {
-    kind.name: kind for kind in (Classification, MultiLabel, Regression, Spans, Tagging, Choice)
+    kind.name: kind for kind in (Classification, MultiLabel, Regression, Spans, Tagging, Choice, Similarity)
 }
 
 

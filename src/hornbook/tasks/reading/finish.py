@@ -25,6 +25,7 @@ def finished(entry: KnownDataSet, splits: Splits, notes: Notes, *, seed: int, he
     splits = {split: _with_unique_keys(examples, split, notes) for split, examples in splits.items()}
     if held_out and "dev" not in splits and len(splits.get("train", ())) > 1:
         splits = _with_dev(splits, notes, seed, held_out)
+    splits = KINDS[entry.kind].scorable(splits, notes)
     labels = _labels(entry, splits, scheme, notes) if KINDS[entry.kind].has_labels else ()
     return DataSet(
         kind=entry.kind,

@@ -1,0 +1,144 @@
+"""Commands for semantic search: `embed`, `search`, `evaluate-retrieval`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, log_problems, print_json
+from hornbook.cli.overwriting import INDEX, overwriting
+from hornbook.cli.reading import Reading, reads_data
+
+IndexFolder = Annotated[Path, typer.Argument(help="Index folder that hornbook embed wrote.")]
+MAX_CHARACTERS = 200  # of a text in the printed table
+
+
+@app.command("embed", epilog="Example: hornbook embed texts.csv --text body --model runs/search --out index")
+@reads_data("pair", "label")
+def embed(
+    file: Annotated[Path, typer.Argument(help=".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx.")],
+    out: Annotated[Path, typer.Option(help="Index folder to write.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model folder or Hugging Face name; defaults to sentence-transformers/all-MiniLM-L6-v2."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--id", help="Column of unique ids; inferred when omitted, 'none' numbers the rows.")
+    ] = None,
+    vectors: Annotated[
+        str | None, typer.Option(help="float32 (default), or int8, which needs a quarter of the memory.")
+    ] = None,
+    append: Annotated[bool, typer.Option("--append", help="Add the texts to the index in --out.")] = False,
+    reading: Reading = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Embed texts into an index for search. After Ctrl-C, the same command embeds the rest."""
+    check_writable(out)
+    from hornbook.retrieval.building import build_index
+    from hornbook.terminal import counting_display, log, print_result
+
+    if append and overwrite:
+        raise ValueError("--append adds to the index and --overwrite replaces it: give only one of them")
+    with overwriting(out, INDEX, overwrite), counting_display("reading") as show:
+        built = build_index(
+            file,
+            out,
+            model,
+            key=key,
+            vectors=vectors,
+            append=append,
+            **reading,
+            device=device,
+            log=log,
+            progress=lambda done, total: show(f"embedded, of {total:,} texts", done),
+        )
+    log_problems({kind: each for kind, each in built.problems.as_dict().items() if kind != "kept_empty_text"})
+    print_result(f"{out}: {built.rows:,} texts, {built.vectors} vectors of width {built.width}, by {built.model}")
+    log(f'  hornbook search {out} "..."')
+    names = ("rows", "added", "width", "vectors", "model")
+    print_json(as_json, {"out": str(out)} | {name: getattr(built, name) for name in names})
+
+
+@app.command("search", epilog='Example: hornbook search index "how do I reset my password" --top 5 --where lang=en')
+def search_command(
+    index: IndexFolder,
+    queries: Annotated[list[str], typer.Argument(help="One or more queries.")],
+    top: Annotated[int, typer.Option(help="Results per query.")] = 5,
+    where: Annotated[
+        list[str] | None, typer.Option(help="Search only rows with this value: column=value; may be repeated.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model that built the index, if it was moved.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Print the texts of an index that are most similar to a query. The search is exact."""
+    from hornbook.retrieval.searching import search
+    from hornbook.terminal import table
+
+    found = search(index, queries, top, parse_filters(where), model, device)
+    for query, hits in zip(queries, found, strict=True):
+        rows = [(f"{hit.score:.4f}", hit.id, shortened(hit.text)) for hit in hits]
+        table(rows, ("similarity", "id", "text"), title=query if len(queries) > 1 else None)
+    answers = [{"query": query, "hits": list(map(vars, hits))} for query, hits in zip(queries, found, strict=True)]
+    print_json(as_json, {"index": str(index), "results": answers})
+
+
+def parse_filters(pairs: list[str] | None) -> dict[str, str]:
+    """Parses --where."""
+    for pair in pairs or []:
+        if "=" not in pair:
+            raise ValueError(f"--where takes column=value, such as --where lang=en, not '{pair}'")
+    return {column.strip(): value for column, _, value in (pair.partition("=") for pair in pairs or [])}
+
+
+def shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}..."
+
+
+@app.command("evaluate-retrieval", epilog="Example: hornbook evaluate-retrieval runs/search --data beir/scifact")
+def evaluate_retrieval_command(
+    model: Model,
+    data: Annotated[
+        Path, typer.Option(help="Folder in BEIR's layout: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv.")
+    ],
+    split: Annotated[str, typer.Option(help="Judgements to use, such as test or dev.")] = "test",
+    wrong: Annotated[int, typer.Option(help="Number of nearest wrong results to print.")] = 5,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Score how well a model finds relevant documents: nDCG@10, MRR@10 and recall, with 95% intervals, and the nearest
+    wrong results."""
+    from hornbook.retrieval.evaluation import evaluate_retrieval, read_retrieval
+    from hornbook.terminal import counting_display, log, table
+
+    if wrong < 0:
+        raise ValueError(f"--wrong must be at least 0, not {wrong}")
+    read = read_retrieval(data, split)
+    with counting_display("reading") as show:
+        found = evaluate_retrieval(
+            model, read, device=device, progress=lambda done, total: show(f"embedded, of {total:,} documents", done)
+        )
+    log(found["embedding"])
+    log(f"{found['queries']:,} queries of {split}, {found['documents']:,} documents")
+    if found["unknown_documents"]:
+        log(f"note: {found['unknown_documents']:,} judged documents are not in corpus.jsonl and count as not found")
+    rows = [
+        (name, f"{each['value']:.4f}", f"{each['low']:.4f} to {each['high']:.4f}")
+        for name, each in found["scores"].items()
+    ]
+    table(rows, ("measure", "score", "95% interval"))
+    rows = [
+        (shortened(each["text"]), shortened(each["wrong_text"]), shortened(each["right_text"] or ""), _rank(each))
+        for each in found["wrong"][:wrong]
+    ]
+    if rows:
+        title = f"nearest wrong results, of {len(found['wrong']):,} queries whose first result is not relevant"
+        table(rows, ("query", "first result", "relevant document", "its rank"), title=title)
+    print_json(as_json, found)
+
+
+def _rank(row: dict) -> str:
+    return "beyond 100" if row["right_rank"] is None else str(row["right_rank"])

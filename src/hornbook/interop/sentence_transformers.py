@@ -1,0 +1,138 @@
+"""Embedding settings in the files of `sentence-transformers`: pooling, normalisation, prompts and maximum length.
+
+modules.json                        the layers: Transformer, Pooling and optionally Normalize
+1_Pooling/config.json               how tokens are pooled
+sentence_bert_config.json           the maximum length in tokens, and whether texts are lower-cased first
+config_sentence_transformers.json   prompts, and the similarity function
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hornbook.files import read_json, read_json_list, refusing_damage, write_json
+
+EmbeddingPooling = Literal["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens"]
+POOLINGS = ("mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens")
+IN_WORDS = {
+    "mean": "mean over the tokens",
+    "cls": "first token",
+    "max": "maximum over the tokens",
+    "lasttoken": "last token",
+    "mean_sqrt_len_tokens": "sum over the tokens divided by the root of their number",
+}
+MODULES = "modules.json"
+LENGTH = "sentence_bert_config.json"
+PROMPTS = "config_sentence_transformers.json"
+FILES = (MODULES, LENGTH, PROMPTS, "1_Pooling")
+LAYERS = ("Transformer", "Pooling", "Normalize")
+SIMILARITIES = ("cosine", "dot")
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in the order in which `sentence-transformers` looks for them
+_LEGACY = "pooling_mode_"  # prefix of one flag per pooling, which all versions read
+_FLAGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "lasttoken": "lasttoken"}
+_FLAGS |= {"mean_sqrt_len_tokens": "mean_sqrt_len_tokens", "weightedmean": "weightedmean_tokens"}
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings:
+    """How a model turns a text into a vector. `longest`: maximum number of tokens, None: the model's limit; `prompts`:
+    texts put before an input, by name; `similarity`: how two vectors are compared; `is_default`: the folder does not
+    have the files of `sentence-transformers`."""
+
+    pooling: EmbeddingPooling = "mean"
+    normalize: bool = False
+    longest: int | None = None
+    lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    similarity: Literal["cosine", "dot"] = "cosine"
+    is_default: bool = False
+
+    @property
+    def in_words(self) -> str:
+        """The settings as a log line."""
+        source = "default, as the model folder has no modules.json" if self.is_default else "from the model folder"
+        parts = [f"{IN_WORDS[self.pooling]} ({source})"]
+        parts += ["normalised"] if self.normalize else []
+        parts += [f"at most {self.longest} tokens"] if self.longest else []
+        parts += [f"prompts: {', '.join(self.prompts)}"] if any(self.prompts.values()) else []
+        return f"pooling: {'; '.join(parts)}"
+
+    def prompt(self, name: str | None) -> str:
+        """The text put before an input. `name`: a prompt of the model, or the text itself; None: the default prompt.
+        `query` and `document` are empty if the model has no such prompts."""
+        if name is None:
+            return self.prompts.get(self.default_prompt or "", "")
+        names = DOCUMENT_PROMPTS if name == "document" else (name,)
+        found = next((self.prompts[each] for each in names if each in self.prompts), None)
+        if found is not None:
+            return found
+        return self.prompt(None) if name in ("query", "document") else name
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "is_default"}
+
+
+def read_embedding_settings(folder: Path) -> EmbeddingSettings:
+    """The embedding settings of a model folder; mean pooling if `sentence-transformers` did not write it."""
+    if not (folder / MODULES).is_file():
+        return EmbeddingSettings(is_default=True)
+    modules = read_json_list(folder / MODULES)
+    with refusing_damage(folder / MODULES):
+        layers = {str(each["type"]).rpartition(".")[2]: str(each["path"]) for each in modules}
+        unknown = next((name for name in layers if name not in LAYERS), None)
+    if unknown:
+        raise ValueError(
+            f"{folder / MODULES} has a {unknown} layer, but only {', '.join(LAYERS)} are supported: use another model"
+        )
+    found: dict[str, Any] = {"normalize": "Normalize" in layers}
+    pooling = folder / layers.get("Pooling", "1_Pooling") / "config.json"
+    if pooling.is_file():
+        with refusing_damage(pooling):
+            found["pooling"] = _pooling_in(read_json(pooling))
+    for name, read in ((LENGTH, _length_in), (PROMPTS, _prompts_in)):
+        if (folder / name).is_file():
+            with refusing_damage(folder / name):
+                found |= read(read_json(folder / name))
+    if found.get("prompts") and pooling.is_file() and read_json(pooling).get("include_prompt") is False:
+        raise ValueError(f"{pooling} leaves prompts out of the pooling, which is not supported: use another model")
+    return EmbeddingSettings(**found)
+
+
+def _pooling_in(config: dict[str, Any]) -> str:
+    modes = config.get("pooling_mode")
+    if modes is None:
+        modes = [ours for ours, flag in _FLAGS.items() if config.get(_LEGACY + flag)]
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise ValueError(f"its pooling '{', '.join(modes)}' is not one of {', '.join(POOLINGS)}")
+    return modes[0]
+
+
+def _length_in(config: dict[str, Any]) -> dict[str, Any]:
+    longest = config.get("max_seq_length")
+    return {"longest": None if longest is None else int(longest), "lower_case": bool(config.get("do_lower_case"))}
+
+
+def _prompts_in(config: dict[str, Any]) -> dict[str, Any]:
+    similarity = config.get("similarity_fn_name") or "cosine"
+    if similarity not in SIMILARITIES:
+        raise ValueError(f"its similarity '{similarity}' is not one of {', '.join(SIMILARITIES)}")
+    prompts = {str(name): str(text) for name, text in (config.get("prompts") or {}).items()}
+    return {"prompts": prompts, "default_prompt": config.get("default_prompt_name"), "similarity": similarity}
+
+
+def write_embedding_settings(folder: Path, settings: EmbeddingSettings, width: int) -> None:
+    """Writes the files with which `sentence-transformers` opens a model folder; `modules.json` last."""
+    flags = {_LEGACY + flag: ours == settings.pooling for ours, flag in _FLAGS.items()}
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width} | flags)
+    write_json(folder / LENGTH, {"max_seq_length": settings.longest, "do_lower_case": settings.lower_case})
+    prompts = {"prompts": dict(settings.prompts), "default_prompt_name": settings.default_prompt}
+    write_json(folder / PROMPTS, prompts | {"similarity_fn_name": settings.similarity})
+    names = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] * settings.normalize)]
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for index, (path, name) in enumerate(names)
+    ]
+    write_json(folder / MODULES, modules)

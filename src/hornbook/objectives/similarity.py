@@ -1,0 +1,112 @@
+"""The losses of text embeddings: in-batch negatives for pairs, triplets and single texts, and scored pairs.
+
+    in-batch negatives   - log softmax over all pairs of the batch of cos(text, pair) / temperature, averaged with the
+                         same from pair to text (van den Oord et al. 2018, arXiv 1807.03748; Henderson et al. 2017,
+                         arXiv 1705.00652); the negatives of triplets are further candidates
+    single texts         the same, where text and pair are one text with two dropout masks (SimCSE, Gao et al. 2021,
+                         arXiv 2104.08821)
+    scored pairs         (cos(text, pair) - score)^2 (Sentence-BERT, Reimers and Gurevych 2019, arXiv 1908.10084)
+
+A text is never a negative of an equal text, of a text with an equal pair, or of the pair of an equal text.
+
+In-batch negatives come from the whole batch also if it is split into micro-batches: the vectors of all micro-batches
+are computed first, without gradients, and each micro-batch then computes the loss with its own vectors in their place.
+The sum of these gradients is that of the whole batch (gradient caching, Gao et al. 2021, arXiv 2101.06983).
+
+Shapes: N texts, K groups of G texts each, C candidates, D width.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.pooling import upcast
+from hornbook.train.objective import StepInputs, group_targets
+
+TEXTS, VECTORS = "texts", "vectors"  # values of the whole step
+
+
+class SimilarityObjective:
+    """A single loss term, `task`. Groups of a batch are (text, pair) or (text, pair, negative)."""
+
+    is_capturable = False  # the place of a micro-batch in the batch is read on the host
+
+    def __init__(self, output: Output, temperature: float = 0.05):
+        self.weights = {"task": 1.0}
+        self.output, self.temperature = output, temperature
+
+    @property
+    def shares_vectors(self) -> bool:
+        """Whether the loss compares the texts of the whole batch."""
+        return self.output.problem != "number"
+
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
+        num_real = batch.num_real_sequences
+        targets = group_targets(batch, batch.labels_N[:: batch.group_size][: num_real // batch.group_size])
+        shared = {TEXTS: batch.labels_N[:num_real]} if self.shares_vectors else {}
+        return StepInputs(batch.with_streams({"task": targets}), shared)
+
+    def vectors(self, model: nn.Module, step_inputs: StepInputs) -> Tensor:
+        """The normalised vectors of the texts of a micro-batch, N x D, without those of padding sequences."""
+        batch = step_inputs.batch
+        vectors_ND = upcast(model.outputs(batch)).flatten(0, 1)[: batch.num_real_sequences]
+        return F.normalize(vectors_ND, dim=-1)
+
+    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        loss, _ = self._losses(model, step_inputs)
+        return {"task": loss}
+
+    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        loss, num_right = self._losses(model, step_inputs)
+        return {"task": loss, "task_accuracy": num_right}
+
+    def _losses(self, model: nn.Module, step_inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        """(summed loss, number of right predictions) of a micro-batch."""
+        batch, own_ND = step_inputs.batch, self.vectors(model, step_inputs)
+        group_size = batch.group_size
+        if not self.shares_vectors:
+            text_KD, pair_KD = own_ND.unflatten(0, (-1, group_size)).unbind(1)[:2]
+            scores_K = step_inputs.targets["task"].values_K[: len(text_KD)]
+            errors_K = (text_KD * pair_KD).sum(-1) - scores_K
+            return errors_K.square().sum(), (errors_K.abs() < 0.1).sum()
+        first, num = int(batch.examples_host[0]), len(own_ND)
+        all_ND, texts_N = own_ND, step_inputs.shared[TEXTS]
+        if VECTORS in step_inputs.shared:
+            kept_ND = step_inputs.shared[VECTORS]
+            all_ND = torch.cat([kept_ND[:first], own_ND, kept_ND[first + num :]])
+        vectors_KGD, texts_KG = (each.unflatten(0, (-1, group_size)) for each in (all_ND, texts_N))
+        losses_K, is_right_K = in_batch_losses(vectors_KGD, texts_KG, self.temperature)
+        own = slice(first // group_size, (first + num) // group_size)
+        # The value is that of the own groups; the gradient is that of the whole batch, with respect to the own vectors.
+        whole = losses_K.sum()
+        return losses_K[own].sum().detach() + (whole - whole.detach()), is_right_K[own].sum()
+
+
+def in_batch_losses(vectors_KGD: Tensor, texts_KG: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """(loss, whether the pair is the nearest candidate) of each group, K. `texts_KG`: numbers of the texts, equal for
+    equal texts."""
+    text_KD, pair_KD = vectors_KGD[:, 0], vectors_KGD[:, 1]
+    text_K, pair_K = texts_KG[:, 0], texts_KG[:, 1]
+    candidates_CD, candidates_C = vectors_KGD[:, 1:].transpose(0, 1).flatten(0, 1), texts_KG[:, 1:].T.flatten()
+    same_text_KK = text_K[:, None] == text_K
+    forward_KC = _is_no_negative(text_K, pair_K, candidates_C)
+    forward_KC = torch.cat([forward_KC[:, : len(text_K)] | same_text_KK, forward_KC[:, len(text_K) :]], 1)
+    backward_KK = _is_no_negative(pair_K, text_K, text_K) | (pair_K[:, None] == pair_K)
+    right_K = torch.arange(len(text_K), device=text_K.device)
+    logits_KC = _masked(text_KD @ candidates_CD.T / temperature, forward_KC, right_K)
+    back_KK = _masked(pair_KD @ text_KD.T / temperature, backward_KK, right_K)
+    losses = [F.cross_entropy(each, right_K, reduction="none") for each in (logits_KC, back_KK)]
+    return (losses[0] + losses[1]) / 2, logits_KC.argmax(-1) == right_K
+
+
+def _is_no_negative(own_K: Tensor, right_K: Tensor, candidates_C: Tensor) -> Tensor:
+    """Whether a candidate equals the text itself or its right answer, K x C."""
+    return (candidates_C == own_K[:, None]) | (candidates_C == right_K[:, None])
+
+
+def _masked(logits_KC: Tensor, is_masked_KC: Tensor, right_K: Tensor) -> Tensor:
+    """The logits without candidates that are no negatives; the right candidate stays."""
+    is_right_KC = F.one_hot(right_K, logits_KC.shape[1]).bool()
+    return logits_KC.masked_fill(is_masked_KC & ~is_right_KC, MASKED_LOGIT)

@@ -1,0 +1,202 @@
+"""`hornbook.evaluate_retrieval`: how well a model finds the relevant documents of a data set in BEIR's layout.
+
+corpus.jsonl      {"_id": "d1", "title": "...", "text": "..."}
+queries.jsonl     {"_id": "q1", "text": "..."}
+qrels/test.tsv    query-id, corpus-id, score
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.inference.loaded import LoadedModel
+from hornbook.inference.opening import load
+from hornbook.metrics.bootstrap import intervals
+from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
+from hornbook.retrieval.scan import top_rows
+
+TOP = 100  # results per query
+DOCUMENTS_AT_ONCE = 4_096  # embedded and compared together
+BOOTSTRAP_ROUNDS = 1000
+MEASURES: dict[str, Callable[[list[str], Mapping[str, float]], float]] = {
+    "ndcg@10": lambda ranked, relevant: ndcg(ranked, relevant, 10),
+    "mrr@10": lambda ranked, relevant: reciprocal_rank(ranked, relevant, 10),
+    "recall@10": lambda ranked, relevant: recall(ranked, relevant, 10),
+    "recall@100": lambda ranked, relevant: recall(ranked, relevant, 100),
+}
+
+
+@dataclass(frozen=True)
+class RetrievalData:
+    """`documents` and `queries`: text by id; `relevant`: for each query the gain of relevant documents by id."""
+
+    documents: dict[str, str]
+    queries: dict[str, str]
+    relevant: dict[str, dict[str, float]]
+    num_unknown: int = 0  # judgements of documents that are not in the corpus
+
+
+def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalData:
+    """The data set in a folder of BEIR's layout."""
+    folder = Path(folder)
+    qrels = folder / "qrels" / f"{split}.tsv"
+    for file in (folder / "corpus.jsonl", folder / "queries.jsonl", qrels):
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: give a folder with corpus.jsonl, queries.jsonl and qrels/{split}.tsv")
+    documents = {key: f"{row.get('title') or ''} {row['text']}".strip() for key, row in _rows(folder / "corpus.jsonl")}
+    queries = {key: str(row["text"]) for key, row in _rows(folder / "queries.jsonl")}
+    if empty := next((key for key, text in queries.items() if not text.strip()), None):
+        raise ValueError(f"{folder / 'queries.jsonl'}: query '{empty}' is empty; give it a text or remove it")
+    relevant, num_unknown = _judgements(qrels, documents, queries)
+    return RetrievalData(documents, {key: queries[key] for key in relevant}, relevant, num_unknown)
+
+
+def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    seen: set[str] = set()
+    with open(file, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                key, _ = str(row["_id"]), row["text"]
+            except (ValueError, TypeError, LookupError):
+                raise ValueError(
+                    f'{file} line {number} is not an object such as {{"_id": "1", "text": "..."}}: correct the line'
+                ) from None
+            if key in seen:
+                raise ValueError(f"{file} line {number}: the id '{key}' occurs twice; remove one of the lines")
+            seen.add(key)
+            yield key, row
+
+
+def _judgements(
+    file: Path, documents: Mapping[str, str], queries: Mapping[str, str]
+) -> tuple[dict[str, dict[str, float]], int]:
+    relevant: dict[str, dict[str, float]] = {}
+    num_unknown = 0
+    with open(file, encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.reader(lines, delimiter="\t"), 1):
+            if number == 1 and row and not _is_number(row[-1]):
+                continue  # the header
+            if len(row) != 3 or not _is_number(row[2]):
+                raise ValueError(f"{file} line {number} is not query-id, corpus-id and score, separated by tabs")
+            if row[0] not in queries:
+                raise ValueError(f"{file} line {number}: there is no query '{row[0]}' in queries.jsonl; add it there")
+            num_unknown += row[1] not in documents
+            if float(row[2]) > 0:
+                relevant.setdefault(row[0], {})[row[1]] = float(row[2])
+    if not relevant:
+        raise ValueError(f"{file} has no relevant documents: every score is 0, or the file is empty")
+    return relevant, num_unknown
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def evaluate_retrieval(
+    model: str | Path | LoadedModel,
+    data: str | Path | RetrievalData,
+    split: str = "test",
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Scores a model on a retrieval data set in BEIR's layout, by exact search over all documents.
+
+    Args:
+        model: A model folder, a Hugging Face name or a loaded model.
+        data: The folder of the data set.
+        split: The judgements to use, `qrels/SPLIT.tsv`.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        progress: Called with (documents embedded, number of documents).
+
+    Returns:
+        A dictionary: `scores` (value, low and high by measure: nDCG@10, MRR@10, recall@10 and recall@100), the numbers
+        of `documents` and `queries`, and `wrong`: for each query whose first result is not relevant, that result and
+        the nearest relevant document, those that are farthest behind first.
+    """
+    found = data if isinstance(data, RetrievalData) else read_retrieval(data, split)
+    loaded = model if isinstance(model, LoadedModel) else load(model, device=device)
+    scores_QK, rows_QK, ids = _search(loaded, found, progress)
+    queries = list(found.queries)
+    ranked = [
+        [(ids[row], float(score)) for row, score in zip(*each, strict=True) if ids[row] != query][:TOP]
+        for query, *each in zip(queries, rows_QK, scores_QK, strict=True)
+    ]
+    keys = {query: [key for key, _ in results] for query, results in zip(queries, ranked, strict=True)}
+    values = {
+        name: np.array([measure(keys[query], found.relevant[query]) for query in queries])
+        for name, measure in MEASURES.items()
+    }
+
+    def score(chosen: np.ndarray | None) -> dict[str, float]:
+        return {name: float((each if chosen is None else each[chosen]).mean()) for name, each in values.items()}
+
+    bounds = intervals(score, len(queries), BOOTSTRAP_ROUNDS)
+    return {
+        "scores": {
+            name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]}
+            for name, value in score(None).items()
+        },
+        "documents": len(ids),
+        "queries": len(queries),
+        "unknown_documents": found.num_unknown,
+        "embedding": loaded.embedding.in_words,
+        "wrong": _nearest_wrong(found, dict(zip(queries, ranked, strict=True))),
+    }
+
+
+def _search(
+    model: LoadedModel, data: RetrievalData, progress: Callable[[int, int], None] | None
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Scores and rows of the nearest documents of each query, one more than `TOP`, and the ids of the rows. Only the
+    vectors of one block of documents are in memory."""
+    normalize = model.embedding.similarity == "cosine" or None
+    queries_QD = model.embed(list(data.queries.values()), normalize=normalize, prompt="query")
+    ids, texts = list(data.documents), list(data.documents.values())
+    scores = np.zeros((len(queries_QD), 0), np.float32)
+    rows = np.zeros((len(queries_QD), 0), np.int64)
+    for first in range(0, len(ids), DOCUMENTS_AT_ONCE):
+        block = texts[first : first + DOCUMENTS_AT_ONCE]
+
+        def report(done: int, first: int = first) -> None:
+            if progress:
+                progress(first + done, len(ids))
+
+        vectors_BD = model.embed(block, normalize=normalize, prompt="document", progress=report)
+        best, places = top_rows(queries_QD, vectors_BD, None, TOP + 1)
+        scores, rows = np.concatenate([scores, best], 1), np.concatenate([rows, places + first], 1)
+        order = np.lexsort((rows, -scores))[:, : TOP + 1]
+        scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+    return scores, rows, ids
+
+
+def _nearest_wrong(data: RetrievalData, ranked: Mapping[str, list[tuple[str, float]]]) -> list[dict[str, Any]]:
+    """The queries whose first result is not relevant, those whose nearest relevant document is farthest behind first;
+    one that is not among the results at all comes before others."""
+    found = []
+    for query, results in ranked.items():
+        relevant = data.relevant[query]
+        if not results or results[0][0] in relevant:
+            continue
+        wrong, similarity = results[0]
+        rank, right = next(((n, each) for n, each in enumerate(results, 1) if each[0] in relevant), (None, None))
+        key = right[0] if right else next(iter(relevant))
+        row = {"query": query, "text": data.queries[query], "wrong": wrong, "wrong_text": data.documents[wrong]}
+        row |= {"wrong_similarity": similarity, "right": key, "right_text": data.documents.get(key)}
+        found.append(row | {"right_similarity": right[1] if right else None, "right_rank": rank})
+
+    def margin(row: dict[str, Any]) -> float:
+        return -np.inf if row["right_similarity"] is None else row["right_similarity"] - row["wrong_similarity"]
+
+    return sorted(found, key=margin)

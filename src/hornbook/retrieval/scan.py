@@ -1,0 +1,95 @@
+"""Exact search: every vector is compared with every query, by matrix products over blocks of rows.
+
+Shapes: N rows, B rows of a block, D width, Q queries, K results per query.
+"""
+
+from functools import cache
+
+import numpy as np
+import torch
+
+from hornbook.retrieval.index import Index, dequantized
+
+ROWS_AT_ONCE = 131_072  # of a block; 200 MB of float32 vectors of width 384, which are read in place
+SCORES_AT_ONCE = 2**24  # of a block, over all queries
+CANDIDATES = 5  # per result: rows whose score by int8 numbers alone is corrected by their residuals
+
+
+def search_index(
+    index: Index, queries_QD: np.ndarray, top: int, chosen: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and row numbers of the `top` nearest vectors of an index, as `top_rows` returns them. int8 vectors are
+    searched first without, then their best candidates with the residuals."""
+    vectors, scales, residuals = index.vectors_ND, index.scales_N, index.residuals_ND
+    if residuals is None:
+        return top_rows(queries_QD, vectors, None, top, chosen)
+    _, candidates = top_rows(queries_QD, vectors, scales, CANDIDATES * top, chosen)
+    found = []
+    for query_D, rows in zip(queries_QD, candidates, strict=True):
+        scores = dequantized(vectors[rows], scales[rows], residuals[rows]) @ query_D
+        order = np.lexsort((rows, -scores))[:top]
+        found.append((scores[order], rows[order]))
+    return np.stack([scores for scores, _ in found]), np.stack([rows for _, rows in found])
+
+
+def top_rows(
+    queries_QD: np.ndarray,
+    vectors_ND: np.ndarray,
+    scales_N: np.ndarray | None,
+    top: int,
+    chosen: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The `top` highest dot products with each query and their rows, Q x K each, best first; equal scores are in the
+    order of the rows. K is smaller than `top` if there are fewer rows. `chosen`: numbers of the rows to search. Memory
+    is bounded by one block, whatever the number of rows.
+
+    >>> scores, rows = top_rows(np.eye(2, dtype=np.float32)[:1], np.eye(2, dtype=np.float32), None, 1)
+    >>> scores.tolist(), rows.tolist()
+    ([[1.0]], [[0]])
+    """
+    queries_QD = np.ascontiguousarray(queries_QD, np.float32)
+    num_rows = len(vectors_ND) if chosen is None else len(chosen)
+    step = max(1, min(ROWS_AT_ONCE, SCORES_AT_ONCE // max(1, len(queries_QD))))
+    best = np.zeros((len(queries_QD), 0), np.float32)
+    rows = np.zeros((len(queries_QD), 0), np.int64)
+    for first in range(0, num_rows, step):
+        where = slice(first, first + step) if chosen is None else chosen[first : first + step]
+        scores_QB = _scores(queries_QD, vectors_ND[where], None if scales_N is None else scales_N[where])
+        numbers = np.arange(first, first + scores_QB.shape[1]) if chosen is None else where
+        kept = min(top, scores_QB.shape[1])
+        values, places = torch.topk(torch.from_numpy(scores_QB), kept, sorted=False)
+        best = np.concatenate([best, values.numpy()], 1)
+        rows = np.concatenate([rows, numbers[places.numpy()]], 1)
+        order = np.lexsort((rows, -best))[:, :top]
+        best, rows = np.take_along_axis(best, order, 1), np.take_along_axis(rows, order, 1)
+    return best, rows
+
+
+def _scores(queries_QD: np.ndarray, block_BD: np.ndarray, scales_B: np.ndarray | None) -> np.ndarray:
+    """Dot products, Q x B."""
+    if scales_B is None:
+        # A single query is a matrix-vector product, which reads the block once and in order.
+        return (block_BD @ queries_QD[0])[None] if len(queries_QD) == 1 else queries_QD @ block_BD.T
+    if has_int8_kernel(block_BD.shape[1]):
+        return _int8_product(queries_QD, block_BD, scales_B)
+    return (queries_QD @ block_BD.astype(np.float32).T) * scales_B
+
+
+def _int8_product(queries_QD: np.ndarray, block_BD: np.ndarray, scales_B: np.ndarray) -> np.ndarray:
+    """The product with int8 rows by PyTorch's kernel for int8 weights, which converts them in registers."""
+    queries, block, scales = (torch.from_numpy(np.asarray(each)) for each in (queries_QD, block_BD, scales_B))
+    return torch.ops.aten._weight_int8pack_mm(queries, block, scales).numpy()
+
+
+@cache
+def has_int8_kernel(width: int) -> bool:
+    """Whether PyTorch's kernel for int8 weights exists and is right for this width on this machine."""
+    random = np.random.default_rng(0)
+    queries = random.standard_normal((3, width)).astype(np.float32)
+    block = random.integers(-127, 128, (7, width), np.int8)
+    scales = random.random(7).astype(np.float32)
+    try:
+        found = _int8_product(queries, block, scales)
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return False
+    return bool(np.allclose(found, (queries @ block.astype(np.float32).T) * scales, rtol=1e-4, atol=1e-2))

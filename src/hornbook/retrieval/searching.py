@@ -1,0 +1,103 @@
+"""`hornbook.search`: the texts of an index that are most similar to queries.
+
+hornbook.search("index", "how do I reset my password", top=5)[0][0].text
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hornbook.config import checked
+from hornbook.inference.loaded import LoadedModel
+from hornbook.inference.opening import load
+from hornbook.retrieval.building import model_fingerprint, refuse_other_model
+from hornbook.retrieval.index import ID, TEXT, Index
+from hornbook.retrieval.scan import search_index
+
+TOP = 5
+LARGEST_TOP = 100_000
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A text of the index: its similarity to the query, its id, and its other columns."""
+
+    id: str
+    text: str
+    score: float
+    columns: dict[str, str | None]
+
+
+class SearchIndex:
+    """An index with the model that built it. Opening it once serves many searches."""
+
+    def __init__(self, index: str | Path, model: str | Path | LoadedModel | None = None, device: str = "auto"):
+        self.index = Index(index)
+        self._model, self._device = model, device
+
+    @cached_property
+    def model(self) -> LoadedModel:
+        """The model that embeds queries; a `ValueError` if it is not the one that built the index."""
+        name, manifest = self._model, self.index.manifest
+        if name is None:
+            name = manifest.model
+            if Path(name).is_absolute() and not Path(name).is_dir():
+                raise ValueError(f"{name}, the model of the index, is gone: give its new folder with --model (model=)")
+        found = name if isinstance(name, LoadedModel) else load(name, device=self._device)
+        refuse_other_model(manifest, found, model_fingerprint(found), self.index.folder)
+        return found
+
+    def search(
+        self, queries: str | Sequence[str], top: int = TOP, where: Mapping[str, Any] | None = None
+    ) -> list[list[Hit]]:
+        """The `top` most similar texts for each query, best first; see `hornbook.search`."""
+        queries = [queries] if isinstance(queries, str) else list(queries)
+        for query in queries:
+            if not isinstance(query, str) or not query.strip():
+                raise ValueError("the query is empty: give a few words to search for")
+        top = checked(top, int, "top", low=1, high=LARGEST_TOP)
+        chosen = self.index.matching(where) if where else None
+        if chosen is not None and not len(chosen):
+            values = ", ".join(f"{name}={value}" for name, value in where.items())
+            raise ValueError(f"no row of the index has {values}: check the spelling, or leave out --where")
+        if not queries:
+            return []
+        vectors = self.model.embed(
+            queries, normalize=self.index.manifest.similarity == "cosine" or None, prompt="query"
+        )
+        scores, rows = search_index(self.index, vectors, top, chosen)
+        return [
+            [self._hit(int(row), float(score)) for row, score in zip(*each, strict=True)]
+            for each in zip(rows, scores, strict=True)
+        ]
+
+    def _hit(self, row: int, score: float) -> Hit:
+        values = self.index.row(row)
+        return Hit(values.pop(ID), values.pop(TEXT), score, values)
+
+
+def search(
+    index: str | Path | SearchIndex,
+    queries: str | Sequence[str],
+    top: int = TOP,
+    where: Mapping[str, Any] | None = None,
+    model: str | Path | LoadedModel | None = None,
+    device: str = "auto",
+) -> list[list[Hit]]:
+    """Finds the texts of an index that are most similar to each query. The search is exact.
+
+    Args:
+        index: An index folder, or a `hornbook.SearchIndex`, which keeps its model loaded.
+        queries: One query, or several.
+        top: The number of results per query.
+        where: Search only rows that have these values in these columns.
+        model: The model that built the index, if it was moved; defaults to the recorded one.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+
+    Returns:
+        For each query a list of `Hit`: `score`, `id`, `text` and the other `columns`.
+    """
+    opened = index if isinstance(index, SearchIndex) else SearchIndex(index, model, device)
+    return opened.search(queries, top, where)

@@ -1,0 +1,303 @@
+"""Similarity: texts are embedded separately, so that similar ones get vectors of high cosine.
+
+The form of the training data decides the loss (`objectives/similarity.py`): pairs, triplets and single texts are
+trained with in-batch negatives, scored pairs by the squared error of the cosine. Scored pairs are judged by rank
+correlation, others by whether each text finds its pair among all pairs of the split.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embedding_settings
+from hornbook.metrics import regression
+from hornbook.metrics.breakdown import Mistake
+from hornbook.metrics.words import number
+from hornbook.models.outputs import Output
+from hornbook.tasks.features import Features, Outputs, Scorer
+from hornbook.tasks.kind import Predict, TaskKind, first_field
+from hornbook.tasks.kinds.texts import encode_texts, text_features
+from hornbook.tasks.reading.guess import PAIRS
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.similar import SIMILAR, OwnSimilar
+from hornbook.tasks.reading.texts import plain
+from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
+
+if TYPE_CHECKING:
+    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.text.tokenizer import Tokenizer
+
+SCORED, RANKED = ("spearman", "pearson"), ("mrr", "accuracy")  # measures of scored pairs, and of others
+SAME_VECTORS = 1e-4  # standard deviation of cosines below which all texts have the same vector
+ROWS_AT_ONCE = 1024  # of the matrix of all cosines
+
+
+@dataclass(frozen=True)
+class SimilarityPrediction:
+    """`similarity`: cosine of text and pair. `rank`: place of the pair among all pairs of the split, by similarity to
+    the text, from 1; `nearest_wrong`: index of the most similar text that is not the pair, and its similarity."""
+
+    similarity: float
+    rank: int = 1
+    nearest_wrong: int | None = None
+    wrong_similarity: float | None = None
+    nearest_text: str | None = None
+
+
+@dataclass(frozen=True)
+class Similarity(TaskKind):
+    """`score_range`: the lowest and highest score of the training split, which become cosines of 0 and 1."""
+
+    name = "similarity"
+    in_words = "vectors that are similar for similar texts"
+    takes = "a (text, pair), or a dictionary with text and pair"
+    example = SimilarityExample
+    output_kind = "vectors"
+    default_measures = SCORED
+    saved_fields = ("measures", "score_range")
+    max_length = 256
+    label_kind = "number"
+    has_baselines = False
+    pipeline = "sentence-similarity"
+    has_pipeline = False
+    hf_class = "Model"
+
+    output: Output
+    measures: tuple[str, ...]
+    score_range: tuple[float, float] | None = None
+
+    # ---- reading
+
+    @classmethod
+    def own_layout(cls, may_be_none: bool = False) -> OwnSimilar:
+        return OwnSimilar()
+
+    @classmethod
+    def from_line(cls, key: str, line: str, has_tabs: bool) -> SimilarityExample:
+        first, _, second = line.partition("\t")
+        return SimilarityExample(key, first, second if has_tabs else None)
+
+    tab_separated = "a text and its pair"
+
+    @classmethod
+    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SimilarityExample | None:
+        names = next((each for each in (*SIMILAR, *PAIRS) if all(name in fields for name in each)), None)
+        if names is None:
+            return None
+        negative = first_field(fields, ("negative",))
+        texts = [plain(fields[name]) for name in (*names, *((negative,) if negative else ()))]
+        return SimilarityExample(key, *texts)
+
+    @classmethod
+    def from_list(cls, key: str, items: Sequence[Any]) -> SimilarityExample | None:
+        is_pair = len(items) in (2, 3) and all(isinstance(each, str) for each in items)
+        return SimilarityExample(key, *items) if is_pair else None
+
+    @classmethod
+    def scorable(cls, splits: Splits, notes: Notes) -> Splits:
+        """Single texts are scored by whether the first half of a text finds its second half."""
+        found = {}
+        for name, examples in splits.items():
+            if name != "train" and any(each.pair is None for each in examples):
+                notes.log(f"{name} has single texts: scored by finding the second half of each text by its first half")
+                examples = [_halves(each) if each.pair is None else each for each in examples]
+            found[name] = examples
+        return found
+
+    @classmethod
+    def refuse_training(cls, data: DataSet) -> None:
+        forms = {(each.pair is None, each.negative is None, each.score is None) for each in data.splits["train"]}
+        if len(forms) > 1:
+            raise ValueError("the training rows mix pairs, scored pairs, triplets or single texts: give one form only")
+        if len({each.texts for each in data.splits["train"]}) < 2:
+            raise ValueError("all training rows have the same texts, so there is nothing to learn: give more rows")
+
+    @classmethod
+    def statistics(cls, data: DataSet) -> dict[str, Any]:
+        numbers = [each.score for split in data.splits.values() for each in split if each.score is not None]
+        if not numbers:
+            return {}
+        return {"numbers": {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)}}
+
+    # ---- making a task
+
+    @classmethod
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+        if pairs != "joint":
+            raise ValueError("similarity always encodes the texts of a pair separately: leave out --pair-encoding")
+        first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
+        return Output("vectors", problem="single" if first.score is None else "number", head=head)
+
+    @classmethod
+    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+        scores = [each.score for each in data.splits.get("train", ()) if each.score is not None]
+        is_scored = all(each.score is not None for each in data.splits.get("dev", ()))
+        measures = list(SCORED if is_scored else RANKED)
+        return {"measures": measures, "score_range": [min(scores), max(scores)] if scores else None}
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> Self:
+        found = details.get("score_range")
+        measures = tuple(details.get("measures") or cls.default_measures)
+        return cls(output, measures, (float(found[0]), float(found[1])) if found else None)
+
+    # ---- encoding, decoding, scoring
+
+    def encode(self, examples: Sequence[SimilarityExample], tokenizer: "Tokenizer", longest: int) -> Features:
+        """Each text is a sequence. A single text is encoded twice, so that it has two dropout masks. Labels are the
+        scores as cosines or, for in-batch negatives, a number for each different text."""
+        num_texts = max((len(each.texts) for each in examples), default=2)
+        groups = [_padded(each.texts, max(2, num_texts)) for each in examples]
+        texts = [text for group in groups for text in group]
+        encoded = encode_texts([TextExample("", text) for text in texts], tokenizer, longest)
+        features = text_features(*encoded, max(2, num_texts), None)
+        if not examples:
+            return features
+        if all(each.score is not None for each in examples):
+            labels = np.repeat(self._as_cosines([each.score for each in examples]), features.group_size)
+            return replace(features, labels=labels.astype(np.float32))
+        return replace(features, labels=np.unique(texts, return_inverse=True)[1].astype(np.int64))
+
+    def _as_cosines(self, scores: Sequence[float]) -> np.ndarray:
+        low, high = self.score_range or (min(scores), max(scores))
+        return (np.array(scores, float) - low) / ((high - low) or 1.0)
+
+    def decode(
+        self, outputs: Outputs, features: Features | None, examples: Sequence[SimilarityExample]
+    ) -> list[SimilarityPrediction]:
+        if not outputs:
+            return []
+        vectors_KGD = np.stack(outputs).astype(np.float32)
+        vectors_KGD /= np.maximum(np.linalg.norm(vectors_KGD, axis=-1, keepdims=True), 1e-12)
+        texts = [each.text for each in examples]
+        pairs = [each.pair or each.text for each in examples]
+        negatives = [each.negative for each in examples] if all(each.negative for each in examples) else []
+        others_CD = np.concatenate([vectors_KGD[:, 1], *([vectors_KGD[:, 2]] if negatives else [])])
+        return ranked(vectors_KGD[:, 0], others_CD, texts, pairs, [*pairs, *negatives])
+
+    def average(self, logits: np.ndarray) -> np.ndarray:
+        """The concatenation of several models' vectors, so that their cosines are averaged."""
+        norms = np.maximum(np.linalg.norm(logits, axis=-1, keepdims=True), 1e-12)
+        return np.concatenate(list(logits / norms), -1)
+
+    def predicted(self, outputs: np.ndarray) -> None:
+        return None
+
+    def scorer(self, examples: Sequence[SimilarityExample], predictions: list[SimilarityPrediction]) -> Scorer:
+        if any(each.score is None for each in examples):
+            ranks = np.array([each.rank for each in predictions], float)
+
+            def of_ranks(chosen: np.ndarray | None = None) -> dict[str, float]:
+                some = ranks if chosen is None else ranks[chosen]
+                return {"mrr": float((1 / some).mean()), "accuracy": float((some == 1).mean())}
+
+            return of_ranks
+        gold = np.array([each.score for each in examples], float)
+        found = np.array([each.similarity for each in predictions], float)
+        orders = regression.order(gold), regression.order(found)
+
+        def of_scores(chosen: np.ndarray | None = None) -> dict[str, float]:
+            some = slice(None) if chosen is None else chosen
+            spearman = regression.pearson(*(regression.ranks(each[some]) for each in orders))
+            return {"spearman": spearman, "pearson": regression.pearson(gold[some], found[some])}
+
+        return of_scores
+
+    def describe(self, example: SimilarityExample, prediction: SimilarityPrediction) -> dict[str, Any]:
+        row = example.inputs | {"similarity": prediction.similarity}
+        if prediction.nearest_text is None:
+            return row
+        wrong = {"nearest_wrong": prediction.nearest_text, "wrong_similarity": prediction.wrong_similarity}
+        return row | {"rank": prediction.rank} | wrong
+
+    # ---- baselines
+
+    def constant(self, gold: list) -> tuple[str, Predict] | None:
+        if not all(isinstance(each, float) for each in gold):
+            return None
+        same = SimilarityPrediction(1.0)
+        return "giving all texts the same vector", lambda examples: [same] * len(examples)
+
+    def majority(self, train: Sequence[SimilarityExample]) -> Predict:
+        raise ValueError("similarity has no majority baseline: compare with another model by hornbook evaluate")
+
+    def degenerate(self, examples: Sequence[SimilarityExample], predictions: list[SimilarityPrediction]) -> str | None:
+        wrong = [each.wrong_similarity for each in predictions if each.wrong_similarity is not None]
+        values = np.array([each.similarity for each in predictions])
+        if len(wrong) > 1 and max(values.std(), np.abs(values[: len(wrong)] - wrong).max()) < SAME_VECTORS:
+            return "it gives all texts about the same vector"
+        return None
+
+    # ---- reporting
+
+    @classmethod
+    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        """The pairs that other texts come before, those that are farthest behind first."""
+        wrong = [row for row in rows if number(row.get("rank", 1)) > 1 and not isinstance(row["gold"], float)]
+        wrong.sort(key=lambda row: number(row["similarity"]) - number(row["wrong_similarity"]))
+        found = [
+            Mistake.of(
+                {"key": row.get("key"), "text": row.get("text", "")},
+                f"{row.get('pair', '')} ({number(row['similarity']):.3f})",
+                f"{row['nearest_wrong']} ({number(row['wrong_similarity']):.3f})",
+                f"rank {int(number(row['rank']))}",
+            )
+            for row in wrong[:most]
+        ]
+        return f"nearest wrong results, of {len(wrong):,} in {len(rows):,} examples", found
+
+    @classmethod
+    def sample_input(cls, has_pair: bool) -> Any:
+        return ("How do I reset my password?", "Choose a new password.")
+
+    @classmethod
+    def library_code(cls, folder: str) -> tuple[str, str]:
+        code = (
+            "from sentence_transformers import SentenceTransformer\n\n"
+            f"SentenceTransformer({folder!r}).encode(['How do I reset my password?'])"
+        )
+        return "sentence-transformers", code
+
+    def write_files(self, folder: Path, width: int, longest: int | None) -> None:
+        """Writes what `sentence-transformers` reads, so that it opens the folder."""
+        settings = EmbeddingSettings(self.output.pooling or "mean", normalize=True, longest=longest)
+        write_embedding_settings(folder, settings, width)
+
+
+def ranked(
+    vectors_KD: np.ndarray, others_CD: np.ndarray, texts: list[str], pairs: list[str], others: list[str]
+) -> list[SimilarityPrediction]:
+    """For each text the similarity and the rank of its pair among all C other texts, of which the first K are the
+    pairs. Texts equal to the text, to its pair, or to the pair of an equal text are not wrong answers."""
+    _, numbers = np.unique([*texts, *others], return_inverse=True)
+    own, other = numbers[: len(texts)], numbers[len(texts) :]
+    right_answer = other[: len(texts)]
+    found = []
+    for first in range(0, len(texts), ROWS_AT_ONCE):
+        block = slice(first, first + ROWS_AT_ONCE)
+        cosines = vectors_KD[block] @ others_CD.T
+        right = cosines[np.arange(len(cosines)), np.arange(first, first + len(cosines))]
+        allowed = (other[None] == own[block, None]) | (other[None] == right_answer[block, None])
+        allowed[:, : len(texts)] |= own[None] == own[block, None]
+        cosines[allowed] = -np.inf
+        best = cosines.argmax(1)
+        ranks = 1 + (cosines >= right[:, None]).sum(1)
+        for i, (value, rank, place) in enumerate(zip(right, ranks, best, strict=True)):
+            wrong = float(cosines[i, place])
+            nearest = (int(place), wrong, others[place]) if np.isfinite(wrong) else (None, None, None)
+            found.append(SimilarityPrediction(float(value), int(rank), *nearest))
+    return found
+
+
+def _padded(texts: tuple[str, ...], num: int) -> tuple[str, ...]:
+    return texts + texts[-1:] * (num - len(texts))
+
+
+def _halves(example: SimilarityExample) -> SimilarityExample:
+    """The first and the second half of the words of a text, as a pair; a single word is its own pair."""
+    words = example.text.split()
+    middle = (len(words) + 1) // 2
+    return replace(example, text=" ".join(words[:middle]), pair=" ".join(words[middle:]) or example.text)

@@ -1,0 +1,241 @@
+"""An index: what is written, exact search, filters, adding, and what a kill leaves."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forked import begun
+from inference.finetuned import encoder
+
+import hornbook
+from hornbook.retrieval import building, scan
+from hornbook.retrieval.index import Index, Manifest, dequantized, quantized
+from hornbook.retrieval.scan import search_index, top_rows
+
+WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
+WORDS += ["windows", "children", "harbour", "garden", "silver", "bread"]
+TEXTS = [f"the {WORDS[i % 12]} of {WORDS[i // 12]} {WORDS[(i * 7) % 12]}" for i in range(60)]
+ROWS = [f"k{i},{'en' if i % 3 else 'de'},{text}" for i, text in enumerate(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, tiny_tokenizer) -> Path:
+    return encoder(tmp_path_factory.mktemp("model") / "model", tiny_tokenizer)
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    file = tmp_path / "texts.csv"
+    file.write_text("\n".join(["id,lang,body", *ROWS]), encoding="utf-8")
+    return file
+
+
+def exact(queries, vectors, top):
+    order = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :top]
+    return np.take_along_axis(queries @ vectors.T, order, 1), order
+
+
+@pytest.mark.parametrize("num_queries", [1, 5])
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_blocks_change_nothing(monkeypatch, random, num_queries, block):
+    monkeypatch.setattr(scan, "ROWS_AT_ONCE", block)
+    vectors, queries = (random.standard_normal((n, 32)).astype(np.float32) for n in (100, num_queries))
+    scores, rows = top_rows(queries, vectors, None, 10)
+    expected_scores, expected_rows = exact(queries, vectors, 10)
+    assert np.array_equal(rows, expected_rows) and np.allclose(scores, expected_scores, atol=1e-5)
+    chosen = np.arange(0, 100, 7)
+    _, rows = top_rows(queries, vectors, None, 100, chosen)
+    assert np.array_equal(rows, chosen[exact(queries, vectors[chosen], 100)[1]])
+
+
+def test_equal_scores_are_in_the_order_of_the_rows():
+    _, rows = top_rows(np.ones((1, 4), np.float32), np.ones((9, 4), np.float32), None, 20)
+    assert rows.tolist() == [list(range(9))]
+
+
+@pytest.mark.parametrize("width", [32, 33])  # with the kernel for int8, and without
+def test_int8_products(random, width):
+    vectors, queries = (random.standard_normal((n, width)).astype(np.float32) for n in (200, 4))
+    numbers, scales, residuals = quantized(vectors)
+    scores, rows = top_rows(queries, numbers, scales, 200)
+    rounded = numbers * scales[:, None]
+    assert np.allclose(scores, np.take_along_axis(queries @ rounded.T, rows, 1), atol=1e-3)
+    assert np.abs(rounded - vectors).max() <= scales.max() / 2 * 1.001
+    assert np.abs(dequantized(numbers, scales, residuals) - vectors).max() <= scales.max() / 500
+
+
+def test_build_and_search(hornbook, model, table, tmp_path, tiny_tokenizer):
+    index = tmp_path / "index"
+    said = hornbook("embed", table, "--text", "body", "--model", model, "--out", index, "--json")
+    assert (said.answer["rows"], said.answer["added"], said.answer["vectors"]) == (60, 60, "float32")
+    assert "columns: text = 'body', id = 'id'" in said.stderr and "pooling: mean" in said.stderr
+    said = hornbook("search", index, TEXTS[2], "bread", "--top", 3, "--json")
+    first, second = said.answer["results"]
+    assert (first["hits"][0]["id"], first["hits"][0]["text"]) == ("k2", TEXTS[2]) and len(second["hits"]) == 3
+    assert first["hits"][0]["columns"] == {"lang": "en"}
+    assert first["hits"][0]["score"] >= first["hits"][1]["score"]
+    found = hornbook("search", index, "bread", "--where", "lang=de", "--top", 100, "--json").answer["results"][0]
+    assert len(found["hits"]) == 20 and {hit["columns"]["lang"] for hit in found["hits"]} == {"de"}
+    assert "similarity" in hornbook("search", index, "bread").stdout
+    assert hornbook("info", index, "--json").answer["kind"] == "index"
+    said = hornbook("embed", table, "--text", "body", "--model", model, "--out", index)
+    assert said.status == 0 and "already has these texts" in said.stderr
+    other = ["embed", table, "--text", "body", "--out", index]
+    assert "has float32 vectors, not int8" in hornbook(*other, "--vectors", "int8").error
+    another = encoder(tmp_path / "another", tiny_tokenizer, seed=1)
+    assert "was built with another model" in hornbook(*other, "--model", another).error
+
+
+def test_vectors_are_those_of_the_model(model, table, tmp_path):
+    hornbook.build_index(table, tmp_path / "index", model, text="body")
+    index = Index(tmp_path / "index")
+    texts = index.rows["text"].to_pylist()
+    expected = hornbook.load(model).embed(texts, normalize=True)
+    assert np.abs(index.vectors_ND - expected).max() < 1e-6
+    assert texts == TEXTS
+
+
+def test_int8_finds_the_same(model, table, tmp_path):
+    for vectors in ("float32", "int8"):
+        hornbook.build_index(table, tmp_path / vectors, model, text="body", vectors=vectors)
+    whole, small = Index(tmp_path / "float32"), Index(tmp_path / "int8")
+    assert 4 * small.vectors_ND.nbytes == whole.vectors_ND.nbytes
+    queries = np.array(whole.vectors_ND[:20])
+    (scores, rows), (other_scores, others) = (search_index(each, queries, 10) for each in (whole, small))
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows.tolist(), others.tolist(), strict=True)])
+    assert recall >= 0.99 and np.allclose(scores, other_scores, atol=1e-4)
+
+
+def test_append(hornbook, model, table, tmp_path):
+    index, more = tmp_path / "index", tmp_path / "more.csv"
+    hornbook("embed", table, "--text", "body", "--model", model, "--out", index)
+    more.write_text("id,lang,body\nnew,fr,silver silver silver\n")
+    words = ["embed", more, "--text", "body", "--out", index]
+    assert "add --append" in hornbook(*words).error
+    assert hornbook(*words, "--append", "--json").answer["rows"] == 61  # with the model of the index
+    assert "already has" in hornbook(*words, "--append").stderr
+    hit = hornbook("search", index, "silver silver silver", "--json").answer["results"][0]["hits"][0]
+    assert (hit["id"], hit["columns"]) == ("new", {"lang": "fr"})
+    more.write_text("id,lang,body\nnewer,fr,silver\nk3,fr,bread\n")
+    assert "the id 'k3' is already in" in hornbook(*words, "--append").error
+    assert len(Index(index)) == 61
+    assert hornbook(*words, "--overwrite", "--model", model, "--json").answer["rows"] == 2
+
+
+KILLED_WITHIN_A_BLOCK = """
+import os, signal, sys
+from hornbook.retrieval import building, index
+building.ROWS_AT_ONCE = 8
+add = index.IndexWriter.add
+def add_or_die(self, *rows):
+    if self.manifest.count == 24:
+        self._append("vectors.f32", b"half a block")
+        self._append("rows.arrow", b"xy")
+        os.kill(os.getpid(), signal.SIGKILL)
+    add(self, *rows)
+index.IndexWriter.add = add_or_die
+building.build_index(*sys.argv[1:4], text="body")
+"""
+
+
+def test_a_killed_build_resumes(model, table, tmp_path):
+    """A kill between blocks, with part of a block written."""
+    out, whole = tmp_path / "index", tmp_path / "whole"
+    process = begun(KILLED_WITHIN_A_BLOCK, table, out, model)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert Manifest.read(out).count == 24 and not Manifest.read(out).is_finished
+    assert hornbook.describe(out)["kind"] == "unfinished index"
+    assert len(hornbook.search(out, "bread", top=100)[0]) == 24  # what is committed can be searched
+    other = tmp_path / "other.csv"
+    other.write_text("id,body\nx,bread\n")
+    with pytest.raises(ValueError, match=r"unfinished index of .*texts.csv: run that command again"):
+        hornbook.build_index(other, out, model, text="body")
+    assert hornbook.build_index(table, out, model, text="body").added == 36
+    hornbook.build_index(table, whole, model, text="body")
+    one, two = Index(out), Index(whole)
+    assert one.rows.to_pylist() == two.rows.to_pylist()
+    assert np.allclose(one.vectors_ND, two.vectors_ND, atol=1e-6)
+
+
+def test_ctrl_c_keeps_what_is_done(monkeypatch, model, table, tmp_path):
+    monkeypatch.setattr(building, "ROWS_AT_ONCE", 8)
+
+    def stop(done: int, total: int) -> None:
+        if done > 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"16 of 60 texts are saved in .* run the same command again"):
+        hornbook.build_index(table, tmp_path / "index", model, text="body", progress=stop)
+    assert hornbook.build_index(table, tmp_path / "index", model, text="body").added == 44
+
+
+def test_texts_in_memory_and_lines(model, tmp_path):
+    built = hornbook.build_index(["the river", " ", "bread"], tmp_path / "list", model)
+    assert (built.rows, built.num_empty) == (2, 1)
+    assert [hit.id for hit in hornbook.search(tmp_path / "list", "bread")[0]] == ["2", "0"]
+    (tmp_path / "texts.txt").write_text("the river\nbread\n")
+    opened = hornbook.SearchIndex(tmp_path / "list", hornbook.load(model))
+    assert hornbook.search(opened, ["bread", "river"], top=1)[0][0].text == "bread"
+    assert hornbook.build_index(tmp_path / "texts.txt", tmp_path / "lines", model).rows == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("id,body\n1,a\n1,b\n", {"text": "body"}, "the id '1' occurs twice in column 'id'"),
+        ("id,body\n1,a\n", {"text": "boddy"}, "has no column 'boddy' for the text; name the right one with --text"),
+        ("id,body\n1,a\n", {"text": "body", "key": "nr"}, "has no column 'nr' for the ids"),
+        ("id,body\n1,a\n,b\n", {"text": "body"}, "a row has no id"),
+        ("text,pair\na,b\n", {}, "name the column to embed with --text"),
+        ("id,body\n1,a\n", {"text": "body", "vectors": "int4"}, "vectors must be float32 or int8"),
+    ],
+)
+def test_bad_texts(model, tmp_path, content, options, message):
+    (tmp_path / "texts.csv").write_text(content)
+    options = {"key": None} | options
+    if "key" in options and "a row has no id" in message:
+        options["key"] = "id"
+    with pytest.raises(ValueError, match=message):
+        hornbook.build_index(tmp_path / "texts.csv", tmp_path / "index", model, **options)
+    assert not (tmp_path / "index").exists()
+
+
+def test_bad_searches(hornbook, model, table, tmp_path, tiny_tokenizer, tiny_run):
+    index = tmp_path / "index"
+    hornbook("embed", table, "--text", "body", "--model", model, "--out", index)
+    for words, message in (
+        (["  "], "the query is empty"),
+        (["a", "--where", "lang=xx"], "no row of the index has lang=xx"),
+        (["a", "--where", "tongue=de"], "no column 'tongue' to filter by (columns: id, text, lang)"),
+        (["a", "--where", "lang"], "--where takes column=value"),
+        (["a", "--top", "0"], "top must be at least 1"),
+        (["a", "--model", encoder(tmp_path / "other", tiny_tokenizer, seed=1)], "was built with another model"),
+        (["a", "--model", wider(tmp_path / "wider", tiny_tokenizer)], "in 64 numbers, but the index in"),
+    ):
+        said = hornbook("search", index, *words)
+        assert said.status == 2 and message in said.error, said
+    assert "is not an index: it has no index.json" in hornbook("search", model, "a").error
+    record = (index / "index.json").read_text()
+    (index / "index.json").write_text(json.dumps(json.loads(record) | {"model": str(tmp_path / "gone")}))
+    assert "is gone: give its new folder with --model" in hornbook("search", index, "a").error
+    assert hornbook("search", index, "a", "--model", model).status == 0
+    (index / "vectors.f32").write_bytes(b"short")
+    assert "is missing or truncated" in hornbook("search", index, "a").error
+
+
+def wider(folder: Path, tokenizer_folder: Path) -> Path:
+    import torch
+
+    from hornbook.interop.folder import save_model
+    from hornbook.models.bert import Bert, BertConfig
+    from hornbook.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(tokenizer_folder)
+    model = Bert(BertConfig(tokenizer.vocab_size, num_layers=1, width=64, num_heads=2, inner_width=64), ("pooler",))
+    model.initialise(torch.Generator().manual_seed(0))
+    tokenizer.save(folder)
+    save_model(folder, model)
+    return folder

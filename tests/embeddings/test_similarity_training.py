@@ -1,0 +1,267 @@
+"""Fine-tuning for similarity: losses, in-batch negatives of the whole batch, exact resume, folders for others."""
+
+import json
+import random as chance
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from inference.finetuned import encoder
+from tiny_runs import same
+
+import hornbook
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.outputs import Output
+from hornbook.objectives.similarity import SimilarityObjective, in_batch_losses
+from hornbook.tasks.features import Features
+from hornbook.tasks.kinds.similarity import Similarity
+from hornbook.tasks.reading.read import read
+from hornbook.train.objective import TrainingModule
+from hornbook.train.optimizer import make_optimizer
+from hornbook.train.settings import OptimizerSettings
+from hornbook.train.step import Stepper
+from train.small import CPU
+
+WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
+WORDS += ["windows", "children", "harbour", "garden", "silver", "bread"]
+QUIET = {"progress": False, "log": lambda message: None}
+
+
+def pairs(num: int = 96, seed: int = 0) -> list[dict]:
+    """Two words in both orders, among others."""
+    draw = chance.Random(seed)
+    rows = []
+    for _ in range(num):
+        a, b, c, d = draw.sample(WORDS, 4)
+        rows.append({"anchor": f"the {a} and {b}", "positive": f"{b} of {a}", "negative": f"{c} of {d}"})
+    return rows
+
+
+def scored(num: int = 96) -> list[dict]:
+    rows = pairs(num)
+    return [
+        {"sentence1": row["anchor"], "sentence2": row["positive" if i % 2 else "negative"], "score": 5 * (i % 2)}
+        for i, row in enumerate(rows)
+    ]
+
+
+DATA = {
+    "triplets": pairs(),
+    "pairs": [{name: row[name] for name in ("anchor", "positive")} for row in pairs()],
+    "scored pairs": scored(),
+    "single texts": [{"text": f"{row['anchor']} {row['negative']}"} for row in pairs()],
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, tiny_tokenizer) -> Path:
+    return encoder(tmp_path_factory.mktemp("model") / "model", tiny_tokenizer)
+
+
+def trained(model, data, out, **options):
+    overrides = {"runtime.threads": 1, "optimizer.lr": 3e-3} | options.pop("overrides", {})
+    return hornbook.finetune(model, data, "similarity", out, batch_size=16, overrides=overrides, **QUIET | options)
+
+
+# ---- losses
+
+
+def unit(random, *shape) -> torch.Tensor:
+    return F.normalize(torch.from_numpy(random.standard_normal(shape)), dim=-1)
+
+
+def test_loss_by_hand(random):
+    vectors, texts = unit(random, 5, 2, 8), torch.arange(10).view(5, 2)
+    losses, is_right = in_batch_losses(vectors, texts, 0.1)
+    cosines = vectors[:, 0] @ vectors[:, 1].T / 0.1
+    right = torch.arange(5)
+    expected = (F.cross_entropy(cosines, right) + F.cross_entropy(cosines.T, right)) / 2
+    assert torch.allclose(losses.mean(), expected)
+    assert is_right.tolist() == (cosines.argmax(1) == right).tolist()
+
+
+def test_hard_negatives_are_candidates(random):
+    vectors, texts = unit(random, 5, 3, 8), torch.arange(15).view(5, 3)
+    losses, _ = in_batch_losses(vectors, texts, 0.1)
+    forward = vectors[:, 0] @ torch.cat([vectors[:, 1], vectors[:, 2]]).T / 0.1
+    backward = vectors[:, 1] @ vectors[:, 0].T / 0.1
+    right = torch.arange(5)
+    assert torch.allclose(losses.mean(), (F.cross_entropy(forward, right) + F.cross_entropy(backward, right)) / 2)
+
+
+@pytest.mark.parametrize("texts", [[[0, 1], [0, 2]], [[0, 1], [2, 1]], [[0, 1], [1, 0]], [[0, 1], [0, 1]]], ids=str)
+def test_equal_texts_are_not_negatives(random, texts):
+    """With only such candidates left, nothing is to be told apart: the loss is 0."""
+    losses, _ = in_batch_losses(unit(random, 2, 2, 8), torch.tensor(texts), 0.05)
+    assert losses.tolist() == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_scored_pairs(model, tiny_tokenizer):
+    from hornbook.text.tokenizer import Tokenizer
+
+    examples = read("similarity", DATA["scored pairs"]).splits["train"]
+    task = Similarity(Output("vectors", problem="number"), ("spearman",), (0.0, 5.0))
+    features = task.encode(examples, Tokenizer.load(tiny_tokenizer), 24)
+    assert features.group_size == 2 and set(features.labels.tolist()) == {0.0, 1.0}
+
+
+# ---- the whole batch
+
+
+def stepper(micro_tokens: int, problem: str = "single") -> Stepper:
+    config = BertConfig(64, num_layers=1, width=16, num_heads=2, inner_width=32, dropout=0.0, attention_dropout=0.0)
+    output = Output("vectors", problem=problem, pooling="mean")
+    model = Bert(config, (), output)
+    model.initialise(torch.Generator().manual_seed(0))
+    module = TrainingModule(model.double(), SimilarityObjective(output))
+    return Stepper(module, make_optimizer(model, OptimizerSettings()), CPU, 0, 0.0, micro_tokens)
+
+
+def made_up(group_size: int, random, num: int = 12) -> Features:
+    ids = [random.integers(4, 64, int(n)) for n in random.integers(3, 12, num * group_size)]
+    owners = np.repeat(np.arange(num), group_size)
+    labels = np.arange(num * group_size) % 31  # some texts are equal
+    return Features(ids, [np.zeros(len(each), np.int64) for each in ids], owners, num, labels, group_size=group_size)
+
+
+def gradients(one: Stepper, batch) -> tuple[dict, float]:
+    caught = {}
+    one.optimizer.step = lambda: caught.update({n: p.grad.clone() for n, p in one.model.named_parameters()})
+    return caught, float(one.take(batch, 0, 1e-3).loss)
+
+
+@pytest.mark.parametrize("group_size", [2, 3])
+def test_negatives_do_not_depend_on_the_micro_batch(random, group_size):
+    batch = made_up(group_size, random).batch(range(12))
+    assert len(stepper(60).objective.prepare(batch, 0).split(60)) >= 3
+    (whole, loss), (split, split_loss) = (gradients(stepper(tokens), batch) for tokens in (4096, 60))
+    assert split_loss == pytest.approx(loss, rel=1e-9)
+    assert max(each.abs().max() for each in whole.values()) > 1e-3
+    for name, gradient in whole.items():
+        assert torch.allclose(split[name], gradient, rtol=1e-7, atol=1e-11), name
+
+
+def test_padding_to_a_bucket_changes_nothing(random):
+    from hornbook.train.step import bucketed
+
+    batch, one = made_up(2, random).batch(range(12)), stepper(4096)
+    step_inputs = one.objective.prepare(batch, 0)
+    plain, padded = (one.module(each)["task"] for each in (step_inputs, bucketed(step_inputs, 128, 16)))
+    assert torch.allclose(plain, padded)
+
+
+# ---- runs
+
+
+@pytest.mark.parametrize("form", DATA)
+def test_runs(form, model, tmp_path):
+    data, logged = DATA[form], []
+    result = trained(model, data, tmp_path / "run", epochs=2, log=logged.append)
+    assert any(f"(train: {form})" in line for line in logged)
+    measure = "spearman" if form == "scored pairs" else "mrr"
+    assert set(result.scores["dev"]) == {measure, "pearson" if measure == "spearman" else "accuracy"}
+    run = hornbook.load(tmp_path / "run")
+    assert run.embedding.normalize and run.embedding.longest == 24 and not run.embedding.is_default
+    a, b = "the river and bread", "bread of river"
+    assert result.predict([(a, b)])[0].similarity == pytest.approx(run.similarity(a, b), abs=1e-5)
+    if form == "triplets":  # a page with the nearest wrong results
+        assert "Nearest wrong results" in hornbook.write_report(tmp_path / "run").read_text(encoding="utf-8")
+
+
+def test_learning(model, tmp_path):
+    before = hornbook.load(model).embed
+    result = trained(model, DATA["pairs"] * 2, tmp_path / "run", epochs=6)
+    after = hornbook.load(tmp_path / "run").embed
+    rows = pairs(60, seed=5)
+
+    def found(embed) -> float:
+        texts, others = (embed([row[name] for row in rows], normalize=True) for name in ("anchor", "positive"))
+        return float(((texts @ others.T).argmax(1) == np.arange(60)).mean())
+
+    assert found(after) > found(before) + 0.1 and result.degenerate is None
+
+
+def test_opens_in_sentence_transformers(model, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    overrides = {"task.pooling": "cls", "task.max_length": 12}
+    trained(model, DATA["pairs"], tmp_path / "run", epochs=1, overrides=overrides)
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "run"), device="cpu")
+    texts = ["the river", "silver bread " * 20]
+    assert theirs.max_seq_length == 12
+    assert np.abs(theirs.encode(texts) - hornbook.load(tmp_path / "run").embed(texts)).max() < 1e-5
+
+
+def test_stopping_and_resuming_gives_the_same_weights(model, tmp_path):
+    options = {"epochs": 2, "overrides": {"batch.micro_tokens": 128}}  # several micro-batches per step
+    trained(model, DATA["pairs"], tmp_path / "whole", **options)
+
+    def stop_at_four(status):
+        return status.step == 4
+
+    with pytest.raises(RuntimeError, match="stopped at step 4"):
+        trained(model, DATA["pairs"], tmp_path / "stopped", on_progress=stop_at_four, **options)
+    trained(model, DATA["pairs"], tmp_path / "stopped", resume=True, **options)
+    assert same(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_is_searched_and_evaluated(hornbook, model, tmp_path):
+    file, run = tmp_path / "pairs.csv", tmp_path / "run"
+    rows = [f"{row['anchor']},{row['positive']}" for row in pairs()]
+    file.write_text("\n".join(["anchor,positive", *rows]))
+    words = ["finetune", model, "--task", "similarity", "--data", file, "--out", run, "--epochs", 1, "--json"]
+    assert hornbook(*words, "--set", "runtime.threads=1").answer["scores"]["dev"].keys() == {"mrr", "accuracy"}
+    assert hornbook("predict", run, "the river ||| river", "--json").answer["predictions"][0]["similarity"] <= 1.0001
+    assert "mrr" in hornbook("evaluate", run, "--data", file, "--json").answer["parts"]["dev"]
+    scores = tmp_path / "scored.jsonl"
+    scores.write_text("\n".join(map(json.dumps, scored(20))))
+    assert "spearman" in hornbook("evaluate", run, "--data", scores, "--json").answer["parts"]["dev"]
+    hornbook("embed", file, "--text", "positive", "--model", run, "--out", tmp_path / "index")
+    assert hornbook("search", tmp_path / "index", "the river and bread", "--json").status == 0
+
+
+def test_commands_that_do_not_support_it_refuse(hornbook, model, tmp_path):
+    file, run, out = tmp_path / "pairs.jsonl", tmp_path / "run", tmp_path / "out"
+    file.write_text("\n".join(map(json.dumps, DATA["pairs"])))
+    trained(model, file, run, epochs=1)
+    options = ["--task", "similarity", "--data", file, "--out", out]
+    for words, message in (
+        (["distill", run, "--student", model, *options], "similarity cannot be distilled"),
+        (["baseline", "tfidf", *options], "there are no baselines and probes for similarity"),
+        (["probe", model, *options], "there are no baselines and probes for similarity"),
+        (["label-curve", model, *options], "there are no baselines and probes for similarity"),
+        (["export", run, "--to", "onnx", "--out", out], "embeds texts, which is not exported yet"),
+    ):
+        said = hornbook(*words)
+        assert said.status == 2 and message in said.error, said
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([{"text": "a b"}, {"text": "a b"}] * 5, "all training rows have the same texts"),
+        ([{"sentence1": "a b", "sentence2": "c d", "score": "x"}] * 5, "no example could be read"),
+    ],
+)
+def test_bad_data(model, tmp_path, data, message):
+    with pytest.raises(ValueError, match=message):
+        trained(model, data, tmp_path / "run")
+
+
+def test_columns():
+    from hornbook.tasks.reading.notes import RequestedColumns
+    from hornbook.tasks.reading.rows import Row, Table
+    from hornbook.tasks.reading.similar import find_columns
+
+    def found(requested=None, **row):
+        table = Table("t", list(row), [Row("row 1", row), Row("row 2", row)])
+        columns = find_columns(table, requested or RequestedColumns())
+        return columns.text, columns.pair, columns.negative, columns.score
+
+    assert found(question="a", answer="b", votes="3") == ("question", "answer", None, None)
+    assert found(query="a", positive="b", negative="c") == ("query", "positive", "negative", None)
+    assert found(sentence1="a", sentence2="b", score="3") == ("sentence1", "sentence2", None, "score")
+    assert found(RequestedColumns("x", "y"), x="a", y="b", z="c") == ("x", "y", None, None)
+    with pytest.raises(ValueError, match="no column 'q' for the pair"):
+        found(RequestedColumns("x", "q"), x="a", y="b")
