@@ -9,13 +9,15 @@ or WordNet's order of senses) times (1 + the number of other mentions whose enti
 of `CONTEXT_POWER`; its score is its share of the weights, lowered if the text has the name in another form.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hornbook.text.lemmas import base_form, normalised, word_pattern
+from hornbook.text.lemmas import base_form, normalised, split_words
 from hornbook.text.stop_words import STOP_WORDS
 
 if TYPE_CHECKING:
@@ -23,15 +25,16 @@ if TYPE_CHECKING:
 
 CONTEXT_POWER = 2.0
 MOST_CANDIDATES = 20  # of a mention, by prior
-MOST_CONTEXT = 64  # entities of a text that are compared with each candidate
+MOST_SHOWN = 4  # candidates that a mention lists next to the best
+MOST_NEIGHBOURS = 200  # of a candidate that are looked up in the text; for a hub the text's entities are looked up
+LEAST_PRIOR = 1e-9
 AS_WRITTEN, OTHER_CASE, BASE_FORM = 1.0, 0.9, 0.8  # factors of the score
 # A word is one character of the first range and one of the second; no surrogates are among them.
 FIRST, SECOND, NUM_SECOND = 0x100, 0x10000, 50_000
 UNKNOWN = "\0\0"
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An entity that a mention may stand for; the scores of a mention's candidates add up to at most 1."""
 
     entity: str
@@ -39,8 +42,7 @@ class Candidate:
     score: float
 
 
-@dataclass(frozen=True)
-class Mention:
+class Mention(NamedTuple):
     """Characters `start` to `end` (exclusive) of a text and the entity they stand for, by its identifier."""
 
     start: int
@@ -49,10 +51,10 @@ class Mention:
     entity: str
     label: str
     score: float
-    candidates: tuple[Candidate, ...] = ()  # the others, likeliest first
+    candidates: tuple[Candidate, ...] = ()  # the next likeliest, at most `MOST_SHOWN`
 
     def to_dict(self) -> dict:
-        return {**vars(self), "candidates": [vars(each) for each in self.candidates]}
+        return {**self._asdict(), "candidates": [each._asdict() for each in self.candidates]}
 
 
 @dataclass
@@ -66,16 +68,21 @@ class LinkedText:
         return {"text": self.text, "mentions": [each.to_dict() for each in self.mentions]}
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A name in a text: its words, characters, candidate entities with priors, and how it is written."""
+class _Senses(NamedTuple):
+    """What a run of words may stand for: entities with priors, likeliest first, and the names as they are written."""
 
-    first_word: int
-    last_word: int
+    entities: list[int]
+    priors: list[float]
+    names: frozenset[str]
+    are_stop_words: bool
+
+
+class _Found(NamedTuple):
+    """A name in a text: its characters, what it may stand for, and the factor for the form it is written in."""
+
     start: int
     end: int
-    entities: np.ndarray
-    priors: np.ndarray
+    senses: _Senses
     form: float
 
 
@@ -87,47 +94,43 @@ class Linker:
 
     def __init__(self, graph: "Graph"):
         self.graph = graph
-        self._word = word_pattern()
-        self._ids: dict[str, str] = {}  # normalised word of a name -> its two characters
-        self._codes: dict[str, tuple[str, str, int]] = {}  # word of a text -> as written, base form, length of the latter
-        keys: dict[str, list[tuple[int, float, str]]] = {}
-        split = [self._split(name) for _, name, _ in graph.names]
-        for words in split:
-            for word in words:
-                if word not in self._ids:
-                    self._ids[word] = _code(len(self._ids))
-        for (entity, name, prior), words in zip(graph.names, split, strict=True):
-            if len(words) == 1 and words[0] in STOP_WORDS:
+        names = [[normalised(word) for word in split_words(name)] for _, name, _ in graph.names]
+        frequencies = Counter(word for words in names for word in words)
+        self._ids = {word: _code(number) for number, word in enumerate(frequencies)}  # its two characters
+        self._base = cache(lambda word: base_form(word, frequencies))
+        self._codes: dict[str, tuple[str, str, int]] = {}  # by the words of texts: see `_encode`
+        self._labels: dict[int, tuple[str, str]] = {}
+        keys: dict[str, list[tuple[int, str, float]]] = {}
+        stop_words = set()
+        for row, words in zip(graph.names, names, strict=True):
+            if not words:
                 continue
-            written = "".join(map(self._ids.__getitem__, words))
-            base = "".join(self._base(word)[0] for word in words)
-            for key in {written, base} - {""}:
-                keys.setdefault(key, []).append((entity, prior, name))
-        self._senses = [_senses_of(several) for several in keys.values()]
+            forms = {tuple(words)}
+            if len(words) > 1:  # "building sites" is looked up as "build site", so that name is listed under it too
+                forms.add(tuple(self._base(word) or word for word in words))
+            for form in forms:
+                keys.setdefault(key := "".join(map(self._ids.__getitem__, form)), []).append(row)
+                if STOP_WORDS.issuperset(form):
+                    stop_words.add(key)
+        self._senses = [_senses_of(several, key in stop_words) for key, several in keys.items()]
         self._automaton = _automaton(list(keys)) if keys else None
 
-    def _split(self, text: str) -> list[str]:
-        return [normalised(word) for word in self._word.findall(text)]
-
-    def _base(self, word: str) -> tuple[str, int]:
-        """(Characters of the base form of a normalised word, its length), or of the word itself if it has none."""
-        form = base_form(word, self._ids)
-        return (self._ids.get(word, UNKNOWN), len(word)) if form is None else (self._ids[form], len(form))
-
     def _encode(self, word: str) -> tuple[str, str, int]:
+        """(Characters of a word as written, of its base form, and how much of the word a mention includes): the
+        ending of an English word is part of the mention, the particle of a Korean one is not."""
         form = normalised(word)
-        base, length = self._base(form)
-        # A Korean particle is not in the mention; an English ending is.
-        length = length if "가" <= form[-1] <= "힣" and len(form) == len(word) else len(word)
-        found = self._codes[word] = self._ids.get(form, UNKNOWN), base, length
+        base = self._base(form)
+        code = self._ids.get(form, UNKNOWN)
+        length = len(base) if base and "가" <= form[-1] <= "힣" and len(form) == len(word) else len(word)
+        found = self._codes[word] = code, self._ids[base] if base else code, length
         return found
 
     def link(self, texts: Sequence[str]) -> list[LinkedText]:
         """The mentions of each text."""
         found = [self._find(text) for text in texts]
-        context = self._context(found)
+        scores = self._scores(found)
         return [
-            LinkedText(text, [self._mention(text, each, next(context)) for each in names])
+            LinkedText(text, [self._mention(text, each, scores) for each in names])
             for text, names in zip(texts, found, strict=True)
         ]
 
@@ -135,78 +138,99 @@ class Linker:
         """The longest names from left to right; of equally long ones at a place, that in the text's own form."""
         if self._automaton is None:
             return []
-        spans, written, based, lengths = [], [], [], []
-        codes = self._codes
-        for match in self._word.finditer(text):
-            word = match.group()
-            code, base, length = codes.get(word) or self._encode(word)
-            spans.append(match.span())
-            written.append(code)
-            based.append(base)
-            lengths.append(length)
-        search = self._automaton.find_matches_as_indexes
-        matches = [(start >> 1, -(end >> 1), 0, key) for key, start, end in search("".join(written))]
+        words, codes, search = split_words(text), self._codes, self._automaton.find_matches_as_indexes
+        encoded = [codes.get(word) or self._encode(word) for word in words]
+        written, based = ("".join([code[i] for code in encoded]) for i in (0, 1))
+        matches = [(start >> 1, -(end >> 1), False, key) for key, start, end in search(written)]
         if based != written:
-            matches += [(start >> 1, -(end >> 1), 1, key) for key, start, end in search("".join(based))]
+            matches += [(start >> 1, -(end >> 1), True, key) for key, start, end in search(based)]
             matches.sort()
+        if not matches:
+            return []
+        starts, place = [], 0
+        for word in words:
+            starts.append(place := text.index(word, place))
+            place += len(word)
         found, free = [], 0
         for first, minus_end, is_base, key in matches:
             if first < free:
                 continue
             last = -minus_end - 1
-            start = spans[first][0]
-            end = spans[last][0] + lengths[last] if is_base else spans[last][1]
-            entities, priors, names = self._senses[key]
-            if first == last and text[start:end].lower() in STOP_WORDS:
+            start, end = starts[first], starts[last] + (encoded[last][2] if is_base else len(words[last]))
+            surface, senses = text[start:end], self._senses[key]
+            is_as_written = surface in senses.names
+            if senses.are_stop_words and not (is_as_written and _is_capitalised(surface)):
                 continue
-            surface = text[start:end]
-            form = AS_WRITTEN if surface in names else OTHER_CASE if not is_base else BASE_FORM
-            found.append(_Found(first, last, start, end, entities, priors, form))
+            form = AS_WRITTEN if is_as_written else BASE_FORM if is_base else OTHER_CASE
+            found.append(_Found(start, end, senses, form))
             free = last + 1
         return found
 
-    def _context(self, found: list[list[_Found]]) -> Iterable[np.ndarray]:
-        """Yields for each name the number of other names in its text of which an entity is a neighbour of each
-        candidate; all texts are looked up together."""
-        candidates, others, names, owners, sizes = [], [], [], [], []
-        number = 0
-        for several in found:
-            ambiguous = any(len(each.entities) > 1 for each in several)
-            for each in several:
-                sizes.append(len(each.entities))
-                if ambiguous and len(each.entities) > 1:
-                    for other_number, other in enumerate(several):
-                        if other is not each and other_number < MOST_CONTEXT:
-                            a, b = len(each.entities), len(other.entities)
-                            candidates.append(np.repeat(each.entities, b))
-                            others.append(np.tile(other.entities, a))
-                            names.append(np.full(a * b, other_number))
-                            owners.append(np.repeat(np.arange(number, number + a), b))
-                number += len(each.entities)
-        counts = np.zeros(number, np.int64)
-        if candidates:
-            is_near = self.graph.adjacency.find(np.concatenate(candidates), np.concatenate(others)) >= 0
-            owners, names = np.concatenate(owners)[is_near], np.concatenate(names)[is_near]
-            supported = np.unique(owners * MOST_CONTEXT + names) // MOST_CONTEXT  # each other name counts once
-            counts += np.bincount(supported, minlength=number)
-        return iter(np.split(counts, np.cumsum(sizes)[:-1]) if sizes else ())
+    def _scores(self, found: list[list[_Found]]) -> Iterator[float]:
+        """Yields the score of every candidate of every name, in order; all texts are looked up together."""
+        flat = [each for several in found for each in several]
+        if not flat:
+            return iter(())
+        sizes = np.array([len(each.senses.entities) for each in flat])
+        names = np.repeat(np.arange(len(flat)), sizes)  # the number of each candidate's name, and of its text
+        texts = np.repeat(np.arange(len(found)), [len(several) for several in found])[names]
+        entities = np.array([entity for each in flat for entity in each.senses.entities], np.int64)
+        weights = np.array([prior for each in flat for prior in each.senses.priors])
+        weights *= (1.0 + self._context(entities, names, texts, sizes[names] > 1)) ** CONTEXT_POWER
+        sums = np.add.reduceat(weights, np.cumsum(sizes) - sizes)
+        forms = np.array([each.form for each in flat])
+        return iter((weights * (forms / sums)[names]).tolist())
 
-    def _mention(self, text: str, found: _Found, context: np.ndarray) -> Mention:
-        graph = self.graph
-        if len(found.entities) == 1:
-            order, scores = [0], [found.form]
-        else:
-            weights = found.priors * (1.0 + context) ** CONTEXT_POWER
-            weights = weights / weights.sum() * found.form
-            order = np.argsort(-weights, kind="stable").tolist()
-            scores = weights.tolist()
-        several = [
-            Candidate(graph.entities[found.entities[i]], graph.label(int(found.entities[i])), round(scores[i], 4))
-            for i in order
-        ]
-        best = several[0]
-        surface = text[found.start : found.end]
-        return Mention(found.start, found.end, surface, best.entity, best.label, best.score, tuple(several[1:]))
+    def _context(
+        self, entities: np.ndarray, names: np.ndarray, texts: np.ndarray, is_asked: np.ndarray
+    ) -> np.ndarray:
+        """For each candidate that is asked for, how many other names of its text have an entity next to it."""
+        adjacency, num_names = self.graph.adjacency, int(names[-1]) + 1
+        counts = np.zeros(len(entities), np.int64)
+        degrees = adjacency.degree(entities)
+        asked = np.flatnonzero(is_asked & (degrees <= MOST_NEIGHBOURS))
+        if len(asked):
+            rows, neighbours = adjacency.expand(entities[asked])
+            owners = asked[rows]
+            keys = texts * self.graph.num_entities + entities
+            order = np.argsort(keys, kind="stable")
+            wanted = texts[owners] * self.graph.num_entities + neighbours
+            first, last = (np.searchsorted(keys[order], wanted, side) for side in ("left", "right"))
+            found = []
+            for shift in range(int((last - first).max(initial=0))):  # an entity may be a candidate of several names
+                has = np.flatnonzero(first + shift < last)
+                others = names[order[first[has] + shift]]
+                is_other = others != names[owners[has]]
+                found.append(owners[has][is_other] * num_names + others[is_other])
+            if found:
+                supported = np.unique(np.concatenate(found)) // num_names  # each other name counts once
+                counts += np.bincount(supported, minlength=len(counts))
+        for hub in np.flatnonzero(is_asked & (degrees > MOST_NEIGHBOURS)):
+            low, high = np.searchsorted(texts, texts[hub]), np.searchsorted(texts, texts[hub], "right")
+            near = adjacency.find(np.full(high - low, entities[hub]), entities[low:high]) >= 0
+            counts[hub] = len(set(names[low:high][near].tolist()) - {int(names[hub])})
+        return counts
+
+    def _mention(self, text: str, found: _Found, scores: Iterator[float]) -> Mention:
+        start, end, senses, _ = found
+        if len(senses.entities) == 1:
+            return Mention(start, end, text[start:end], *self._shown(senses.entities[0]), round(next(scores), 4))
+        ranked = sorted(zip((-next(scores) for _ in senses.entities), senses.entities, strict=True))
+        best, *others = (Candidate(*self._shown(each), round(-score, 4)) for score, each in ranked[: MOST_SHOWN + 1])
+        return Mention(start, end, text[start:end], *best, tuple(others))
+
+    def _shown(self, entity: int) -> tuple[str, str]:
+        """(Identifier, label) of an entity."""
+        found = self._labels.get(entity)
+        if found is None:
+            found = self._labels[entity] = self.graph.entities[entity], self.graph.label(entity)
+        return found
+
+
+def _is_capitalised(surface: str) -> bool:
+    """Whether stop words are capitalised like a proper name: "US" and "The Who", but not "It"."""
+    words = surface.split()
+    return len(surface) > 1 and (surface.isupper() if len(words) == 1 else all(word[0].isupper() for word in words))
 
 
 def _code(number: int) -> str:
@@ -214,14 +238,17 @@ def _code(number: int) -> str:
     return chr(FIRST + number // NUM_SECOND) + chr(SECOND + number % NUM_SECOND)
 
 
-def _senses_of(several: list[tuple[int, float, str]]) -> tuple[np.ndarray, np.ndarray, frozenset[str]]:
-    """(entities, priors, names as written) of one key: each entity once, the likeliest first."""
+def _senses_of(several: list[tuple[int, str, float]], are_stop_words: bool) -> _Senses:
+    """What a key stands for, from its rows (entity, name, prior): each entity once."""
+    if len(several) == 1:
+        entity, name, prior = several[0]
+        return _Senses([entity], [max(prior, LEAST_PRIOR)], frozenset((name,)), are_stop_words)
     best: dict[int, float] = {}
-    for entity, prior, _ in several:
-        best[entity] = max(prior, best.get(entity, 0.0))
-    kept = sorted(best.items(), key=lambda each: (-each[1], each[0]))[:MOST_CANDIDATES]
-    names = frozenset(name for _, _, name in several)
-    return np.array([entity for entity, _ in kept]), np.array([max(prior, 1e-9) for _, prior in kept]), names
+    for entity, _, prior in several:
+        best[entity] = max(prior, LEAST_PRIOR, best.get(entity, 0.0))
+    kept = sorted(best, key=lambda entity: (-best[entity], entity))[:MOST_CANDIDATES]
+    names = frozenset(name for _, name, _ in several)
+    return _Senses(kept, [best[entity] for entity in kept], names, are_stop_words)
 
 
 def _automaton(patterns: list[str]):

@@ -31,6 +31,7 @@ RELATIONS = {
     ";r": "domain_region",
     ";u": "domain_usage",
 }
+SENSE_PARTS = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}  # of the keys in index.sense
 INVERSES = ("~", "~i", "#m", "#s", "#p", "-c", "-r", "-u")
 
 
@@ -39,8 +40,9 @@ def is_wordnet(folder: Path) -> bool:
 
 
 def read_wordnet(folder: Path, into: Triples, report: Report) -> None:
-    """Adds the synsets, their words as names, and their pointers. The prior of a name is 1 / sense number, as the
-    senses of a word are listed by frequency."""
+    """Adds the synsets, their words as names, and their pointers. The prior of a name is how often the word has that
+    sense in WordNet's tagged texts plus 1 / sense number, as the senses of a word are listed by frequency."""
+    counts = _tag_counts(folder / "index.sense")
     senses = {part: _senses(folder / f"index.{part}") for part in PARTS}
     synsets = {part: list(_synsets(folder / f"data.{part}", into)) for part in PARTS}
     identifiers = {}
@@ -53,8 +55,8 @@ def read_wordnet(folder: Path, into: Triples, report: Report) -> None:
         for offset, words, pointers in synsets[part]:
             identifier = identifiers[offset, letter]
             for word in words:
-                number = senses[part].get((word.lower(), offset), 1)
-                into.add_sense(identifier, word.replace("_", " "), 1 / number)
+                prior = 1 / senses[part].get((word.lower(), offset), 1) + counts.get((word.lower(), letter, offset), 0)
+                into.add_sense(identifier, word.replace("_", " "), prior)
             for relation, target in pointers:
                 if target in identifiers:
                     into.add(identifier, relation, identifiers[target])
@@ -76,6 +78,20 @@ def _senses(file: Path) -> dict[tuple[str, str], int]:
                 continue
             for number, offset in enumerate(fields[-int(fields[2]) :], 1):
                 found[fields[0], offset] = number
+    return found
+
+
+def _tag_counts(file: Path) -> dict[tuple[str, str, str], int]:
+    """(word, part of speech, offset) -> occurrences in tagged texts, from lines "dog%1:05:00:: 02086723 1 42"."""
+    found = {}
+    if not file.is_file():
+        return found
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            key, *numbers = line.split()
+            word, _, sense = key.partition("%")
+            if len(numbers) == 3 and numbers[2].isdigit() and numbers[2] != "0" and sense[:1] in SENSE_PARTS:
+                found[word, SENSE_PARTS[sense[0]], numbers[0]] = int(numbers[2])
     return found
 
 

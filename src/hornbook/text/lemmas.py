@@ -1,4 +1,4 @@
-"""Words of a text with their offsets, and base forms of words: English inflection and Korean particles.
+"""Words of a text, and base forms of words: English inflection and Korean particles.
 
 The base form is found by rules that are accepted only where the result is a known word, as in WordNet's Morphy: no
 dictionary is shipped, the known words are those of the graph or vocabulary at hand.
@@ -7,7 +7,7 @@ dictionary is shipped, the known words are those of the graph or vocabulary at h
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
 # (ending, what replaces it), tried in this order.
@@ -31,12 +31,6 @@ _ENGLISH = (
     ("ying", "ie"),
     ("ing", "e"),
     ("ing", ""),
-    ("iest", "y"),
-    ("est", "e"),
-    ("est", ""),
-    ("ier", "y"),
-    ("er", "e"),
-    ("er", ""),
 )
 _IRREGULAR = dict(
     pair.split(":")
@@ -77,23 +71,23 @@ _HANGUL = range(0xAC00, 0xD7A4)
 _RIEUL = 8  # index of the final consonant ㄹ
 
 
+_ASCII_WORD = re.compile(r"[^\W_]+|\S")
+
+
 @cache
-def word_pattern() -> re.Pattern:
-    """Matches one word, with its combining marks, or one other visible character."""
+def _any_word() -> re.Pattern:
     marks = [chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
     combining = "".join(map(re.escape, marks))
-    return re.compile(rf"[^\W_][^\W_{combining}]*(?:[{combining}]+[^\W_]*)*|[^\s]")
+    return re.compile(rf"[^\W_]+(?:[{combining}]+[^\W_]*)*|\S")
 
 
-def words(text: str) -> Iterator[tuple[int, int]]:
-    """Yields (start, end) of the words of a text in characters; punctuation marks are words of their own.
+def split_words(text: str) -> list[str]:
+    """The words of a text, with their combining marks; every other visible character is a word of its own.
 
-    >>> text = "St. Louis, 땅을"
-    >>> [text[start:end] for start, end in words(text)]
+    >>> split_words("St. Louis, 땅을")
     ['St', '.', 'Louis', ',', '땅을']
     """
-    for found in word_pattern().finditer(text):
-        yield found.span()
+    return (_ASCII_WORD if text.isascii() else _any_word()).findall(text)
 
 
 def normalised(word: str) -> str:
@@ -107,16 +101,19 @@ def normalised(word: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).casefold())
 
 
-def base_form(word: str, is_known: Callable[[str], bool] | Collection[str]) -> str | None:
-    """The base form of a normalised word among the known words, or None if no rule leads to one.
+def base_form(word: str, known: Collection[str]) -> str | None:
+    """The base form of a normalised word among the known words, or None if no rule leads to one. If `known` maps words
+    to their frequencies, the most frequent of several forms is chosen, otherwise the first by the order of the rules.
 
     >>> base_form("buildings", {"build", "building"}), base_form("trees", {"tree"}), base_form("땅을", {"땅"})
     ('building', 'tree', '땅')
     """
-    known = is_known if callable(is_known) else is_known.__contains__
     if ord(word[-1]) in _HANGUL:
         return _without_particles(word, known, _MOST_PARTICLES)
-    return next((form for form in _english_forms(word) if form != word and known(form)), None)
+    forms = [form for form in _english_forms(word) if form != word and form in known]
+    if not forms:
+        return None
+    return max(forms, key=known.__getitem__) if isinstance(known, Mapping) else forms[0]
 
 
 def _english_forms(word: str) -> Iterator[str]:
@@ -129,17 +126,17 @@ def _english_forms(word: str) -> Iterator[str]:
             continue
         stem = word[: len(word) - len(ending)]
         # running: the doubled consonant of "run" is removed first; "fall" keeps it, as "fal" is not known.
-        if ending in ("ing", "ed", "er", "est") and not replacement and stem[-1] == stem[-2] not in _VOWELS:
+        if ending in ("ing", "ed") and not replacement and stem[-1] == stem[-2] not in _VOWELS:
             yield stem[:-1]
         if any(letter in "aeiouy" for letter in stem):
             yield stem + replacement
 
 
-def _without_particles(word: str, known: Callable[[str], bool], most: int) -> str | None:
+def _without_particles(word: str, known: Collection[str], most: int) -> str | None:
     """The longest known stem of a Korean word: the shortest particles are removed first."""
     stems = sorted({word[: -len(each)] for each in _particles_of(word)}, key=len, reverse=True)
     for stem in stems:
-        if known(stem):
+        if stem in known:
             return stem
     if most > 1:
         for stem in stems:
