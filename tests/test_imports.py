@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
     "inference": {"nn", "models", "text", "data", "tasks", "interop"},
     "report": {"metrics", "tasks.kind", "tasks.kinds"},
+    "graph": {"text", "data", "train"},
     "terminal": set(),
 }
 ALLOWED["runs"] = set(ALLOWED) - {"terminal"}
@@ -41,7 +42,7 @@ ALLOWED["demo"] = {*ALLOWED, "cli"}
 ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
-    *("tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
+    *("tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment.", "graph.embedding."),
 )
 
 MODULES = {

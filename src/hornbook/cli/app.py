@@ -20,7 +20,7 @@ IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("generate", "score", "perplexity", "minimal-pairs", "prompt", "lm-eval"),
     *("check", "finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info", "runs"),
-    *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
+    *("features", "probe", "baseline", "label-curve", "glue", "reproduce", "graph"),
 )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 RUN = frozenset({"run", "fine-tuned run", "several runs", "baseline", "probe"})
 TOKENIZER = frozenset({"tokenizer"})
+GRAPH = frozenset({"graph"})
+VECTORS = frozenset({"graph vectors"})
 CORPUS = frozenset({"corpus", "unfinished corpus"})
 # Everything that hornbook writes at the top level of any kind of folder.
 OWN_NAMES = (
@@ -19,6 +21,8 @@ OWN_NAMES = (
     *("predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
     *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md"),
     *("manifest.json", "progress*", "chunks", "shard-*.npy", "token_counts.npy", ".*.tmp"),
+    *("entities.txt", "relations.tsv", "names.tsv", "vectors.safetensors"),
+    *("heads.npy", "kinds.npy", "tails.npy", "weights.npy", "splits.npy", "pair*.npy", "edge_offsets.npy"),
 )
 
 

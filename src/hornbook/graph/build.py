@@ -71,7 +71,9 @@ def build_graph(
             read_file(path, triples, columns, language, report)
         if not triples.heads:
             reason = problems.first("bad_triple", "unreadable", "not_json", "other_language", "empty_file", "not_names")
-            raise ValueError(f"no triple could be read ({reason or 'the files are empty'}): check the files or --columns")
+            raise ValueError(
+                f"no triple could be read ({reason or 'the files are empty'}): check the files or --columns"
+            )
         report("writing", len(triples.heads))
         totals = _write(out, triples)
         hashes = file_hashes(out)
@@ -96,7 +98,7 @@ def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     columns = tuple(column.strip().lower() for column in columns)
     if not set(COLUMNS[:3]) <= set(columns) or len(set(columns)) < len(columns):
         raise ValueError(
-            f"--columns must name head, relation and tail once each, such as relation,head,tail, not {','.join(columns)}"
+            f"--columns must name head, relation and tail once each, as in relation,head,tail, not {','.join(columns)}"
         )
     return columns
 
@@ -147,7 +149,9 @@ def _already_built(out: Path, request: dict) -> dict | None:
     manifest = read_manifest(out)
     if all(manifest.get(name) == value for name, value in request.items()):
         return manifest
-    raise ValueError(f"{out} already holds a graph of other sources or options: add --overwrite, or choose another --out")
+    raise ValueError(
+        f"{out} already holds a graph of other sources or options: add --overwrite, or choose another --out"
+    )
 
 
 def _refuse_foreign(out: Path) -> None:
@@ -240,8 +244,8 @@ def _pairs(heads: np.ndarray, tails: np.ndarray, num_entities: int) -> dict[str,
 
 def _names(triples: Triples, edges: dict[str, np.ndarray], num_entities: int) -> list[tuple[tuple[int, str], float]]:
     """((entity, name), prior), sorted by entity, the likeliest name first. Entities without a name of their own are
-    named by their identifier, unless these are codes such as Q42. The prior of a name is its weight times the total weight
-    of the entity's edges, unless the source gives the prior, as WordNet does by its order of senses."""
+    named by their identifier, unless these are codes such as Q42. The prior of a name is its weight times the total
+    weight of the entity's edges, unless the source gives the prior, as WordNet does."""
     names = dict(triples.names)
     named = {entity for entity, _ in names}
     unnamed = [(entity, identifier) for identifier, entity in triples.entities.items() if entity not in named]

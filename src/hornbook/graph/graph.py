@@ -79,7 +79,9 @@ class Graph:
         verify(self.folder, self.manifest)
         self.fingerprint: str = self.manifest["fingerprint"]
         with refusing_damage(self.folder / MANIFEST, REPAIR):
-            arrays = {name: load_array(self.folder, name) for name in ARRAYS if f"{name}.npy" in self.manifest["sha256"]}
+            arrays = {
+                name: load_array(self.folder, name) for name in ARRAYS if f"{name}.npy" in self.manifest["sha256"]
+            }
             self.heads, self.kinds, self.tails = arrays["heads"], arrays["kinds"], arrays["tails"]
             self.weights, self.splits = arrays["weights"], arrays.get("splits")
             self.pair_edges, self.edge_offsets = arrays["pair_edges"], arrays["edge_offsets"]
@@ -173,7 +175,9 @@ class Graph:
             if abs(len(each) - len(name)) <= 2 and (each[:2] == name[:2] or each[-3:] == name[-3:])
         ]
         near |= set(difflib.get_close_matches(name, alike, MOST_SUGGESTIONS, cutoff=0.7))
-        as_written = {normalised(each): each for _, each, _ in self.names if len(each) < 100 and normalised(each) in near}
+        as_written = {
+            normalised(each): each for _, each, _ in self.names if len(each) < 100 and normalised(each) in near
+        }
         ordered = sorted(near, key=lambda each: -difflib.SequenceMatcher(None, each, name).ratio())
         shown = ", ".join(f"'{as_written.get(each, each)}'" for each in ordered[:MOST_SUGGESTIONS])
         hint = f"did you mean {shown}?" if shown else "give the name or identifier of an entity as it is in the graph"

@@ -66,9 +66,7 @@ def link_files(
         raise ValueError(f"no text could be read from {', '.join(map(str, [each.path for each in sources]))}")
 
 
-def _link_file(
-    graph: Graph, path: str, kind: str, text_column: str | None, problems: Problems
-) -> Iterator[Place]:
+def _link_file(graph: Graph, path: str, kind: str, text_column: str | None, problems: Problems) -> Iterator[Place]:
     texts = _texts(path, kind, text_column, problems)
     while batch := list(islice(texts, BATCH)):
         for (place, _), linked in zip(batch, graph.link([text for _, text in batch]), strict=True):

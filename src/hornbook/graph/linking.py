@@ -181,9 +181,7 @@ class Linker:
         forms = np.array([each.form for each in flat])
         return iter((weights * (forms / sums)[names]).tolist())
 
-    def _context(
-        self, entities: np.ndarray, names: np.ndarray, texts: np.ndarray, is_asked: np.ndarray
-    ) -> np.ndarray:
+    def _context(self, entities: np.ndarray, names: np.ndarray, texts: np.ndarray, is_asked: np.ndarray) -> np.ndarray:
         """For each candidate that is asked for, how many other names of its text have an entity next to it."""
         adjacency, num_names = self.graph.adjacency, int(names[-1]) + 1
         counts = np.zeros(len(entities), np.int64)

@@ -18,7 +18,9 @@ KNOWN = ".tsv, .csv, .txt, .jsonl (also followed by .gz, .xz or .zst), .json wit
 COLUMNS = ("head", "relation", "tail", "weight")
 COLUMN_OF = {  # the column that each usual heading stands for
     **dict.fromkeys(("head", "subject", "subj", "source", "start", "h", "sub_uri", "head_id"), "head"),
-    **dict.fromkeys(("relation", "predicate", "rel", "property", "edge", "r", "predicate_id", "relation_id"), "relation"),
+    **dict.fromkeys(
+        ("relation", "predicate", "rel", "property", "edge", "r", "predicate_id", "relation_id"), "relation"
+    ),
     **dict.fromkeys(("tail", "object", "obj", "target", "end", "t", "obj_uri", "tail_id"), "tail"),
     **dict.fromkeys(("weight", "score", "confidence", "count"), "weight"),
     **dict.fromkeys(("sub_label", "head_name", "head_label"), "head_name"),
@@ -69,7 +71,7 @@ class Triples:
 
 
 def tidy(text: str) -> str:
-    """The text on one line, without white space at its ends. Unpaired surrogates, which no file can hold, are replaced."""
+    """The text on one line, without white space at its ends. Unpaired surrogates are replaced."""
     text = " ".join(text.split())
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -180,7 +182,9 @@ def _table_rows(
         elif len(fields) in (3, 4):
             yield place, dict(zip(COLUMNS, fields, strict=False))
         else:
-            detail = f"{len(fields)} fields instead of head, relation, tail and perhaps a weight; a heading names others"
+            detail = (
+                f"{len(fields)} fields instead of head, relation, tail and perhaps a weight; a heading names others"
+            )
             into.problems.add(Problem("bad_triple", path, place, detail))
 
 
@@ -194,9 +198,7 @@ def _conceptnet_4(fields: list[str]) -> dict:
     return dict(zip(COLUMNS, (head, relation, tail, score), strict=True))
 
 
-def _conceptnet_5(
-    place: str, fields: list[str], language: str, path: str, into: Triples
-) -> Iterator[tuple[str, dict]]:
+def _conceptnet_5(place: str, fields: list[str], language: str, path: str, into: Triples) -> Iterator[tuple[str, dict]]:
     """A row of ConceptNet 5: assertion, relation, head, tail, JSON with the weight; concepts are /c/en/ice_cream/n."""
     if len(fields) != 5:
         into.problems.add(Problem("bad_triple", path, place, f"{len(fields)} fields, ConceptNet 5 has 5"))

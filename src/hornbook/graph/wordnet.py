@@ -117,7 +117,7 @@ def _synset(fields: list[str]) -> tuple[str, list[str], list[tuple[str, tuple[st
     for i in range(int(fields[place])):
         symbol, offset, part, _ = fields[place + 1 + 4 * i : place + 5 + 4 * i]
         if symbol not in INVERSES:
-            pointers.append((RELATIONS[symbol] if symbol in RELATIONS else symbol, (offset, part.replace("s", "a"))))
+            pointers.append((RELATIONS.get(symbol, symbol), (offset, part.replace("s", "a"))))
     if not words or not fields[0].isdigit():
         raise ValueError
     return fields[0], words, pointers

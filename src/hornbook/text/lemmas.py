@@ -32,39 +32,46 @@ _ENGLISH = (
     ("ing", "e"),
     ("ing", ""),
 )
-_IRREGULAR = dict(
-    pair.split(":")
-    for pair in """
-    am:be are:be been:be being:be is:be was:be were:be has:have had:have having:have does:do did:do done:do went:go
-    gone:go ate:eat eaten:eat drank:drink drunk:drink drove:drive driven:drive wrote:write written:write saw:see seen:see
-    took:take taken:take gave:give given:give came:come became:become ran:run sat:sit stood:stand understood:understand
-    said:say made:make paid:pay met:meet led:lead felt:feel left:leave kept:keep slept:sleep swept:sweep lost:lose
-    told:tell sold:sell held:hold found:find built:build sent:send spent:spend lent:lend bent:bend bought:buy
-    brought:bring thought:think taught:teach caught:catch fought:fight sought:seek knew:know known:know grew:grow
-    grown:grow threw:throw thrown:throw flew:fly flown:fly drew:draw drawn:draw blew:blow blown:blow wore:wear worn:wear
-    tore:tear torn:tear bore:bear born:bear swore:swear sworn:swear broke:break broken:break spoke:speak spoken:speak
-    stole:steal stolen:steal chose:choose chosen:choose froze:freeze frozen:freeze woke:wake woken:wake rode:ride
-    ridden:ride rose:rise risen:rise hid:hide hidden:hide bit:bite bitten:bite fell:fall fallen:fall began:begin
-    begun:begin sang:sing sung:sing swam:swim swum:swim rang:ring rung:ring sank:sink sunk:sink shot:shoot won:win
-    hung:hang dug:dig stuck:stick struck:strike spun:spin heard:hear read:read lay:lie lain:lie laid:lay dealt:deal
-    meant:mean forgot:forget forgotten:forget got:get gotten:get sewn:sew shown:show children:child men:man women:woman
-    feet:foot teeth:tooth geese:goose mice:mouse lice:louse oxen:ox people:person better:good best:good worse:bad
-    worst:bad further:far furthest:far
-    """.split()
-)
+_IRREGULAR_FORMS = """
+am:be are:be been:be being:be is:be was:be were:be has:have had:have having:have does:do did:do done:do went:go
+gone:go ate:eat eaten:eat drank:drink drunk:drink drove:drive driven:drive wrote:write written:write saw:see seen:see
+took:take taken:take gave:give given:give came:come became:become ran:run sat:sit stood:stand understood:understand
+said:say made:make paid:pay met:meet led:lead felt:feel left:leave kept:keep slept:sleep swept:sweep lost:lose
+told:tell sold:sell held:hold found:find built:build sent:send spent:spend lent:lend bent:bend bought:buy
+brought:bring thought:think taught:teach caught:catch fought:fight sought:seek knew:know known:know grew:grow
+grown:grow threw:throw thrown:throw flew:fly flown:fly drew:draw drawn:draw blew:blow blown:blow wore:wear worn:wear
+tore:tear torn:tear bore:bear born:bear swore:swear sworn:swear broke:break broken:break spoke:speak spoken:speak
+stole:steal stolen:steal chose:choose chosen:choose froze:freeze frozen:freeze woke:wake woken:wake rode:ride
+ridden:ride rose:rise risen:rise hid:hide hidden:hide bit:bite bitten:bite fell:fall fallen:fall began:begin
+begun:begin sang:sing sung:sing swam:swim swum:swim rang:ring rung:ring sank:sink sunk:sink shot:shoot won:win
+hung:hang dug:dig stuck:stick struck:strike spun:spin heard:hear read:read lay:lie lain:lie laid:lay dealt:deal
+meant:mean forgot:forget forgotten:forget got:get gotten:get sewn:sew shown:show children:child men:man women:woman
+feet:foot teeth:tooth geese:goose mice:mouse lice:louse oxen:ox people:person better:good best:good worse:bad
+worst:bad further:far furthest:far
+"""
+_IRREGULAR = dict(pair.split(":") for pair in _IRREGULAR_FORMS.split())
 _VOWELS = "aeiou"
 _SHORTEST = 3  # letters of an English word below which no ending is removed, such as "is", "as"
 
-# Particles and copula endings, with the final sound that they follow: c a consonant, v a vowel (or for 로 also ㄹ).
+# Particles and copula endings by the sound that they follow: a consonant, a vowel, a vowel or ㄹ, any.
+_AFTER_CONSONANT = """
+을 은 이 과 아 으로 이랑 이나 이라도 이든지 이라 이라고 이라는 이란 이며 이고 이다 이었다 으로서 으로써
+"""
+_AFTER_VOWEL = "를 는 가 와 야 랑 나 라도 든지 라 라고 라는 란 며 고 다 였다"
+_AFTER_VOWEL_OR_RIEUL = "로 로서 로써"
+_AFTER_ANY = """
+의 도 만 에 에서 에게 에게서 께 께서 한테 한테서 하고 까지 부터 조차 마저 보다 처럼 같이 만큼 밖에 마다 대로 뿐 들 인
+입니다 이에요 예요
+"""
 _PARTICLES = {
-    **dict.fromkeys("을 은 이 과 아 으로 이랑 이나 이라도 이든지 이라 이라고 이라는 이란 이며 이고 이다 이었다 으로서 으로써".split(), "c"),
-    **dict.fromkeys("를 는 가 와 야 랑 나 라도 든지 라 라고 라는 란 며 고 다 였다".split(), "v"),
-    **dict.fromkeys("로 로서 로써".split(), "l"),
-    **dict.fromkeys(
-        "의 도 만 에 에서 에게 에게서 께 께서 한테 한테서 하고 까지 부터 조차 마저 보다 처럼 같이 만큼 밖에 마다 대로 뿐 "
-        "들 인 입니다 이에요 예요".split(),
-        "",
-    ),
+    particle: follows
+    for particles, follows in (
+        (_AFTER_CONSONANT, "c"),
+        (_AFTER_VOWEL, "v"),
+        (_AFTER_VOWEL_OR_RIEUL, "l"),
+        (_AFTER_ANY, ""),
+    )
+    for particle in particles.split()
 }
 _MOST_PARTICLES = 3  # 나무들에서는 is 나무 with three of them
 _HANGUL = range(0xAC00, 0xD7A4)

@@ -1,4 +1,5 @@
-"""TransE (Bordes et al. 2013), DistMult (Yang et al. 2015, arXiv 1412.6575), RotatE (Sun et al. 2019, arXiv 1902.10197).
+"""TransE (Bordes et al. 2013), DistMult (Yang et al. 2015, arXiv 1412.6575) and RotatE (Sun et al. 2019, arXiv
+1902.10197).
 
 Every relation has a second vector for its inverse (reciprocal relations, Lacroix et al. 2018, arXiv 1806.07297), so
 that only tails are ever predicted. Shapes: B triples, K candidates, D width, N entities, R relations.
@@ -110,9 +111,7 @@ class RotatE(_Distance):
     def compare(self, query_BD: Tensor, tail_KD: Tensor) -> Tensor:
         # One portion of candidates at a time: a tensor of B x K x D / 2 would take gigabytes.
         size = max(1, MOST_NUMBERS // max(1, query_BD.numel()))
-        return torch.cat(
-            [self.compare_each(query_BD[:, None], part[None]) for part in tail_KD.split(size)], dim=1
-        )
+        return torch.cat([self.compare_each(query_BD[:, None], part[None]) for part in tail_KD.split(size)], dim=1)
 
     def compare_each(self, query_BD: Tensor, tail_BD: Tensor) -> Tensor:
         real, imaginary = (query_BD - tail_BD).chunk(2, -1)

@@ -49,7 +49,9 @@ def filtered_ranks(
     for start in range(0, len(queries), BATCH):
         on_batch()
         head, relation, tail = queries[start : start + BATCH].T
-        scores_BN = model.score_all(torch.from_numpy(head.copy()).to(device), torch.from_numpy(relation.copy()).to(device))
+        scores_BN = model.score_all(
+            torch.from_numpy(head.copy()).to(device), torch.from_numpy(relation.copy()).to(device)
+        )
         ranks.append(_ranks(scores_BN, torch.from_numpy(tail.copy()).to(device), *known.rows(head, relation)))
     return np.concatenate(ranks) if ranks else np.zeros(0)
 

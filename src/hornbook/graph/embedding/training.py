@@ -173,15 +173,15 @@ class _Training:
         self.state.step += 1
         self.state.tokens += len(rows)
         if not math.isfinite(loss):
-            raise ValueError(f"the loss of step {step + 1:,} is not finite: use a smaller --lr than {self.settings.lr:g}")
+            raise ValueError(
+                f"the loss of step {step + 1:,} is not finite: use a smaller --lr than {self.settings.lr:g}"
+            )
         return loss
 
     def _backward_all(self, head_B: Tensor, relation_B: Tensor, tail_B: Tensor) -> float:
         """Back-propagates the mean cross-entropy over all entities, a portion of the triples at a time."""
         total, size = 0.0, max(1, MOST_LOGITS // self.graph.num_entities)
-        for head, relation, tail in zip(
-            head_B.split(size), relation_B.split(size), tail_B.split(size), strict=True
-        ):
+        for head, relation, tail in zip(head_B.split(size), relation_B.split(size), tail_B.split(size), strict=True):
             loss = functional.cross_entropy(self.model.score_all(head, relation), tail, reduction="sum")
             if self.settings.penalty:
                 used = (self.model.vectors(head), self.model.relations[relation], self.model.vectors(tail))
@@ -248,8 +248,7 @@ class _Training:
 
     def _save(self) -> None:
         sums = {
-            name: self.optimizer.state[value]["sum"].cpu().contiguous()
-            for name, value in self.model.named_parameters()
+            name: self.optimizer.state[value]["sum"].cpu().contiguous() for name, value in self.model.named_parameters()
         }
         self.checkpoints.save(self.state.step, self._write, sums, vars(self.state))
 
@@ -266,7 +265,9 @@ class _Training:
         with torch.no_grad():
             for name, value in self.model.named_parameters():
                 if found[name].shape != value.shape:
-                    raise ValueError(f"{folder / VECTORS} is of another size: remove {self.folder.path} and start again")
+                    raise ValueError(
+                        f"{folder / VECTORS} is of another size: remove {self.folder.path} and start again"
+                    )
                 value.copy_(found[name])
 
     def _finish(self) -> dict[str, Any]:
@@ -321,5 +322,7 @@ def split_triples(graph: Graph, held_out: float, seed: int) -> dict[str, np.ndar
         found = dict(zip(("valid", "test", "train"), (triples[each] for each in ends), strict=True))
     # A validation takes the first few triples, which are sorted by head otherwise.
     valid = found["valid"]
-    found["valid"] = valid[shuffled(np.arange(len(valid)), len(valid), seed_of(seed, "validated"))] if len(valid) else valid
+    found["valid"] = (
+        valid[shuffled(np.arange(len(valid)), len(valid), seed_of(seed, "validated"))] if len(valid) else valid
+    )
     return found

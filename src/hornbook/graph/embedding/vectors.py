@@ -30,7 +30,9 @@ class GraphVectors:
             raise ValueError(f"{folder} holds no {FILE}: {NEEDED}")
         record = read_json(self.folder / "run.json")
         if (record.get("inputs") or {}).get("graph") != graph.fingerprint:
-            raise ValueError(f"{folder} holds vectors of another graph than {graph.folder}: give that graph, or {NEEDED}")
+            raise ValueError(
+                f"{folder} holds vectors of another graph than {graph.folder}: give that graph, or {NEEDED}"
+            )
         try:
             found = load_file(self.folder / FILE)
             self.entities, self.relations = found["entities"], found["relations"]
@@ -38,7 +40,9 @@ class GraphVectors:
         except (SafetensorError, KeyError, OSError) as error:
             raise ValueError(f"{self.folder / FILE} is damaged ({error}): copy it again, or {NEEDED}") from None
         if len(self.entities) != graph.num_entities or len(self.has_vector) != graph.num_entities:
-            raise ValueError(f"{self.folder / FILE} has {len(self.entities):,} vectors for {graph.num_entities:,} entities")
+            raise ValueError(
+                f"{self.folder / FILE} has {len(self.entities):,} vectors for {graph.num_entities:,} entities"
+            )
 
     @property
     def num_without_vector(self) -> int:
