@@ -28,7 +28,10 @@ def lines(separator: str) -> str:
         ("a.tsv", lines("\t").encode()),
         ("a.csv", b"subject,predicate,object\n" + lines(",").encode()),
         ("a.txt", lines("\t").replace("\n", "\r\n").encode()),
-        ("a.jsonl", "".join(json.dumps(dict(zip(("h", "r", "t"), each, strict=True))) + "\n" for each in TRIPLES).encode()),
+        (
+            "a.jsonl",
+            "".join(json.dumps(dict(zip(("h", "r", "t"), each, strict=True))) + "\n" for each in TRIPLES).encode(),
+        ),
         ("a.tsv.gz", gzip.compress(lines("\t").encode())),
         ("a.tsv.xz", lzma.compress(lines("\t").encode())),
     ],
@@ -69,7 +72,8 @@ def test_wikidata_ids_with_names_and_splits(tmp_path):
     (tmp_path / "entity2types.json").write_text(json.dumps({"Q1": ["Q2"]}))
     manifest = build_graph(tmp_path, tmp_path / "graph")
     graph = open_graph(tmp_path / "graph")
-    assert str(graph.neighbours("Cosmos", relation="instance of")[0]) == "universe --instance of--> Q3"
+    found = [str(edge) for edge in graph.neighbours("Cosmos", relation="instance of")]
+    assert found == ["universe --instance of--> thing", "universe --instance of--> Q3"]
     assert len(graph.split_edges("train")) == 2 and len(graph.split_edges("valid")) == 1
     totals = manifest["totals"]
     assert (totals["isolated_entities"], totals["entities_without_name"]) == (1, 1)
@@ -95,7 +99,9 @@ def test_wordnet(tmp_path):
 
 
 def test_bad_rows_are_counted_with_their_place(tmp_path):
-    (tmp_path / "a.tsv").write_bytes(b"dog\tIsA\tanimal\nonly one field\n\t IsA\tx\ndog\tIsA\tpet\tmuch\n\xff\tIsA\tpet\n")
+    (tmp_path / "a.tsv").write_bytes(
+        b"dog\tIsA\tanimal\nonly one field\n\t IsA\tx\ndog\tIsA\tpet\tmuch\n\xff\tIsA\tpet\n"
+    )
     manifest = build_graph(tmp_path / "a.tsv", tmp_path / "graph")
     problems = manifest["problems"]
     assert manifest["totals"]["edges"] == 2 and problems["bad_triple"]["count"] == 3

@@ -92,7 +92,8 @@ def test_neighbours(graph):
 
 
 @pytest.mark.parametrize(
-    ("asked", "near"), [("trowl", "'trowel'"), ("plants", "'plant'"), ("cafe müller", "'Café Müller'"), ("땅을", "'땅'")]
+    ("asked", "near"),
+    [("trowl", "'trowel'"), ("plants", "'plant'"), ("cafe müller", "'Café Müller'"), ("땅을", "'땅'")],
 )
 def test_an_unknown_concept_is_answered_with_suggestions(graph, asked, near):
     with pytest.raises(ValueError, match=rf"'{asked}' is not in the graph .*did you mean.*{near}"):

@@ -45,7 +45,8 @@ def link_files(
     """Yields every text of the files with its mentions. A .txt file holds one text per line; rows that are linked
     already keep their links.
 
-    >>> [len(each.linked.mentions) for each in link_files(open_graph("graph"), "notes.txt")]
+    >>> import hornbook
+    >>> [len(each.linked.mentions) for each in link_files(hornbook.open_graph("graph"), "notes.txt")]
     [2, 0]
     """
     problems = Problems() if problems is None else problems

@@ -101,7 +101,8 @@ def embed_graph(
         folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.about())
     prepare(runtime)
     training = _Training(opened, folder, chosen, held_out, runtime, on_progress or (lambda status: None))
-    with Signals() as signals:
+    # Explicitly without the check, whose default prints a warning.
+    with Signals() as signals, torch.sparse.check_sparse_tensor_invariants(False):
         return training.run(signals, minutes)
 
 
@@ -136,7 +137,8 @@ class _Training:
     def run(self, signals: Signals, minutes: float | None) -> dict[str, Any]:
         if (last := self.checkpoints.last()) is not None:
             self._restore(last)
-        self._zero_untrained()
+        else:
+            self._zero_untrained()
         self.log = MetricsLog(self.folder.path, self.state.step, tensorboard=False)
         began, before = time.monotonic(), self.state.seconds
         saved_at, is_over = began, False
