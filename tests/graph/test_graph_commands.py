@@ -65,8 +65,8 @@ def test_embed_stops_and_resumes(hornbook, graph_folder, tmp_path):
     thread.join()
     assert said.status == 130 and "--resume to resume" in said.stderr
     assert hornbook("info", out, "--json").answer["kind"] == "graph vectors"
-    said = hornbook(*words, "--epochs", 10_000_000, "--minutes", 0.001, "--resume", "--json")
-    assert said.status == 0 and said.answer["ended"] == "finished"
+    said = hornbook("graph", "embed", graph_folder, "--out", out, "--minutes", 0.001, "--resume", "--json")
+    assert said.status == 0 and said.answer["ended"] == "finished" and said.answer["width"] == 4
     assert "entities without a vector" in hornbook("info", out).stdout
     said = hornbook(*words, "--overwrite", "--epochs", 1)
     assert said.status == 0 and "1 epochs" in said.stdout

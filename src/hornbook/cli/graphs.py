@@ -152,16 +152,17 @@ def graph_link(
 def graph_embed(
     graph: Folder,
     out: Annotated[Path, typer.Option(help="Folder to write the vectors to.")],
-    model: Annotated[str, typer.Option(help="transe, distmult or rotate.")] = "rotate",
-    width: Annotated[int, typer.Option(help="Numbers per entity.")] = 200,
-    epochs: Annotated[int, typer.Option(help="Passes over the training triples.")] = 100,
+    model: Annotated[str | None, typer.Option(help="transe, distmult or rotate; defaults to rotate.")] = None,
+    width: Annotated[int | None, typer.Option(help="Numbers per entity; defaults to 200.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training triples; defaults to 100.")] = None,
     minutes: Annotated[float | None, typer.Option(help="End training after this time.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Triples per step.")] = 1024,
-    lr: Annotated[float, typer.Option(help="Learning rate of Adagrad.")] = 0.1,
+    batch_size: Annotated[int | None, typer.Option(help="Triples per step; defaults to 1024.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of Adagrad; defaults to 0.1.")] = None,
     held_out: Annotated[
-        float, typer.Option(help="Share of the edges for validation, and for the test, if the graph has no splits.")
-    ] = 0.02,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+        float | None,
+        typer.Option(help="Share of the edges for validation, and for the test, if the graph has no splits: 0.02."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; defaults to 0.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Another setting, such as margin=6; see docs/knowledge.md.")
     ] = None,
@@ -176,6 +177,7 @@ def graph_embed(
     from hornbook.terminal import TrainingDisplay, log, print_result, table
 
     check_writable(out)
+    given = {"model": model, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
     with overwriting(out, VECTORS, overwrite, resume), TrainingDisplay() as show:
         found = embed_graph(
             graph,
@@ -186,12 +188,7 @@ def graph_embed(
             device=device,
             overrides=parse_overrides(setting),
             on_progress=show,
-            model=model,
-            width=width,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            seed=seed,
+            **{name: value for name, value in given.items() if value is not None},
         )
     if found["ended"] == "stopped":
         log(f"stopped at step {found['step']:,}: run the same command with --resume to resume")

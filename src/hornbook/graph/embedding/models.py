@@ -60,8 +60,8 @@ class EmbeddingModel(nn.Module):
         return self.compare(self.query(self.vectors(head_B), relation_B), self.entities)
 
 
-class _Distance(EmbeddingModel):
-    """Score: minus the distance. Distances of many pairs are computed in portions to bound the memory."""
+class DistanceModel(EmbeddingModel):
+    """Score: minus the distance between the query and the tail."""
 
     def compare(self, query_BD: Tensor, tail_KD: Tensor) -> Tensor:
         return -torch.cdist(query_BD, tail_KD, p=1.0)
@@ -70,7 +70,7 @@ class _Distance(EmbeddingModel):
         return -(query_BD - tail_BD).abs().sum(-1)
 
 
-class TransE(_Distance):
+class TransE(DistanceModel):
     """-|h + r - t|, the sum of absolute differences."""
 
     def query(self, head_BD: Tensor, relation_B: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class DistMult(EmbeddingModel):
         return (query_BD * tail_BD).sum(-1)
 
 
-class RotatE(_Distance):
+class RotatE(DistanceModel):
     """-|h turned by r - t| with complex vectors: the first half of an entity's numbers is real, the second imaginary,
     and a relation is one angle per complex number. The distance is the sum of moduli."""
 

@@ -39,15 +39,12 @@ def with_inverses(triples_E3: np.ndarray, num_relations: int) -> np.ndarray:
 
 
 @torch.no_grad()
-def filtered_ranks(
-    model: EmbeddingModel, triples_E3: np.ndarray, known: KnownTails, num_relations: int, on_batch=lambda: None
-) -> np.ndarray:
+def filtered_ranks(model: EmbeddingModel, triples_E3: np.ndarray, known: KnownTails, num_relations: int) -> np.ndarray:
     """The ranks (from 1) of each triple's tail and then of each triple's head: 2E, float64."""
     queries = with_inverses(np.asarray(triples_E3, np.int64), num_relations)
     device = model.entities.device
     ranks = []
     for start in range(0, len(queries), BATCH):
-        on_batch()
         head, relation, tail = queries[start : start + BATCH].T
         scores_BN = model.score_all(
             torch.from_numpy(head.copy()).to(device), torch.from_numpy(relation.copy()).to(device)

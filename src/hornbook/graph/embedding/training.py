@@ -22,7 +22,7 @@ from torch.nn import functional
 from hornbook.config import checked, with_overrides
 from hornbook.data.corpus import shuffled
 from hornbook.files import write_json, write_tensors
-from hornbook.graph.embedding.models import MODELS, EmbeddingModel, _Distance
+from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
 from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, measures, with_inverses
 from hornbook.graph.embedding.settings import EmbeddingSettings
 from hornbook.graph.graph import Graph, open_graph
@@ -42,6 +42,7 @@ VECTORS = "vectors.safetensors"
 SAVE_EVERY_SECONDS = 300.0
 MOST_VALIDATED = 500  # triples of a validation during training; the final scores use all of the test split
 MOST_HELD_OUT = 5000
+HELD_OUT = 0.02
 MOST_LOGITS = 1 << 26  # of a portion of a step with loss=all, which bounds the memory
 
 
@@ -64,7 +65,7 @@ def embed_graph(
     out: str | Path,
     *,
     minutes: float | None = None,
-    held_out: float = 0.02,
+    held_out: float | None = None,
     resume: bool = False,
     device: str = "auto",
     overrides: dict[str, Any] | None = None,
@@ -79,23 +80,25 @@ def embed_graph(
     ('finished', 1)
 
     `settings` are the fields of `EmbeddingSettings`. Validation and test triples are those of the graph's source, or a
-    random share `held_out` of the edges each (0: none). With `minutes` training ends after that time, whatever
-    `epochs`.
+    random share `held_out` of the edges each (default 0.02; 0: none). With `minutes` training ends after that time,
+    whatever `epochs`. A resumed run takes the values that are left out from its record; it may be given more `epochs`.
     """
     opened, out = open_graph(graph), Path(out)
-    chosen = with_overrides(dataclasses.replace(EmbeddingSettings(), **settings), overrides or {})
-    held_out = checked(held_out, float, "--held-out", low=0, high=0.4)
     minutes = None if minutes is None else checked(minutes, float, "--minutes", above=0, high=1e6)
     folder = RunFolder(out, COMMAND, what="vectors of a graph")
-    threads = None
-    request = {"graph": str(graph), "held_out": held_out}
-    if folder.is_started(resume):
-        record = folder.read_record(lambda record: (record["settings"]["model"], record["inputs"]["graph"]))
+    recorded, threads, recorded_share = EmbeddingSettings(), None, HELD_OUT
+    is_started = folder.is_started(resume)
+    if is_started:
+        record = folder.read_record(lambda record: EmbeddingSettings(**record["settings"]))
         folder.refuse_other_input(f"the graph {graph}", record["inputs"]["graph"], opened.fingerprint)
-        unlimited = {"epochs": record["settings"]["epochs"]}  # training may be continued for longer
-        now = dataclasses.asdict(chosen) | unlimited
-        folder.refuse(changed_values({**record["settings"], **record["request"]}, {**now, "held_out": held_out}))
-        threads = record["runtime"].get("threads")
+        recorded, threads = EmbeddingSettings(**record["settings"]), record["runtime"].get("threads")
+        recorded_share = record["request"]["held_out"]
+    chosen = with_overrides(dataclasses.replace(recorded, **settings), overrides or {})
+    held_out = checked(recorded_share if held_out is None else held_out, float, "--held-out", low=0, high=0.4)
+    request = {"graph": str(graph), "held_out": held_out}
+    if is_started:
+        before = dataclasses.asdict(recorded) | {"held_out": recorded_share, "epochs": chosen.epochs}
+        folder.refuse(changed_values(before, dataclasses.asdict(chosen) | {"held_out": held_out}))
     runtime = decide(RuntimeSettings(device=device, precision="float32", seed=chosen.seed), 0.0, threads)
     if not folder.has_record:
         folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.about())
@@ -201,7 +204,7 @@ class _Training:
         vectors = model.vectors(torch.cat([head_B, tail_B, self.trained[drawn_K].to(self.device)]), sparse=True)
         head_BD, tail_BD, negative_KD = vectors.split([len(head_B), len(tail_B), settings.negatives])
         query_BD = model.query(head_BD, relation_B)
-        margin = settings.margin if isinstance(model, _Distance) else 0.0
+        margin = settings.margin if isinstance(model, DistanceModel) else 0.0
         positive_B = functional.logsigmoid(margin + model.compare_each(query_BD, tail_BD))
         scores_BK = model.compare(query_BD, negative_KD)
         weights_BK = torch.softmax(settings.temperature * scores_BK.detach(), 1)
