@@ -28,6 +28,12 @@ def folder(tmp_path_factory, tiny_run, tiny_corpus, tiny_tokenizer, tiny_text_fi
     (folder / "pairs.jsonl").write_text('{"sentence_good": "the river", "sentence_bad": "river the"}\n')
     lines = [f"{word} film {i},{label}" for i in range(12) for word, label in (("charming", "good"), ("slow", "bad"))]
     (folder / "reviews.csv").write_text("\n".join(["review,label", *lines]))
+    facts = "plant AtLocation garden|trowel UsedFor garden|trowel IsA tool|plant Needs water|water RelatedTo tool"
+    (folder / "facts.tsv").write_text(facts.replace(" ", "\t").replace("|", "\n"))
+    (folder / "moon.json").write_text('{"moon": {"label": "moon"}}')
+    (folder / "notes.txt").write_text("Two trowels lay in the garden.\nNothing else.\n")
+    hornbook.build_graph([folder / "facts.tsv", folder / "moon.json"], folder / "graph")
+    hornbook.embed_graph(folder / "graph", folder / "trained-vectors", epochs=1, width=4, held_out=0, device="cpu")
     settings = {"epochs": 1, "overrides": {"runtime.threads": 1}, "log": lambda words: None}
     finetune(tiny_run, folder / "reviews.csv", out=folder / "runs" / "reviews", **settings)
     return folder

@@ -14,7 +14,7 @@ README = Path(__file__).parent.parent / "README.md"
 SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
 SMALL = f"{SAME_SIZE} --set model.num_layers=1 --set model.width=32 --set model.num_heads=2 --set model.inner_width=64"
 
-PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment", "embeddings")
+PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment", "embeddings", "knowledge")
 REVIEWS = (("charming", "good"), ("slow", "bad"))
 
 
@@ -38,6 +38,8 @@ def shortened(words: list[str]) -> list[str]:
         return [*words, *["--set", "runtime.threads=1", "--set", "epochs=1"]] if words[1] == "finetune" else words
     if words[1] == "distill" and "--task" in words:
         return [*words, *["--set", "runtime.threads=1", "--set", "epochs=1", "--set", "objective.earlier_epochs=1"]]
+    if words[1:3] == ["graph", "embed"]:
+        return [*words, "--epochs", "1", "--width", "4"]
     if words[1] not in ("pretrain", "distill") or "--show" in words:
         return words
     for flag in ("--minutes", "--steps"):
@@ -109,6 +111,8 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
         (tmp_path / "reviews").mkdir(exist_ok=True)
         (tmp_path / "reviews" / f"{split}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
     search_data(tmp_path)
+    facts = "plant\tAtLocation\tgarden\t5\t1\ntrowel\tUsedFor\tgarden\t5\t2\n"
+    (tmp_path / "assertions.tsv").write_text(facts, encoding="utf-8")
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     found = commands()
     assert len(found) >= 35

@@ -47,6 +47,10 @@ _MODULES = {
     "Tokenizer": "hornbook.text.tokenizer",
     "build_corpus": "hornbook.data.build",
     "Corpus": "hornbook.data.corpus",
+    "build_graph": "hornbook.graph.build",
+    "open_graph": "hornbook.graph.graph",
+    "embed_graph": "hornbook.graph.embedding.training",
+    "open_vectors": "hornbook.graph.embedding.vectors",
     "write_report": "hornbook.report.page",
     "describe": "hornbook.report.info",
 }
@@ -59,6 +63,7 @@ _WITH_PROGRESS_BAR = (
     "distill",
     "finetune_text",
     "reproduce",
+    "embed_graph",
 )
 __all__ = ["__version__", *_MODULES]
 

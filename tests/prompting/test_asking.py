@@ -13,8 +13,8 @@ from hornbook.evaluation.prompting.definition import Choices, Writing, read_task
 from hornbook.evaluation.prompting.measures import MEASURES
 from hornbook.evaluation.prompting.prompts import Prompt
 from hornbook.evaluation.prompting.sources import Item
-from hornbook.evaluation.prompting.stop_words import STOP_WORDS
 from hornbook.inference.scoring import next_token_scores
+from hornbook.text.stop_words import STOP_WORDS
 
 CHOICES = ("red", "dark green", "of bread and letters")
 ITEMS = [Item(str(i), {}, ("red",), CHOICES) for i in range(3)]

@@ -21,7 +21,7 @@ IN_ORDER = (
     *("generate", "score", "perplexity", "minimal-pairs", "prompt", "lm-eval"),
     *("check", "finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info", "runs"),
     *("embed", "search", "evaluate-retrieval"),
-    *("features", "probe", "baseline", "label-curve", "glue", "reproduce"),
+    *("features", "probe", "baseline", "label-curve", "glue", "reproduce", "graph"),
 )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 RUN = frozenset({"run", "fine-tuned run", "several runs", "baseline", "probe"})
 TOKENIZER = frozenset({"tokenizer"})
+GRAPH = frozenset({"graph"})
+VECTORS = frozenset({"graph vectors"})
 CORPUS = frozenset({"corpus", "unfinished corpus"})
 INDEX = frozenset({"index", "unfinished index"})
 # Everything that hornbook writes at the top level of any kind of folder.
@@ -22,6 +24,8 @@ OWN_NAMES = (
     *("modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"),
     *("index.json", "vectors.f32", "vectors.i8", "scales.f32", "residuals.i8", "rows.arrow"),
     *("manifest.json", "progress*", "chunks", "shard-*.npy", "token_counts.npy", ".*.tmp"),
+    *("entities.txt", "relations.tsv", "names.tsv", "vectors.safetensors"),
+    *("heads.npy", "kinds.npy", "tails.npy", "weights.npy", "splits.npy", "pair*.npy", "edge_offsets.npy"),
 )
 
 

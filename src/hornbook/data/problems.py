@@ -27,6 +27,13 @@ KINDS = {
     "moved_span": "answers that are not at their stated position, taken from the nearest occurrence",
     "several_spans": "answers that occur more than once in a passage, without a stated position: the first is used",
     "broken_tags": "tags that continue an entity without a start, changed to a start",
+    "bad_triple": "rows that are not a head, a relation and a tail, dropped",
+    "other_language": "edges of another language than --language, dropped",
+    "no_name": "identifiers without a label in a file of names, ignored",
+    "not_names": "JSON files in a folder that hold no labels, skipped",
+    "duplicate_edge": "edges that are given more than once, merged with their weights added",
+    "self_loop": "edges from an entity to itself, kept",
+    "missing_surface": "linked words that do not occur in their sentence, dropped",
     "unseen_label": "labels of a dev or test split that do not occur in training, so that no prediction can be right",
 }
 LEFT_OUT_OF_TRAINING = {

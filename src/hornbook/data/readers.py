@@ -141,7 +141,7 @@ class FileReader:
 
     def _read_json_lines(self) -> Iterator[Document | Problem]:
         column = self.text_column
-        for number, line in self._lines():
+        for number, line in self._bytes.lines(JSON_LINE_BYTES):
             place = f"line {number}"
             if line is None:
                 limit = f"longer than {JSON_LINE_BYTES >> 20} MiB: split it into several lines"
@@ -219,19 +219,6 @@ class FileReader:
         present = ", ".join(names[:20]) or "no columns at all"
         detail = f"{missing} (there are: {present}); give the text column with --text-column"
         return Problem("no_text_column", self.path, place, detail, count)
-
-    def _lines(self) -> Iterator[tuple[int, bytes | None]]:
-        """Yields (line number, line), with None for a line that is too long."""
-        number, pending, skipping = 1, b"", False
-        for block in self._bytes.blocks():
-            *lines, pending = (pending + block).split(b"\n")
-            for line in lines:
-                yield number, None if skipping else line
-                number, skipping = number + 1, False
-            if len(pending) > JSON_LINE_BYTES:
-                pending, skipping = b"", True
-        if pending or skipping:
-            yield number, None if skipping else pending
 
     def _parts(self, text: str, place: str, part: int = 0) -> Iterator[Document | Problem]:
         text = text.lstrip() if part == 0 else text

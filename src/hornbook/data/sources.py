@@ -35,13 +35,19 @@ class Source:
         return cls(path, status.st_size, status.st_mtime_ns)
 
 
-def format_of(path: str) -> tuple[str, str] | None:
-    """(format, compression or "") inferred from the extensions of a path, or None if they are unknown."""
+def format_of(path: str, formats: Sequence[str] = FORMATS) -> tuple[str, str] | None:
+    """(format, compression or "") inferred from the extensions of a path, or None if the format is not in `formats`."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
-    if not suffixes or suffixes[-1] not in FORMATS or (suffixes[-1] == ".parquet" and compression):
+    if not suffixes or suffixes[-1] not in formats or (suffixes[-1] == ".parquet" and compression):
         return None
     return suffixes[-1], compression
+
+
+def compression_of(path: str) -> str:
+    """The extension of a compressed file, such as .gz, or an empty text."""
+    suffix = Path(path).suffix.lower()
+    return suffix if suffix in COMPRESSIONS else ""
 
 
 def find_sources(paths: Sequence[str | Path] | str | Path) -> tuple[list[Source], list[Problem]]:
@@ -100,7 +106,7 @@ class ByteReader:
 
     def blocks(self) -> Iterator[bytes]:
         try:
-            with open(self.path, "rb") as raw, _decompressed(raw, format_of(self.path)[1]) as stream:
+            with open(self.path, "rb") as raw, _decompressed(raw, compression_of(self.path)) as stream:
                 start = self._start(stream)
                 self.bytes_read = raw.tell()
                 yield start
@@ -110,6 +116,19 @@ class ByteReader:
                     yield block
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             self.failure = Problem("unreadable", self.path, detail=str(error) or type(error).__name__)
+
+    def lines(self, longest: int) -> Iterator[tuple[int, bytes | None]]:
+        """Yields (line number, line without its line feed), with None for a line of more than `longest` bytes."""
+        number, pending, skipping = 1, b"", False
+        for block in self.blocks():
+            *lines, pending = (pending + block).split(b"\n")
+            for line in lines:
+                yield number, None if skipping else line
+                number, skipping = number + 1, False
+            if len(pending) > longest:
+                pending, skipping = b"", True
+        if pending or skipping:
+            yield number, None if skipping else pending
 
     def _start(self, stream: BinaryIO) -> bytes:
         start = b""

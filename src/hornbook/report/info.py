@@ -21,6 +21,7 @@ from hornbook.report.finetuned import (
     label_words,
     load_run,
 )
+from hornbook.report.graphs import about_graph, about_vectors, graph_lines, is_graph, vector_lines
 from hornbook.report.prompted import about_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
 from hornbook.report.several import about_several, is_several
@@ -41,13 +42,14 @@ DESCRIBERS = {  # by the command that wrote the record
     "probe": about_baseline,
     "prompt": about_prompted,
     "reproduce": about_experiment,
+    "graph embed": about_vectors,
 }
 
 
 def describe(path: str | Path) -> dict:
     """Describes a folder: its `kind` (run, fine-tuned run, several runs, baseline, probe, prompted task, comparison,
-    experiment, corpus, unfinished corpus, index, unfinished index, model, exported model or tokenizer) and the numbers
-    of that kind.
+    experiment, corpus, unfinished corpus, index, unfinished index, graph, graph vectors, model, exported model or
+    tokenizer) and the numbers of that kind.
 
     >>> import hornbook
     >>> hornbook.describe("corpus")["kind"]
@@ -75,6 +77,8 @@ def _described(path: Path) -> dict:
     elif (path / COMPARISON).is_file():
         with refusing_damage(path / COMPARISON, REPAIR):
             found = about_comparison(path)
+    elif is_graph(path):
+        found = about_graph(path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():
@@ -115,6 +119,8 @@ def lines(description: dict) -> list[tuple[str, str]]:
         "comparison": itemgetter("in_words"),
         "experiment": experiment_lines,
         "corpus": _corpus_lines,
+        "graph": graph_lines,
+        "graph vectors": vector_lines,
         "unfinished corpus": _unfinished_lines,
         "index": _index_lines,
         "unfinished index": _index_lines,

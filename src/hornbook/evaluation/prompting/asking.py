@@ -14,10 +14,10 @@ from hornbook.evaluation.prompting.definition import TextTask
 from hornbook.evaluation.prompting.measures import Answered
 from hornbook.evaluation.prompting.prompts import Prompt, answer
 from hornbook.evaluation.prompting.sources import Item
-from hornbook.evaluation.prompting.stop_words import STOP_WORDS
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.scoring import Continuation
 from hornbook.text.sentences import split_sentences
+from hornbook.text.stop_words import STOP_WORDS
 
 Progress = Callable[[int], None]  # receives the number of answered questions
 NUM_TOGETHER = 256  # questions per call of the model

@@ -1,0 +1,203 @@
+"""Commands on knowledge graphs: `graph build`, `graph paths`, `graph link`, `graph embed`."""
+
+import json
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, log_problems, print_json
+from hornbook.cli.overwriting import GRAPH, VECTORS, overwriting, refuse_existing_file
+
+graph_app = typer.Typer(
+    help="Build a knowledge graph, find paths in it, link texts to it, train vectors.", no_args_is_help=True
+)
+app.add_typer(graph_app, name="graph")
+
+Folder = Annotated[Path, typer.Argument(help="Folder that 'hornbook graph build' wrote.")]
+
+
+@graph_app.command("build", epilog="Example: hornbook graph build assertions.tsv --out graph")
+def graph_build(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Triples (.tsv, .csv, .txt, .jsonl, also .gz, .xz, .zst), names (.json), WordNet, folders."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to write the graph to.")],
+    columns: Annotated[
+        str | None, typer.Option(help="Order of the columns without a heading, such as relation,head,tail.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="Language of ConceptNet 5 edges to keep; empty for all.")] = "en",
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Build a graph folder from triples, names of entities, or WordNet."""
+    from hornbook.graph.build import build_graph
+    from hornbook.report.wording import counted
+    from hornbook.terminal import counting_display, log, print_result
+
+    check_writable(out)
+    with overwriting(out, GRAPH, overwrite), counting_display("reading") as show:
+        order = columns.split(",") if columns else None
+        manifest = build_graph(sources, out, columns=order, language=language, report=show)
+    if manifest.get("already_built"):
+        log(f"{out} is already built")
+    totals = manifest["totals"]
+    print_result(
+        f"{out}: {totals['entities']:,} entities, {counted(totals['relations'], 'relation')}, "
+        f"{counted(totals['edges'], 'edge')}, {counted(totals['names'], 'name')}, {manifest['seconds']:.1f} s"
+    )
+    for what in ("entities_without_name", "isolated_entities"):
+        if totals[what]:
+            log(f"  note: {what.replace('_', ' ')}: {totals[what]:,}")
+    log_problems(manifest["problems"])
+    hidden = ("sources", "sha256")
+    print_json(as_json, {"out": str(out), **{key: value for key, value in manifest.items() if key not in hidden}})
+
+
+@graph_app.command("paths", epilog='Example: hornbook graph paths graph "plant" "trowel" --hops 3')
+def graph_paths(
+    graph: Folder,
+    head: Annotated[str, typer.Argument(help="Name or identifier of an entity.")],
+    tail: Annotated[str, typer.Argument(help="Name or identifier of another entity.")],
+    hops: Annotated[int, typer.Option(help="Largest number of edges of a path, 1 to 4.")] = 2,
+    limit: Annotated[int, typer.Option(help="Largest number of paths.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Print the paths between two entities: short ones first, then those through rarely connected entities."""
+    from hornbook.graph.graph import open_graph
+    from hornbook.terminal import log, print_result
+
+    opened = open_graph(graph)
+    found, is_cut = opened.search(head, tail, hops, limit)
+    for path in found:
+        print_result(str(path))
+    if is_cut:
+        log("note: some paths through entities with many neighbours were left out; use fewer --hops to see all")
+    if not found:
+        log(f"there is no path of at most {hops} edges between '{head}' and '{tail}'")
+    elif len(found) == limit:
+        log(f"note: there may be more than {limit} paths; --limit raises the number")
+    print_json(
+        as_json, {"head": head, "tail": tail, "complete": not is_cut, "paths": [each.to_dict() for each in found]}
+    )
+
+
+@graph_app.command("link", epilog="Example: hornbook graph link graph texts.txt --to linked.jsonl")
+def graph_link(
+    graph: Folder,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files or folders: .txt (one text per line), .jsonl, .parquet, also .gz, .xz, .zst."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="A text to link, instead of files.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Write texts and mentions to this .jsonl file.")] = None,
+    text_column: Annotated[str | None, typer.Option(help="Column (.parquet) or key (.jsonl) of the text.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find the entities that texts mention: where, which, and how surely."""
+    from hornbook.data.problems import Problems
+    from hornbook.files import replacing
+    from hornbook.graph.graph import open_graph
+    from hornbook.graph.linked_texts import Place, link_files
+    from hornbook.terminal import counting_display, print_result
+
+    if (text is None) == (not texts):
+        raise ValueError("give either files of texts or --text 'a text'")
+    if to is not None:
+        refuse_existing_file(to, "--to", overwrite)
+    opened = open_graph(graph)
+    problems, rows, began = Problems(), [], time.monotonic()
+    counts = {"texts": 0, "mentions": 0, "texts_without_mention": 0, "linked_before": 0}
+    with counting_display("reading names") as show, replacing(to) if to is not None else nullcontext() as temporary:
+        if text is not None:
+            found = [Place("", "", opened.link(text), False)]
+        else:
+            found = link_files(opened, texts, text_column=text_column, problems=problems)
+        with open(temporary, "w", encoding="utf-8") if temporary else nullcontext() as file:
+            for each in found:
+                mentions = each.linked.mentions
+                counts["texts"] += 1
+                counts["mentions"] += len(mentions)
+                counts["texts_without_mention"] += not mentions
+                counts["linked_before"] += each.was_linked
+                if file is not None:
+                    file.write(json.dumps(each.to_dict(), ensure_ascii=False) + "\n")
+                elif as_json:
+                    rows.append(each.to_dict())
+                else:
+                    print_result(each.linked.text)
+                    for mention in mentions:
+                        place = f"{mention.start}-{mention.end}"
+                        shown = (
+                            mention.entity if mention.entity == mention.label else f"{mention.label} ({mention.entity})"
+                        )
+                        print_result(f"  {place:>9}  {mention.text}  ->  {shown}  {mention.score:.2f}")
+                if counts["texts"] % 1000 == 0:
+                    show("texts linked", counts["texts"])
+    log_problems(problems.as_dict())
+    seconds = time.monotonic() - began
+    if to is not None:
+        print_result(f"{to}: {counts['mentions']:,} mentions in {counts['texts']:,} texts, {seconds:.1f} s")
+    rows = {"results": rows} if to is None else {"to": str(to)}
+    print_json(as_json, {**counts, "seconds": round(seconds, 3), "problems": problems.as_dict(), **rows})
+
+
+@graph_app.command("embed", epilog="Example: hornbook graph embed graph --out vectors --model rotate --minutes 30")
+def graph_embed(
+    graph: Folder,
+    out: Annotated[Path, typer.Option(help="Folder to write the vectors to.")],
+    model: Annotated[str | None, typer.Option(help="transe, distmult or rotate; defaults to rotate.")] = None,
+    width: Annotated[int | None, typer.Option(help="Numbers per entity; defaults to 200.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training triples; defaults to 100.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="End training after this time.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Triples per step; defaults to 1024.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of Adagrad; defaults to 0.1.")] = None,
+    held_out: Annotated[
+        float | None,
+        typer.Option(help="Share of the edges for validation, and for the test, if the graph has no splits: 0.02."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; defaults to 0.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Another setting, such as margin=6; see docs/knowledge.md.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a stopped run.")] = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train vectors of the entities and relations; print filtered MRR and Hits@1, 3 and 10."""
+    from hornbook.cli.app import parse_overrides
+    from hornbook.graph.embedding.training import embed_graph
+    from hornbook.terminal import TrainingDisplay, log, print_result, table
+
+    check_writable(out)
+    given = {"model": model, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
+    with overwriting(out, VECTORS, overwrite, resume), TrainingDisplay() as show:
+        found = embed_graph(
+            graph,
+            out,
+            minutes=minutes,
+            held_out=held_out,
+            resume=resume,
+            device=device,
+            overrides=parse_overrides(setting),
+            on_progress=show,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+    if found["ended"] == "stopped":
+        log(f"stopped at step {found['step']:,}: run the same command with --resume to resume")
+        print_json(as_json, found)
+        raise typer.Exit(130)
+    print_result(f"{out}: {found['model']}, {found['width']} numbers per entity, {found['epochs']:g} epochs")
+    if missing := found["entities_without_vector"]:
+        log(f"note: {missing:,} of {found['entities']:,} entities have no training edge, so their vector is 0")
+    if test := found["test"]:
+        names = ("mrr", "hits@1", "hits@3", "hits@10", "mean_rank")
+        table([(*(f"{test[name]:.4g}" for name in names), f"{test['triples']:,}")], (*names, "test triples"))
+    print_json(as_json, found)

@@ -1,0 +1,259 @@
+"""Builds a graph folder from files of triples, files of names and WordNet folders."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from hornbook import __version__
+from hornbook.data.problems import Problem, Problems
+from hornbook.data.sources import Source, format_of
+from hornbook.files import write_json
+from hornbook.graph.folder import (
+    ARRAYS,
+    FILES,
+    FORMAT_VERSION,
+    MANIFEST,
+    file_hashes,
+    fingerprint_of,
+    read_manifest,
+    write_array,
+    write_lines,
+)
+from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Report, Triples, is_names_file, read_file
+from hornbook.graph.wordnet import is_wordnet, read_wordnet
+from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.stopping import interruptible
+
+MOST_ENTITIES = 2**31 - 1  # their numbers are stored as int32, and head * N + tail as int64
+
+
+def build_graph(
+    sources: Sequence[str | Path] | str | Path,
+    out: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    language: str = "en",
+    report: Report = lambda doing, number: None,
+) -> dict:
+    """Builds the graph folder `out` from files of triples or names, folders of such files, and WordNet `dict` folders;
+    returns its manifest.
+
+    >>> import hornbook
+    >>> hornbook.build_graph("facts.tsv", "another-graph")["totals"]["edges"]
+    5
+
+    `columns` is the order of the columns in tables without a heading (default: head, relation, tail, weight).
+    `language` selects the edges of a ConceptNet 5 file ("" for all). A finished graph of the same sources is not built
+    again: its manifest is returned at once, with `already_built` set.
+    """
+    out, began = Path(out), time.perf_counter()
+    columns = _checked_columns(columns)
+    problems = Problems()
+    folders, files = _find(sources, problems)
+    described = [Source.of(path) for path in files]
+    described += [Source.of(str(path)) for folder in folders for path in sorted(Path(folder).glob("*.*"))]
+    request = {
+        "sources": [asdict(source) for source in described],
+        "settings": {"columns": list(columns) if columns else None, "language": language},
+    }
+    with run_lock(out), interruptible():
+        if manifest := _already_built(out, request):
+            return {**manifest, "already_built": True}
+        _refuse_foreign(out)
+        triples = Triples(problems)
+        for folder in folders:
+            read_wordnet(Path(folder), triples, report)
+        for path in files:
+            read_file(path, triples, columns, language, report)
+        if not triples.heads:
+            reason = problems.first("bad_triple", "unreadable", "not_json", "other_language", "empty_file", "not_names")
+            raise ValueError(
+                f"no triple could be read ({reason or 'the files are empty'}): check the files or --columns"
+            )
+        report("writing", len(triples.heads))
+        totals = _write(out, triples)
+        hashes = file_hashes(out)
+        manifest = {
+            "kind": "graph",
+            "format_version": FORMAT_VERSION,
+            "hornbook_version": __version__,
+            "fingerprint": fingerprint_of(hashes),
+            "totals": totals,
+            "seconds": round(time.perf_counter() - began, 3),
+            "problems": problems.as_dict(),
+            "sha256": hashes,
+            **request,
+        }
+        write_json(out / MANIFEST, manifest)
+        return manifest
+
+
+def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    columns = tuple(column.strip().lower() for column in columns)
+    if not set(COLUMNS[:3]) <= set(columns) or len(set(columns)) < len(columns):
+        raise ValueError(
+            f"--columns must name head, relation and tail once each, as in relation,head,tail, not {','.join(columns)}"
+        )
+    return columns
+
+
+def _find(sources: Sequence[str | Path] | str | Path, problems: Problems) -> tuple[list[str], list[str]]:
+    """(WordNet folders, files): triples first, so that names are known to belong to a relation or an entity."""
+    paths = [sources] if isinstance(sources, str | Path) else list(sources)
+    if not paths:
+        raise ValueError("no sources: give at least one file of triples or a WordNet folder")
+    folders, files = [], []
+    for path in (os.path.normpath(path) for path in paths):
+        if not os.path.exists(path):
+            raise ValueError(f"{path} does not exist: check the spelling")
+        if not os.path.isdir(path):
+            if not _is_readable(path):
+                raise ValueError(f"{path} has an unknown extension: give {KNOWN}")
+            files.append(path)
+        elif is_wordnet(Path(path)) or is_wordnet(Path(path) / "dict"):
+            folders.append(path if is_wordnet(Path(path)) else os.path.join(path, "dict"))
+        else:
+            files += _files_in(path, problems)
+    if not folders and not files:
+        raise ValueError(f"no triples in {', '.join(map(str, paths))}: give {KNOWN}")
+    return folders, sorted(files, key=lambda path: path.lower().endswith(".json"))
+
+
+def _is_readable(path: str) -> bool:
+    return format_of(path, FORMATS) is not None or path.lower().endswith(".json")
+
+
+def _files_in(folder: str, problems: Problems) -> list[str]:
+    """The readable files of a folder, those named train first, then valid and test."""
+    found = []
+    for path in sorted(str(path) for path in Path(folder).iterdir() if path.is_file()):
+        if not _is_readable(path):
+            problems.add(Problem("unknown_extension", path))
+        elif path.lower().endswith(".json") and not is_names_file(Path(path)):
+            problems.add(Problem("not_names", path))
+        else:
+            found.append(path)
+    order = {name: index for index, name in enumerate(SPLITS)}
+    return sorted(found, key=lambda path: order.get(Path(path).name.partition(".")[0], 0))
+
+
+def _already_built(out: Path, request: dict) -> dict | None:
+    if not (out / MANIFEST).exists():
+        return None
+    manifest = read_manifest(out)
+    if all(manifest.get(name) == value for name, value in request.items()):
+        return manifest
+    raise ValueError(
+        f"{out} already holds a graph of other sources or options: add --overwrite, or choose another --out"
+    )
+
+
+def _refuse_foreign(out: Path) -> None:
+    others = [path.name for path in out.iterdir() if path.name not in FILES and not path.name.endswith(".tmp")]
+    if others:
+        raise ValueError(f"{out} holds {min(others)}, which is not of a graph: choose another --out, or empty it")
+
+
+def _write(out: Path, triples: Triples) -> dict:
+    """Writes all files but the manifest; returns the totals."""
+    num_entities, num_relations = len(triples.entities), len(triples.relations)
+    if num_entities > MOST_ENTITIES:
+        raise ValueError(f"the graph has {num_entities:,} entities, but at most {MOST_ENTITIES:,} can be stored")
+    edges = _merged(triples)
+    pairs = _pairs(edges["heads"], edges["tails"], num_entities)
+    degrees = np.diff(pairs["pair_offsets"])
+    names = _names(triples, edges, num_entities)
+    write_lines(out / "entities.txt", list(triples.entities))
+    write_lines(
+        out / "relations.tsv", [f"{each}\t{triples.relation_names.get(each, each)}" for each in triples.relations]
+    )
+    write_lines(out / "names.tsv", [f"{entity}\t{name}\t{prior:.6g}" for (entity, name), prior in names])
+    for name, values in (edges | pairs).items():
+        if name != "splits" or values.any():
+            write_array(out / f"{name}.npy", values.astype(ARRAYS[name]))
+        else:
+            (out / "splits.npy").unlink(missing_ok=True)
+    with_name = np.zeros(num_entities, bool)
+    with_name[[entity for (entity, _), _ in names]] = True
+    sizes = np.bincount(edges["splits"], minlength=len(SPLITS)).tolist()
+    return {
+        "entities": num_entities,
+        "relations": num_relations,
+        "edges": len(edges["heads"]),
+        "names": len(names),
+        "entities_without_name": int((~with_name).sum()),
+        "isolated_entities": int((degrees == 0).sum()),
+        "splits": dict(zip(SPLITS, sizes, strict=True)) if edges["splits"].any() else None,
+    }
+
+
+def _merged(triples: Triples) -> dict[str, np.ndarray]:
+    """The edges sorted by head, relation and tail, each once. Weights of duplicates are added; a duplicate belongs to
+    the first of its splits."""
+    heads, kinds, tails = (np.frombuffer(each, np.int32) for each in (triples.heads, triples.kinds, triples.tails))
+    weights, splits = np.frombuffer(triples.weights, np.float32), np.frombuffer(triples.splits, np.int8)
+    order = np.lexsort((splits, tails, kinds, heads))
+    columns = np.stack([heads, kinds, tails])[:, order]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (columns[:, 1:] != columns[:, :-1]).any(0)
+    starts = np.flatnonzero(is_new)
+    if num_double := len(order) - len(starts):
+        first = int(np.flatnonzero(~is_new)[0])
+        triples.problems.add(Problem("duplicate_edge", _shown(triples, columns[:, first]), count=num_double))
+    heads, kinds, tails = columns[:, starts]
+    if num_loops := int((heads == tails).sum()):
+        first = int(np.flatnonzero(heads == tails)[0])
+        where = _shown(triples, (heads[first], kinds[first], tails[first]))
+        triples.problems.add(Problem("self_loop", where, count=num_loops))
+    added = np.add.reduceat(weights[order].astype(np.float64), starts)
+    return {"heads": heads, "kinds": kinds, "tails": tails, "weights": added, "splits": splits[order][starts]}
+
+
+def _shown(triples: Triples, edge: Sequence[int]) -> str:
+    entities, relations = list(triples.entities), list(triples.relations)
+    return f"{entities[edge[0]]} {relations[edge[1]]} {entities[edge[2]]}"
+
+
+def _pairs(heads: np.ndarray, tails: np.ndarray, num_entities: int) -> dict[str, np.ndarray]:
+    """Adjacency in both directions: every two connected entities once each way, and their edges."""
+    edges = np.arange(len(heads), dtype=np.int64)
+    is_loop = heads == tails  # followed in one direction only
+    sources = np.concatenate([heads, tails[~is_loop]]).astype(np.int64)
+    targets = np.concatenate([tails, heads[~is_loop]]).astype(np.int64)
+    keys = sources * num_entities + targets
+    numbers = np.concatenate([edges, ~edges[~is_loop]])
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    is_new = np.ones(len(keys), bool)
+    is_new[1:] = keys[1:] != keys[:-1]
+    starts = np.flatnonzero(is_new)
+    pairs = keys[starts]
+    return {
+        "pairs": pairs,
+        "pair_offsets": np.searchsorted(pairs, np.arange(num_entities + 1, dtype=np.int64) * num_entities),
+        "pair_edges": numbers[order],
+        "edge_offsets": np.concatenate([starts, [len(keys)]]),
+    }
+
+
+def _names(triples: Triples, edges: dict[str, np.ndarray], num_entities: int) -> list[tuple[tuple[int, str], float]]:
+    """((entity, name), prior), sorted by entity, the likeliest name first. Entities without a name of their own are
+    named by their identifier, unless these are codes such as Q42. The prior of a name is its weight times the total
+    weight of the entity's edges, unless the source gives the prior, as WordNet does."""
+    names = dict(triples.names)
+    named = {entity for entity, _ in names}
+    unnamed = [(entity, identifier) for identifier, entity in triples.entities.items() if entity not in named]
+    is_code = [bool(OPAQUE.fullmatch(identifier)) for _, identifier in unnamed]
+    has_codes = sum(is_code) > len(unnamed) / 2  # in a graph of words, a number is a word too
+    names |= {each: 1.0 for each, code in zip(unnamed, is_code, strict=True) if not (code and has_codes)}
+    mass = np.ones(num_entities)
+    for ends in (edges["heads"], edges["tails"]):
+        mass += np.bincount(ends, np.abs(edges["weights"]), num_entities)
+    names = {key: weight * mass[key[0]] for key, weight in names.items()} | triples.priors
+    return sorted(names.items(), key=lambda each: (each[0][0], -each[1], each[0][1]))

@@ -1,0 +1,71 @@
+"""Trained vectors, opened from the folder that `hornbook graph embed` wrote."""
+
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from hornbook.files import read_json
+from hornbook.graph.graph import Graph
+
+FILE = "vectors.safetensors"
+NEEDED = "make vectors with 'hornbook graph embed'"
+
+
+class GraphVectors:
+    """Vectors of the entities of a graph: `entities` (N x D), `relations`, and `has_vector` (N), which is False for
+    entities without a training edge; their vector is 0.
+
+    >>> import hornbook
+    >>> vectors = hornbook.open_vectors("trained-vectors", hornbook.open_graph("graph"))
+    >>> found, has_vector = vectors.of(["garden", "moon"])
+    >>> found.shape, has_vector.tolist()
+    ((2, 4), [True, False])
+    """
+
+    def __init__(self, folder: str | Path, graph: Graph):
+        self.folder, self.graph = Path(folder), graph
+        if not (self.folder / FILE).is_file():
+            raise ValueError(f"{folder} holds no {FILE}: {NEEDED}")
+        record = read_json(self.folder / "run.json")
+        if (record.get("inputs") or {}).get("graph") != graph.fingerprint:
+            raise ValueError(
+                f"{folder} holds vectors of another graph than {graph.folder}: give that graph, or {NEEDED}"
+            )
+        try:
+            found = load_file(self.folder / FILE)
+            self.entities, self.relations = found["entities"], found["relations"]
+            self.has_vector = found["has_vector"].astype(bool)
+        except (SafetensorError, KeyError, OSError) as error:
+            raise ValueError(f"{self.folder / FILE} is damaged ({error}): copy it again, or {NEEDED}") from None
+        if len(self.entities) != graph.num_entities or len(self.has_vector) != graph.num_entities:
+            raise ValueError(
+                f"{self.folder / FILE} has {len(self.entities):,} vectors for {graph.num_entities:,} entities"
+            )
+
+    @property
+    def num_without_vector(self) -> int:
+        return int((~self.has_vector).sum())
+
+    def of(self, concepts: list[str | int]) -> tuple[np.ndarray, np.ndarray]:
+        """(vectors, whether each concept has one): an unknown concept, or one without a vector, is a row of zeros."""
+        numbers = np.array([next(iter(self.graph.candidates(each)), -1) for each in concepts], np.int64)
+        has_vector = (numbers >= 0) & self.has_vector[numbers]
+        return np.where(has_vector[:, None], self.entities[numbers], 0).astype(np.float32), has_vector
+
+    def nearest(self, concept: str | int, top: int = 10) -> list[tuple[str, float]]:
+        """The entities with the most similar vectors, by cosine."""
+        number = self.graph.find(concept)[0]
+        if not self.has_vector[number]:
+            raise ValueError(f"'{self.graph.label(number)}' has no vector: it had no edge to train on")
+        norms = np.linalg.norm(self.entities, axis=1) + 1e-12
+        cosine = self.entities @ self.entities[number] / (norms * norms[number])
+        cosine[~self.has_vector] = cosine[number] = -np.inf
+        best = np.argsort(-cosine, kind="stable")[:top]
+        return [(self.graph.label(int(each)), float(cosine[each])) for each in best if np.isfinite(cosine[each])]
+
+
+def open_vectors(folder: str | Path, graph: Graph) -> GraphVectors:
+    """Opens trained vectors together with the graph that they were trained on."""
+    return GraphVectors(folder, graph)

@@ -1,0 +1,101 @@
+"""The folder of a graph: its files, its manifest, and the checks when it is read.
+
+entities.txt   identifiers, one per line                names.tsv   entity, name, prior of the name
+relations.tsv  identifier and name of each relation
+heads, kinds, tails, weights, splits .npy   the edges (E), sorted by head, relation and tail; splits only if given
+pairs.npy         int64, head * N + neighbour for every two entities (P) with an edge in either direction, sorted
+pair_offsets.npy  where the pairs of each entity start (N + 1)
+pair_edges.npy    the edges of each pair; ~edge where it is followed from tail to head
+edge_offsets.npy  where the edges of each pair start (P + 1)
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.config import checked
+from hornbook.files import read_json, refusing_damage, replacing, sha256
+
+MANIFEST = "manifest.json"
+FORMAT_VERSION = 1
+ARRAYS = {
+    "heads": np.int32,
+    "kinds": np.int32,
+    "tails": np.int32,
+    "weights": np.float32,
+    "splits": np.uint8,
+    "pairs": np.int64,
+    "pair_offsets": np.int64,
+    "pair_edges": np.int32,
+    "edge_offsets": np.int64,
+}
+TEXTS = ("entities.txt", "relations.tsv", "names.tsv")
+FILES = (*TEXTS, *(f"{name}.npy" for name in ARRAYS))
+REPAIR = "copy the graph again, or build it again into another folder"
+NEEDED = "make a graph with 'hornbook graph build'"
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def read_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def write_array(path: Path, values: np.ndarray) -> None:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, values)
+
+
+def fingerprint_of(hashes: dict[str, str]) -> str:
+    """The identity of a graph: a hash of the hashes of its files."""
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    return {name: sha256(folder / name) for name in FILES if (folder / name).exists()}
+
+
+def read_manifest(folder: Path) -> dict:
+    """The manifest of a graph; raises a `ValueError` if the folder holds none or if it is damaged."""
+    file = folder / MANIFEST
+    if not folder.exists():
+        raise ValueError(f"there is no folder {folder}: {NEEDED}")
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is a file, not the folder of a graph: {NEEDED}")
+    if not file.exists():
+        raise ValueError(f"{folder} is not a graph: it has no {MANIFEST}; {NEEDED}")
+    manifest = read_json(file)
+    if manifest.get("kind") != "graph":
+        raise ValueError(f"{folder} is not a graph: its {MANIFEST} describes something else; {NEEDED}")
+    with refusing_damage(file, REPAIR):
+        if manifest["format_version"] != FORMAT_VERSION:
+            raise ValueError(
+                f"{file} is of format {manifest['format_version']}, but this version of hornbook reads format "
+                f"{FORMAT_VERSION}: build the graph again into another folder"
+            )
+        for name in ("entities", "edges", "relations"):
+            checked(manifest["totals"][name], int, name, low=1)
+        if manifest["fingerprint"] != fingerprint_of(manifest["sha256"]):
+            raise ValueError("its fingerprint does not match the hashes of its files")
+    return manifest
+
+
+def verify(folder: Path, manifest: dict) -> None:
+    """Raises a `ValueError` if a file is missing or has changed since the graph was built."""
+    for name, expected in manifest["sha256"].items():
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name} is missing: {REPAIR}")
+        if sha256(folder / name) != expected:
+            raise ValueError(
+                f"{folder / name} has changed since the graph was built (sha256 differs from the manifest): {REPAIR}"
+            )
+
+
+def load_array(folder: Path, name: str) -> np.ndarray:
+    """A memory-mapped array, as a plain ndarray: every operation on a `numpy.memmap` costs microseconds more."""
+    return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))

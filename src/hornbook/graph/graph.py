@@ -1,0 +1,322 @@
+"""A graph opened from its folder: look up entities by name, their neighbours, and the paths between them."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from hornbook.config import checked
+from hornbook.files import refusing_damage
+from hornbook.graph.folder import ARRAYS, MANIFEST, REPAIR, load_array, read_lines, read_manifest, verify
+from hornbook.graph.paths import MOST_HOPS, Adjacency, PathArrays, find_paths
+from hornbook.graph.triples import OPAQUE, SPLITS
+from hornbook.text.lemmas import base_form, normalised
+
+if TYPE_CHECKING:
+    from hornbook.graph.linking import LinkedText, Linker
+
+MOST_SENSES = 20  # entities of an ambiguous name between which paths are looked for
+MOST_SUGGESTIONS = 3
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edge by the names of its entities; `weight` is that of the source, 1 where it gives none."""
+
+    head: str
+    relation: str
+    tail: str
+    weight: float
+
+    def __str__(self) -> str:
+        return f"{self.head} --{self.relation}--> {self.tail}"
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One step of a path: `relations` lead from the entity before to the next, `inverse` ones from the next to it."""
+
+    relations: tuple[str, ...]
+    inverse: tuple[str, ...]
+
+    def __str__(self) -> str:
+        out, back = "|".join(self.relations), "|".join(self.inverse)
+        if out and back:
+            return f"<--{back}--/--{out}-->"
+        return f"--{out}-->" if out else f"<--{back}--"
+
+
+@dataclass(frozen=True)
+class GraphPath:
+    """A path: its entities in order, and the hop between each two of them."""
+
+    entities: tuple[str, ...]
+    hops: tuple[Hop, ...]
+
+    def __str__(self) -> str:
+        steps = (f" {hop} {entity}" for hop, entity in zip(self.hops, self.entities[1:], strict=True))
+        return self.entities[0] + "".join(steps)
+
+    def to_dict(self) -> dict:
+        return {"entities": list(self.entities), "hops": [vars(hop) for hop in self.hops], "text": str(self)}
+
+
+class Graph:
+    """The graph in a folder that `hornbook graph build` wrote; its edges are memory-mapped.
+
+    >>> graph = open_graph("graph")
+    >>> graph.num_entities, graph.num_edges
+    (6, 5)
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.manifest = read_manifest(self.folder)
+        verify(self.folder, self.manifest)
+        self.fingerprint: str = self.manifest["fingerprint"]
+        with refusing_damage(self.folder / MANIFEST, REPAIR):
+            arrays = {
+                name: load_array(self.folder, name) for name in ARRAYS if f"{name}.npy" in self.manifest["sha256"]
+            }
+            self.heads, self.kinds, self.tails = arrays["heads"], arrays["kinds"], arrays["tails"]
+            self.weights, self.splits = arrays["weights"], arrays.get("splits")
+            self.pair_edges, self.edge_offsets = arrays["pair_edges"], arrays["edge_offsets"]
+            self.adjacency = Adjacency(arrays["pairs"], arrays["pair_offsets"])
+            self.entities = read_lines(self.folder / "entities.txt")
+            self.relations = [line.split("\t") for line in read_lines(self.folder / "relations.tsv")]
+            totals = self.manifest["totals"]
+            sizes = (len(self.entities), len(self.relations), len(self.heads))
+            if sizes != (totals["entities"], totals["relations"], totals["edges"]):
+                raise ValueError("its totals do not match its files")
+
+    def __repr__(self) -> str:
+        return f"Graph({str(self.folder)!r}): {self.num_entities:,} entities, {self.num_edges:,} edges"
+
+    @property
+    def num_entities(self) -> int:
+        return len(self.entities)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.heads)
+
+    @property
+    def num_relations(self) -> int:
+        return len(self.relations)
+
+    @cached_property
+    def names(self) -> list[tuple[int, str, float]]:
+        """(entity, name, prior) for every name, sorted by entity, the likeliest name of an entity first."""
+        rows = (line.split("\t") for line in read_lines(self.folder / "names.tsv"))
+        return [(int(entity), name, float(prior)) for entity, name, prior in rows]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {identifier: index for index, identifier in enumerate(self.entities)}
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[tuple[float, int]]]:
+        """Normalised name -> (prior, entity), the likeliest first."""
+        found: dict[str, list[tuple[float, int]]] = {}
+        for entity, name, prior in self.names:
+            found.setdefault(normalised(name), []).append((prior, entity))
+        for several in found.values():
+            if len(several) > 1:
+                several.sort(key=lambda each: (-each[0], each[1]))
+        return found
+
+    @cached_property
+    def _label_of(self) -> dict[int, str]:
+        labels: dict[int, str] = {}
+        for entity, name, _ in self.names:
+            labels.setdefault(entity, name)
+        return labels
+
+    def label(self, entity: int) -> str:
+        """How an entity is shown: its identifier or, where that is a code such as Q42, its name."""
+        identifier = self.entities[entity]
+        return self._label_of.get(entity, identifier) if OPAQUE.fullmatch(identifier) else identifier
+
+    def relation_name(self, relation: int) -> str:
+        return self.relations[relation][1]
+
+    def find(self, concept: str | int) -> list[int]:
+        """The entities with this identifier or name, the likeliest first. Raises a `ValueError` with suggestions if
+        there is none.
+
+        >>> graph = open_graph("graph")
+        >>> [graph.entities[entity] for entity in graph.find("Garden")]
+        ['garden']
+        """
+        found = self.candidates(concept)
+        if not found:
+            raise ValueError(self._unknown(concept, _as_name(concept)))
+        return found
+
+    def candidates(self, concept: str | int) -> list[int]:
+        """Like `find`, but empty if there is no such entity: suggestions take a tenth of a second."""
+        if not isinstance(concept, str):
+            return [checked(concept, int, "the number of an entity", low=0, high=self.num_entities - 1)]
+        if concept in self._index:
+            return [self._index[concept]]
+        return [entity for _, entity in self._by_name.get(_as_name(concept), ())]
+
+    def _unknown(self, concept: str, name: str) -> str:
+        """The error for a concept that is not in the graph, with the names most like it."""
+        near = {base_form(name, self._by_name)} - {None} if name else set()
+        # difflib compares every candidate letter by letter: only names of similar length and start or end remain.
+        alike = [
+            each
+            for each in self._by_name
+            if abs(len(each) - len(name)) <= 2 and (each[:2] == name[:2] or each[-3:] == name[-3:])
+        ]
+        near |= set(difflib.get_close_matches(name, alike, MOST_SUGGESTIONS, cutoff=0.7))
+        as_written = {
+            normalised(each): each for _, each, _ in self.names if len(each) < 100 and normalised(each) in near
+        }
+        ordered = sorted(near, key=lambda each: -difflib.SequenceMatcher(None, each, name).ratio())
+        shown = ", ".join(f"'{as_written.get(each, each)}'" for each in ordered[:MOST_SUGGESTIONS])
+        hint = f"did you mean {shown}?" if shown else "give the name or identifier of an entity as it is in the graph"
+        return f"'{concept}' is not in the graph {self.folder}: {hint}"
+
+    def neighbours(
+        self,
+        concept: str | int,
+        direction: Literal["both", "out", "in"] = "both",
+        relation: str | None = None,
+    ) -> list[Edge]:
+        """The edges of an entity (of the likeliest one, if the name has several), the heaviest first.
+
+        >>> for edge in open_graph("graph").neighbours("garden"):
+        ...     print(edge)
+        plant --AtLocation--> garden
+        trowel --UsedFor--> garden
+        """
+        if direction not in ("both", "out", "in"):
+            raise ValueError(f"direction must be both, out or in, not {direction!r}")
+        entity = self.find(concept)[0]
+        first, last = self.adjacency.pair_offsets[entity : entity + 2]
+        found = self.pair_edges[self.edge_offsets[first] : self.edge_offsets[last]]
+        edges = np.where(found < 0, ~found, found)
+        if direction != "both":
+            ends = self.heads if direction == "out" else self.tails
+            edges = edges[ends[edges] == entity]
+        if relation is not None:
+            edges = edges[self.kinds[edges] == self._relation(relation)]
+        order = np.lexsort((edges, -self.weights[edges]))
+        return [self.edge(int(edge)) for edge in edges[order]]
+
+    def _relation(self, name: str) -> int:
+        for index, (identifier, shown) in enumerate(self.relations):
+            if name in (identifier, shown):
+                return index
+        known = sorted({shown for _, shown in self.relations})
+        near = difflib.get_close_matches(name, known, MOST_SUGGESTIONS, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(known[:20])}"
+        raise ValueError(f"there is no relation '{name}' in the graph {self.folder}: {hint}")
+
+    def edge(self, number: int) -> Edge:
+        head, tail = (self.label(int(ends[number])) for ends in (self.heads, self.tails))
+        return Edge(head, self.relation_name(self.kinds[number]), tail, float(self.weights[number]))
+
+    def paths(self, head: str | int, tail: str | int, hops: int = 2, limit: int | None = 20) -> list[GraphPath]:
+        """The paths of at most `hops` edges between two entities: shorter ones first, then those through entities with
+        few neighbours. Of an ambiguous name every entity is tried.
+
+        >>> for path in open_graph("graph").paths("plant", "trowel"):
+        ...     print(path)
+        plant --AtLocation--> garden <--UsedFor-- trowel
+        """
+        return self.search(head, tail, hops, limit)[0]
+
+    def search(
+        self, head: str | int, tail: str | int, hops: int = 2, limit: int | None = 20
+    ) -> tuple[list[GraphPath], bool]:
+        """(`paths`, whether hubs were skipped because there were too many partial paths)."""
+        heads, tails = (np.array(self.find(each)[:MOST_SENSES]) for each in (head, tail))
+        found = self.paths_batch(np.repeat(heads, len(tails)), np.tile(tails, len(heads)), hops, limit)
+        order = np.argsort(found.num_hops_P, kind="stable")[:limit]
+        nodes = (found.nodes_PH[row][: found.num_hops_P[row] + 1] for row in order)
+        return [self.path(each.tolist()) for each in nodes], bool(found.is_cut_Q.any())
+
+    def paths_batch(
+        self,
+        heads: Sequence[str | int] | np.ndarray,
+        tails: Sequence[str | int] | np.ndarray,
+        hops: int = 2,
+        limit: int | None = 20,
+    ) -> PathArrays:
+        """The paths of many pairs at once, as arrays of entity numbers; a name stands for its likeliest entity.
+
+        >>> found = open_graph("graph").paths_batch(["plant", "plant"], ["trowel", "moon"])
+        >>> found.num_hops_P.tolist(), found.offsets_Q.tolist()
+        ([2], [0, 1, 1])
+        """
+        hops = checked(hops, int, "hops", low=1, high=MOST_HOPS)
+        limit = None if limit is None else checked(limit, int, "limit", low=1)
+        numbers = [self._numbers(each) for each in (heads, tails)]
+        if len(numbers[0]) != len(numbers[1]):
+            raise ValueError(f"{len(numbers[0])} heads and {len(numbers[1])} tails: give as many of each")
+        return find_paths(self.adjacency, *numbers, hops, limit)
+
+    def _numbers(self, concepts: Sequence[str | int] | np.ndarray) -> np.ndarray:
+        if isinstance(concepts, np.ndarray) and concepts.dtype.kind in "iu":
+            if len(concepts) and not 0 <= concepts.min() <= concepts.max() < self.num_entities:
+                raise ValueError(f"the numbers of entities must be from 0 to {self.num_entities - 1:,}")
+            return concepts.astype(np.int64)
+        return np.array([self.find(concept)[0] for concept in concepts], np.int64)
+
+    def path(self, nodes: Sequence[int]) -> GraphPath:
+        """The readable path through these entities, which must be connected."""
+        before, after = np.array(nodes[:-1]), np.array(nodes[1:])
+        hops = tuple(self._hop(int(pair)) for pair in self.adjacency.find(before, after))
+        return GraphPath(tuple(map(self.label, nodes)), hops)
+
+    def _hop(self, pair: int) -> Hop:
+        assert pair >= 0, "the entities are not connected"
+        edges = self.pair_edges[self.edge_offsets[pair] : self.edge_offsets[pair + 1]].tolist()
+        names = [(edge >= 0, self.relation_name(self.kinds[max(edge, ~edge)])) for edge in edges]
+        return Hop(*(tuple(name for is_out, name in names if is_out == wanted) for wanted in (True, False)))
+
+    @cached_property
+    def linker(self) -> "Linker":
+        from hornbook.graph.linking import Linker
+
+        return Linker(self)
+
+    def link(self, texts: str | Sequence[str]) -> "LinkedText | list[LinkedText]":
+        """The entities that a text (or each of several texts) mentions, with character offsets and scores.
+
+        >>> for mention in open_graph("graph").link("Two trowels lay in the garden.").mentions:
+        ...     print(mention.text, mention.start, mention.end, mention.entity)
+        trowels 4 11 trowel
+        garden 23 29 garden
+        """
+        if isinstance(texts, str):
+            return self.linker.link([texts])[0]
+        return self.linker.link(texts)
+
+    def split_edges(self, split: str) -> np.ndarray:
+        """The numbers of the edges of a split (train, valid or test), as the source divides them."""
+        if self.splits is None:
+            return np.arange(self.num_edges) if split == "train" else np.arange(0)
+        return np.flatnonzero(self.splits == SPLITS.index(split))
+
+
+def _as_name(concept: str) -> str:
+    return normalised(" ".join(concept.replace("_", " ").split()))
+
+
+def open_graph(folder: str | Path) -> Graph:
+    """Opens a graph folder; raises a `ValueError` that names the damaged file if it was changed.
+
+    >>> import hornbook
+    >>> graph = hornbook.open_graph("graph")
+    >>> [str(edge) for edge in graph.neighbours("moon")]
+    []
+    """
+    return Graph(folder)

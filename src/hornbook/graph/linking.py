@@ -1,0 +1,263 @@
+"""Entity linking: which entities of a graph a text mentions, where, and how surely.
+
+The words of all names are numbered, and each name becomes a run of two characters per word; so does a text, once as
+written and once in base forms. Aho-Corasick (the package ahocorasick-rs) finds the longest names from left to right in
+both. As every word is two characters from disjoint ranges, a name can only match whole words.
+
+A mention's candidates are the entities of that name. The weight of a candidate is its prior (the weight of its edges,
+or WordNet's order of senses) times (1 + the number of other mentions whose entities are its neighbours) to the power
+of `CONTEXT_POWER`; its score is its share of the weights, lowered if the text has the name in another form.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hornbook.text.lemmas import base_form, normalised, split_words
+from hornbook.text.stop_words import STOP_WORDS
+
+if TYPE_CHECKING:
+    from hornbook.graph.graph import Graph
+
+CONTEXT_POWER = 2.0
+MOST_CANDIDATES = 20  # of a mention, by prior
+MOST_SHOWN = 4  # candidates that a mention lists next to the best
+MOST_NEIGHBOURS = 200  # of a candidate that are looked up in the text; for a hub the text's entities are looked up
+LEAST_PRIOR = 1e-9
+AS_WRITTEN, OTHER_CASE, BASE_FORM = 1.0, 0.9, 0.8  # factors of the score
+# A word is one character of the first range and one of the second; no surrogates are among them.
+FIRST, SECOND, NUM_SECOND = 0x100, 0x10000, 50_000
+UNKNOWN = "\0\0"
+
+
+class Candidate(NamedTuple):
+    """An entity that a mention may stand for; the scores of a mention's candidates add up to at most 1."""
+
+    entity: str
+    label: str
+    score: float
+
+
+class Mention(NamedTuple):
+    """Characters `start` to `end` (exclusive) of a text and the entity they stand for, by its identifier."""
+
+    start: int
+    end: int
+    text: str
+    entity: str
+    label: str
+    score: float
+    candidates: tuple[Candidate, ...] = ()  # the next likeliest, at most `MOST_SHOWN`
+
+    def to_dict(self) -> dict:
+        return {**self._asdict(), "candidates": [each._asdict() for each in self.candidates]}
+
+
+@dataclass
+class LinkedText:
+    """A text and the entities that it mentions, in order."""
+
+    text: str
+    mentions: list[Mention] = field(default_factory=list)
+
+    def to_dict(self) -> dict:
+        return {"text": self.text, "mentions": [each.to_dict() for each in self.mentions]}
+
+
+class _Senses(NamedTuple):
+    """What a run of words may stand for: entities with priors, likeliest first, and the names as they are written."""
+
+    entities: list[int]
+    priors: list[float]
+    names: frozenset[str]
+    are_stop_words: bool
+
+
+class _Found(NamedTuple):
+    """A name in a text: its characters, what it may stand for, and the factor for the form it is written in."""
+
+    start: int
+    end: int
+    senses: _Senses
+    form: float
+
+
+class Linker:
+    """Links texts to the entities of a graph. Stop words alone ("the", "in") are no mentions.
+
+    Making one reads all names of the graph; `Graph.link` keeps it for the next call.
+    """
+
+    def __init__(self, graph: "Graph"):
+        self.graph = graph
+        names = [[normalised(word) for word in split_words(name)] for _, name, _ in graph.names]
+        frequencies = Counter(word for words in names for word in words)
+        self._ids = {word: _code(number) for number, word in enumerate(frequencies)}  # its two characters
+        self._base = cache(lambda word: base_form(word, frequencies))
+        self._codes: dict[str, tuple[str, str, int]] = {}  # by the words of texts: see `_encode`
+        self._labels: dict[int, tuple[str, str]] = {}
+        keys: dict[str, list[tuple[int, str, float]]] = {}
+        stop_words = set()
+        for row, words in zip(graph.names, names, strict=True):
+            if not words:
+                continue
+            forms = {tuple(words)}
+            if len(words) > 1:  # "building sites" is looked up as "build site", so that name is listed under it too
+                forms.add(tuple(self._base(word) or word for word in words))
+            for form in forms:
+                keys.setdefault(key := "".join(map(self._ids.__getitem__, form)), []).append(row)
+                if STOP_WORDS.issuperset(form):
+                    stop_words.add(key)
+        self._senses = [_senses_of(several, key in stop_words) for key, several in keys.items()]
+        self._automaton = _automaton(list(keys)) if keys else None
+
+    def _encode(self, word: str) -> tuple[str, str, int]:
+        """(Characters of a word as written, of its base form, and how much of the word a mention includes): the
+        ending of an English word is part of the mention, the particle of a Korean one is not."""
+        form = normalised(word)
+        base = self._base(form)
+        code = self._ids.get(form, UNKNOWN)
+        length = len(base) if base and "가" <= form[-1] <= "힣" and len(form) == len(word) else len(word)
+        found = self._codes[word] = code, self._ids[base] if base else code, length
+        return found
+
+    def link(self, texts: Sequence[str]) -> list[LinkedText]:
+        """The mentions of each text."""
+        found = [self._find(text) for text in texts]
+        scores = self._scores(found)
+        return [
+            LinkedText(text, [self._mention(text, each, scores) for each in names])
+            for text, names in zip(texts, found, strict=True)
+        ]
+
+    def _find(self, text: str) -> list[_Found]:
+        """The longest names from left to right; of equally long ones at a place, that in the text's own form."""
+        if self._automaton is None:
+            return []
+        words, codes, search = split_words(text), self._codes, self._automaton.find_matches_as_indexes
+        encoded = [codes.get(word) or self._encode(word) for word in words]
+        written, based = ("".join([code[i] for code in encoded]) for i in (0, 1))
+        matches = [(start >> 1, -(end >> 1), False, key) for key, start, end in search(written)]
+        if based != written:
+            matches += [(start >> 1, -(end >> 1), True, key) for key, start, end in search(based)]
+            matches.sort()
+        if not matches:
+            return []
+        starts, place = [], 0
+        for word in words:
+            starts.append(place := text.index(word, place))
+            place += len(word)
+        found, free = [], 0
+        for first, minus_end, is_base, key in matches:
+            if first < free:
+                continue
+            last = -minus_end - 1
+            start, end = starts[first], starts[last] + (encoded[last][2] if is_base else len(words[last]))
+            surface, senses = text[start:end], self._senses[key]
+            is_as_written = surface in senses.names
+            if senses.are_stop_words and not (is_as_written and _is_capitalised(surface)):
+                continue
+            form = AS_WRITTEN if is_as_written else BASE_FORM if is_base else OTHER_CASE
+            found.append(_Found(start, end, senses, form))
+            free = last + 1
+        return found
+
+    def _scores(self, found: list[list[_Found]]) -> Iterator[float]:
+        """Yields the score of every candidate of every name, in order; all texts are looked up together."""
+        flat = [each for several in found for each in several]
+        if not flat:
+            return iter(())
+        sizes = np.array([len(each.senses.entities) for each in flat])
+        names = np.repeat(np.arange(len(flat)), sizes)  # the number of each candidate's name, and of its text
+        texts = np.repeat(np.arange(len(found)), [len(several) for several in found])[names]
+        entities = np.array([entity for each in flat for entity in each.senses.entities], np.int64)
+        weights = np.array([prior for each in flat for prior in each.senses.priors])
+        weights *= (1.0 + self._context(entities, names, texts, sizes[names] > 1)) ** CONTEXT_POWER
+        sums = np.add.reduceat(weights, np.cumsum(sizes) - sizes)
+        forms = np.array([each.form for each in flat])
+        return iter((weights * (forms / sums)[names]).tolist())
+
+    def _context(self, entities: np.ndarray, names: np.ndarray, texts: np.ndarray, is_asked: np.ndarray) -> np.ndarray:
+        """For each candidate that is asked for, how many other names of its text have an entity next to it."""
+        adjacency, num_names = self.graph.adjacency, int(names[-1]) + 1
+        counts = np.zeros(len(entities), np.int64)
+        degrees = adjacency.degree(entities)
+        asked = np.flatnonzero(is_asked & (degrees <= MOST_NEIGHBOURS))
+        if len(asked):
+            rows, neighbours = adjacency.expand(entities[asked])
+            owners = asked[rows]
+            keys = texts * self.graph.num_entities + entities
+            order = np.argsort(keys, kind="stable")
+            wanted = texts[owners] * self.graph.num_entities + neighbours
+            first, last = (np.searchsorted(keys[order], wanted, side) for side in ("left", "right"))
+            found = []
+            for shift in range(int((last - first).max(initial=0))):  # an entity may be a candidate of several names
+                has = np.flatnonzero(first + shift < last)
+                others = names[order[first[has] + shift]]
+                is_other = others != names[owners[has]]
+                found.append(owners[has][is_other] * num_names + others[is_other])
+            if found:
+                supported = np.unique(np.concatenate(found)) // num_names  # each other name counts once
+                counts += np.bincount(supported, minlength=len(counts))
+        for hub in np.flatnonzero(is_asked & (degrees > MOST_NEIGHBOURS)):
+            low, high = np.searchsorted(texts, texts[hub]), np.searchsorted(texts, texts[hub], "right")
+            near = adjacency.find(np.full(high - low, entities[hub]), entities[low:high]) >= 0
+            counts[hub] = len(set(names[low:high][near].tolist()) - {int(names[hub])})
+        return counts
+
+    def _mention(self, text: str, found: _Found, scores: Iterator[float]) -> Mention:
+        start, end, senses, _ = found
+        if len(senses.entities) == 1:
+            return Mention(start, end, text[start:end], *self._shown(senses.entities[0]), round(next(scores), 4))
+        ranked = sorted(zip((-next(scores) for _ in senses.entities), senses.entities, strict=True))
+        best, *others = (Candidate(*self._shown(each), round(-score, 4)) for score, each in ranked[: MOST_SHOWN + 1])
+        return Mention(start, end, text[start:end], *best, tuple(others))
+
+    def _shown(self, entity: int) -> tuple[str, str]:
+        """(Identifier, label) of an entity."""
+        found = self._labels.get(entity)
+        if found is None:
+            found = self._labels[entity] = self.graph.entities[entity], self.graph.label(entity)
+        return found
+
+
+def _is_capitalised(surface: str) -> bool:
+    """Whether stop words are capitalised like a proper name: "US" and "The Who", but not "It"."""
+    words = surface.split()
+    return len(surface) > 1 and (surface.isupper() if len(words) == 1 else all(word[0].isupper() for word in words))
+
+
+def _code(number: int) -> str:
+    """The two characters of a word: 0xD700 * 50,000 words fit, more than two thousand million."""
+    return chr(FIRST + number // NUM_SECOND) + chr(SECOND + number % NUM_SECOND)
+
+
+def _senses_of(several: list[tuple[int, str, float]], are_stop_words: bool) -> _Senses:
+    """What a key stands for, from its rows (entity, name, prior): each entity once."""
+    if len(several) == 1:
+        entity, name, prior = several[0]
+        return _Senses([entity], [max(prior, LEAST_PRIOR)], frozenset((name,)), are_stop_words)
+    best: dict[int, float] = {}
+    for entity, _, prior in several:
+        best[entity] = max(prior, LEAST_PRIOR, best.get(entity, 0.0))
+    kept = sorted(best, key=lambda entity: (-best[entity], entity))[:MOST_CANDIDATES]
+    names = frozenset(name for _, name, _ in several)
+    return _Senses(kept, [best[entity] for entity in kept], names, are_stop_words)
+
+
+def _automaton(patterns: list[str]):
+    try:
+        import ahocorasick_rs
+    except ImportError:
+        raise ValueError(
+            "linking needs the package ahocorasick-rs, which is not installed: pip install 'hornbook[graph]'"
+        ) from None
+    return ahocorasick_rs.AhoCorasick(
+        patterns,
+        matchkind=ahocorasick_rs.MatchKind.LeftmostLongest,
+        implementation=ahocorasick_rs.Implementation.ContiguousNFA,
+    )

@@ -1,0 +1,181 @@
+"""Graph folders: every format of triples, bad rows with their place, names, damage."""
+
+import gzip
+import json
+import lzma
+import shutil
+
+import numpy as np
+import pytest
+
+from hornbook.graph.build import build_graph
+from hornbook.graph.graph import open_graph
+
+TRIPLES = [("dog", "IsA", "animal"), ("cat", "IsA", "animal"), ("dog", "Desires", "bone")]
+
+
+def edges(graph) -> set[tuple[str, str, str]]:
+    return {(edge.head, edge.relation, edge.tail) for edge in map(graph.edge, range(graph.num_edges))}
+
+
+def lines(separator: str) -> str:
+    return "".join(f"{separator.join(triple)}\n" for triple in TRIPLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", lines("\t").encode()),
+        ("a.csv", b"subject,predicate,object\n" + lines(",").encode()),
+        ("a.txt", lines("\t").replace("\n", "\r\n").encode()),
+        (
+            "a.jsonl",
+            "".join(json.dumps(dict(zip(("h", "r", "t"), each, strict=True))) + "\n" for each in TRIPLES).encode(),
+        ),
+        ("a.tsv.gz", gzip.compress(lines("\t").encode())),
+        ("a.tsv.xz", lzma.compress(lines("\t").encode())),
+    ],
+)
+def test_formats_give_the_same_graph(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    manifest = build_graph(tmp_path / name, tmp_path / "graph")
+    assert manifest["problems"] == {}
+    assert edges(open_graph(tmp_path / "graph")) == set(TRIPLES)
+
+
+def test_the_order_of_columns(tmp_path):
+    (tmp_path / "a.txt").write_text("IsA\tdog\tanimal\n")
+    build_graph(tmp_path / "a.txt", tmp_path / "graph", columns=["relation", "head", "tail"])
+    assert edges(open_graph(tmp_path / "graph")) == {("dog", "IsA", "animal")}
+    with pytest.raises(ValueError, match="--columns must name head"):
+        build_graph(tmp_path / "a.txt", tmp_path / "other", columns=["head", "tail"])
+
+
+def test_conceptnet_4_and_5(tmp_path):
+    (tmp_path / "four.tsv").write_text("dog\tIsA\tanimal\t5\t3\ndog\tCapableOf\tfly\t-5\t1\n")
+    five = '/a/[/r/IsA/,/c/en/dog/n/]\t/r/IsA\t/c/en/ice_cream/n\t/c/en/food\t{"weight": 2.5}\n'
+    (tmp_path / "five.tsv").write_text(five + five.replace("/c/en/food", "/c/ko/음식"))
+    manifest = build_graph([tmp_path / "four.tsv", tmp_path / "five.tsv"], tmp_path / "graph")
+    graph = open_graph(tmp_path / "graph")
+    assert edges(graph) == {("dog", "IsA", "animal"), ("dog", "NotCapableOf", "fly"), ("ice cream", "IsA", "food")}
+    assert {edge.weight for edge in graph.neighbours("dog")} == {3.0, 1.0}
+    assert graph.neighbours("food")[0].weight == 2.5
+    assert manifest["problems"]["other_language"]["count"] == 1
+
+
+def test_wikidata_ids_with_names_and_splits(tmp_path):
+    (tmp_path / "train.txt").write_text("Q1\tP31\tQ2\nQ3\tP31\tQ2\n")
+    (tmp_path / "valid.txt").write_text("Q1\tP31\tQ3\n")
+    names = {"Q1": {"label": "universe", "aliases": ["cosmos"]}, "Q2": {"label": "thing"}, "Q9": {"label": "Luna"}}
+    (tmp_path / "entities.json").write_text(json.dumps(names))
+    (tmp_path / "relations.json").write_text(json.dumps({"P31": {"label": "instance of"}}))
+    (tmp_path / "entity2types.json").write_text(json.dumps({"Q1": ["Q2"]}))
+    manifest = build_graph(tmp_path, tmp_path / "graph")
+    graph = open_graph(tmp_path / "graph")
+    found = [str(edge) for edge in graph.neighbours("Cosmos", relation="instance of")]
+    assert found == ["universe --instance of--> thing", "universe --instance of--> Q3"]
+    assert len(graph.split_edges("train")) == 2 and len(graph.split_edges("valid")) == 1
+    totals = manifest["totals"]
+    assert (totals["isolated_entities"], totals["entities_without_name"]) == (1, 1)
+    assert manifest["problems"]["not_names"]["count"] == 1
+
+
+def test_wordnet(tmp_path):
+    folder = tmp_path / "dict"
+    folder.mkdir()
+    licence = "  1 This software and database is being provided to you\n"
+    dog = "00000100 05 n 02 dog 0 domestic_dog 0 002 @ 00000200 n 0000 ~ 00000300 n 0000 | a pet\n"
+    animal = "00000200 05 n 01 animal 0 001 ~ 00000100 n 0000 | alive\n"
+    frank = "00000300 05 n 01 dog 1 001 @ 00000999 n 0000 | no such target\n"
+    (folder / "data.noun").write_text(licence + dog + animal + frank)
+    (folder / "index.noun").write_text(f"{licence}dog n 2 1 @ 2 1 00000100 00000300\nanimal n 1 1 ~ 1 1 00000200\n")
+    (folder / "index.sense").write_text("dog%1:05:00:: 00000100 1 42\n")
+    manifest = build_graph(tmp_path, tmp_path / "graph")
+    graph = open_graph(tmp_path / "graph")
+    assert edges(graph) == {("dog.n.01", "hypernym", "animal.n.01")}
+    assert [graph.entities[each] for each in graph.find("dog")] == ["dog.n.01", "dog.n.02"]
+    assert [graph.entities[each] for each in graph.find("domestic dog")] == ["dog.n.01"]
+    assert manifest["problems"]["bad_triple"]["examples"][0]["place"] == "synset 00000300"
+
+
+def test_bad_rows_are_counted_with_their_place(tmp_path):
+    (tmp_path / "a.tsv").write_bytes(
+        b"dog\tIsA\tanimal\nonly one field\n\t IsA\tx\ndog\tIsA\tpet\tmuch\n\xff\tIsA\tpet\n"
+    )
+    manifest = build_graph(tmp_path / "a.tsv", tmp_path / "graph")
+    problems = manifest["problems"]
+    assert manifest["totals"]["edges"] == 2 and problems["bad_triple"]["count"] == 3
+    assert [each["place"] for each in problems["bad_triple"]["examples"]] == ["line 2", "line 3", "line 4"]
+    assert problems["invalid_utf8"]["examples"][0]["place"] == "line 5"
+
+
+def test_duplicates_and_loops(graph):
+    problems = graph.manifest["problems"]
+    assert problems["duplicate_edge"]["count"] == 1 and problems["self_loop"]["count"] == 1
+    assert graph.num_edges == 13
+    weights = {edge.head: edge.weight for edge in graph.neighbours("garden", relation="UsedFor")}
+    assert weights == {"trowel": 4.0}
+
+
+def test_nothing_to_read_is_refused(tmp_path):
+    (tmp_path / "a.tsv").write_text("nothing\n")
+    with pytest.raises(ValueError, match=r"no triple could be read \(.*a.tsv line 1"):
+        build_graph(tmp_path / "a.tsv", tmp_path / "graph")
+    assert not (tmp_path / "graph").exists()
+    with pytest.raises(ValueError, match="does not exist"):
+        build_graph(tmp_path / "none.tsv", tmp_path / "graph")
+    (tmp_path / "a.doc").write_text("x")
+    with pytest.raises(ValueError, match="unknown extension"):
+        build_graph(tmp_path / "a.doc", tmp_path / "graph")
+
+
+def test_the_same_sources_are_not_built_again_and_others_are_refused(tmp_path):
+    (tmp_path / "a.tsv").write_text("a\tr\tb\n")
+    first = build_graph(tmp_path / "a.tsv", tmp_path / "graph")
+    again = build_graph(tmp_path / "a.tsv", tmp_path / "graph")
+    assert again["already_built"] and again["fingerprint"] == first["fingerprint"]
+    (tmp_path / "b.tsv").write_text("a\tr\tc\n")
+    with pytest.raises(ValueError, match="already holds a graph of other sources"):
+        build_graph(tmp_path / "b.tsv", tmp_path / "graph")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"thesis.txt, which is not of a graph"):
+        build_graph(tmp_path / "a.tsv", tmp_path / "full")
+
+
+@pytest.mark.parametrize("name", ["tails.npy", "names.tsv", "pairs.npy"])
+def test_damage_is_named(graph_folder, tmp_path, name):
+    copy = tmp_path / "copy"
+    shutil.copytree(graph_folder, copy)
+    data = bytearray((copy / name).read_bytes())
+    data[-2] ^= 1
+    (copy / name).write_bytes(data)
+    with pytest.raises(ValueError, match=f"{name} has changed since the graph was built"):
+        open_graph(copy)
+    (copy / name).unlink()
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        open_graph(copy)
+
+
+def test_a_damaged_manifest_and_other_folders(graph_folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(graph_folder, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["sha256"]["heads.npy"] = "0" * 64
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="its fingerprint does not match"):
+        open_graph(copy)
+    (copy / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match="is not valid JSON"):
+        open_graph(copy)
+    with pytest.raises(ValueError, match="there is no folder"):
+        open_graph(tmp_path / "none")
+    with pytest.raises(ValueError, match="is not a graph"):
+        open_graph(tmp_path)
+
+
+def test_edges_are_mapped_not_read(graph):
+    base = graph.tails
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    assert not isinstance(base, np.ndarray)
