@@ -34,6 +34,10 @@ def folder(tmp_path_factory, tiny_run, tiny_corpus, tiny_tokenizer, tiny_text_fi
     (folder / "notes.txt").write_text("Two trowels lay in the garden.\nNothing else.\n")
     hornbook.build_graph([folder / "facts.tsv", folder / "moon.json"], folder / "graph")
     hornbook.embed_graph(folder / "graph", folder / "trained-vectors", epochs=1, width=4, held_out=0, device="cpu")
+    (folder / "beir" / "qrels").mkdir(parents=True)
+    for name, text in (("corpus", "a river"), ("queries", "the river")):
+        (folder / "beir" / f"{name}.jsonl").write_text(f'{{"_id": "1", "text": "{text}"}}\n')
+    (folder / "beir" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t1\t1\n")
     settings = {"epochs": 1, "overrides": {"runtime.threads": 1}, "log": lambda words: None}
     finetune(tiny_run, folder / "reviews.csv", out=folder / "runs" / "reviews", **settings)
     return folder

@@ -5,8 +5,10 @@ import typer
 
 from hornbook.cli.app import app
 
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = dict(typer.main.get_command(app).commands)
 WITHOUT = {"tokenizer", "corpus", "plan", "info", "report", "glue", "export", "runs"}  # compute nothing, or on the CPU
+COMMANDS |= {f"graph {name}": each for name, each in COMMANDS.pop("graph").commands.items()}
+WITHOUT |= {"graph build", "graph paths", "graph link"}
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - WITHOUT))

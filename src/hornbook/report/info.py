@@ -310,7 +310,7 @@ def _head(folder: Path, config: dict) -> dict:
     if (folder / "task.json").is_file():
         task = read_json(folder / "task.json")
     problem = own.get("problem") or PROBLEMS.get(config.get("problem_type"))
-    fitting = [each for each in KINDS.values() if own.get("kind") == each.output_kind or named.endswith(each.hf_class)]
+    fitting = [each for each in KINDS.values() if own.get("kind") == each.output_kind or _is_class_of(each, named)]
     fitting.sort(key=lambda each: each.problem != problem)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
     labels = config.get("id2label") or {}
@@ -320,6 +320,11 @@ def _head(folder: Path, config: dict) -> dict:
         "task_kind": kind and kind.name,
         "labels": [str(labels[key]) for key in sorted(labels, key=int)] if has_labels else [],
     }
+
+
+def _is_class_of(kind: type, name: str) -> bool:
+    """Whether models of a class of `transformers` have this kind's head; a bare `...Model` has none."""
+    return "For" in kind.hf_class and name.endswith(kind.hf_class)
 
 
 def _longest(config: dict) -> object:

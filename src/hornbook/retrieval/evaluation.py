@@ -124,6 +124,11 @@ def evaluate_retrieval(
         A dictionary: `scores` (value, low and high by measure: nDCG@10, MRR@10, recall@10 and recall@100), the numbers
         of `documents` and `queries`, and `wrong`: for each query whose first result is not relevant, that result and
         the nearest relevant document, those that are farthest behind first.
+
+    >>> import hornbook
+    >>> found = hornbook.evaluate_retrieval("runs/first", "beir")
+    >>> found["queries"], 0 <= found["scores"]["ndcg@10"]["value"] <= 1
+    (1, True)
     """
     found = data if isinstance(data, RetrievalData) else read_retrieval(data, split)
     loaded = model if isinstance(model, LoadedModel) else load(model, device=device)

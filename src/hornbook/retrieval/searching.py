@@ -31,7 +31,15 @@ class Hit:
 
 
 class SearchIndex:
-    """An index with the model that built it. Opening it once serves many searches."""
+    """An index with the model that built it. Opening it once serves many searches.
+
+    >>> import hornbook
+    >>> rows = ["a charming film", "a slow film"]
+    >>> built = hornbook.build_index(rows, "two-texts", "runs/first", log=lambda message: None)
+    >>> index = hornbook.SearchIndex("two-texts")
+    >>> [hits[0].text for hits in index.search(rows)]
+    ['a charming film', 'a slow film']
+    """
 
     def __init__(self, index: str | Path, model: str | Path | LoadedModel | None = None, device: str = "auto"):
         self.index = Index(index)
@@ -98,6 +106,11 @@ def search(
 
     Returns:
         For each query a list of `Hit`: `score`, `id`, `text` and the other `columns`.
+
+    >>> import hornbook
+    >>> built = hornbook.build_index("reviews.csv", "my-index", "runs/first", log=lambda message: None)
+    >>> len(hornbook.search("my-index", "a charming film", top=3)[0])
+    3
     """
     opened = index if isinstance(index, SearchIndex) else SearchIndex(index, model, device)
     return opened.search(queries, top, where)

@@ -67,5 +67,12 @@ class GraphVectors:
 
 
 def open_vectors(folder: str | Path, graph: Graph) -> GraphVectors:
-    """Opens trained vectors together with the graph that they were trained on."""
+    """Opens trained vectors together with the graph that they were trained on.
+
+    >>> import hornbook
+    >>> vectors = hornbook.open_vectors("trained-vectors", hornbook.open_graph("graph"))
+    >>> rows, has_vector = vectors.of(["garden", "moon"])
+    >>> rows.shape, has_vector.tolist()
+    ((2, 4), [True, False])
+    """
     return GraphVectors(folder, graph)
