@@ -76,7 +76,7 @@ def test_the_budget_recipe_takes_batch_and_learning_rate_from_the_speed(slow, tm
     settings, logged = begun(tmp_path / "slow", tiny_corpus, recipe=None)
     assert settings["batch"]["tokens"] == 2048 and settings["optimizer"]["name"] == "muon"
     (line,) = [each for each in logged if "recipe budget" in each]
-    assert "muon at 0.002, batches of 2,048 tokens" in line and "--recipe published" in line
+    assert "muon at 0.004, batches of 2,048 tokens" in line and "--recipe published" in line
 
 
 def test_more_tokens_make_larger_batches(monkeypatch, tmp_path, tiny_corpus):
@@ -87,4 +87,4 @@ def test_more_tokens_make_larger_batches(monkeypatch, tmp_path, tiny_corpus):
         begun(tmp_path / "fast", tiny_corpus, recipe="budget")
     settings = read_json(tmp_path / "fast" / "run.json")["settings"]
     assert settings["batch"]["tokens"] == 16_384  # 16 x 60 s / 2e-5 s = 48 million tokens, a 2,500th of them
-    assert settings["optimizer"]["lr"] == 2e-3
+    assert settings["optimizer"]["lr"] == 4e-3

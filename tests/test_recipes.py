@@ -64,6 +64,7 @@ def test_what_it_sets_for_bert_and_electra():
     assert electra.objective.correction == 1 and electra.optimizer.bias_correction
     assert gpt.schedule.min_lr_ratio == 0 and gpt.data.length == 1024
     assert resolved("bert-base", tokens=2 * 10**9).data.uses(512)  # long enough to train all positions
+    assert resolved("bert-tiny", tokens=10**6).data.length == 64
 
 
 def test_settings_of_the_user_are_kept():
@@ -85,6 +86,7 @@ def test_batch_and_learning_rate_by_tokens(tokens, batch, lr):
     settings = with_budget_batch(resolved("bert-small", tokens=1000), tokens, {})
     assert (settings.batch.tokens, settings.optimizer.lr) == (batch, lr)
     assert with_budget_batch(resolved("bert-base", tokens=1000), tokens, {}).optimizer.lr == 1e-3
+    assert with_budget_batch(resolved("bert-tiny", tokens=1000), tokens, {}).optimizer.lr == 4e-3
 
 
 def test_a_run_logs_and_records_its_recipe(tmp_path, tiny_corpus):

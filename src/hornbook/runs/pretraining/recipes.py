@@ -24,9 +24,10 @@ FAR_SHORTER = 0.1  # of the published tokens: below, the budget recipe is the de
 CPU_FLOPS_PER_SECOND = 4e10  # per core; only to estimate how long a run of so many minutes is
 STEPS_WANTED = 2500  # batches are halved until the budget has about so many steps
 SMALLEST_BATCH, LARGEST_BATCH, LARGEST_GPT_BATCH = 2048, 32_768, 65_536  # tokens
-LR, LR_OF_WIDE_MODELS, WIDE = 2e-3, 1e-3, 640  # Muon; from this width on
+LEARNING_RATES = {640: 1e-3, 256: 2e-3, 0: 4e-3}  # of Muon, by the smallest width
 DROPOUTS = {"dropout", "attention_dropout", "embedding_dropout"}
 SHORT_LENGTH, FEW_TOKENS = 128, 10**9  # sequences of this length throughout if the budget is smaller
+SHORTEST_LENGTH, VERY_FEW_TOKENS = 64, 10**7
 SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
 
 
@@ -64,7 +65,7 @@ def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Re
     tokens = _budget(request, settings)
     overrides = _model_overrides(settings, given) | _objective_overrides(settings, given)
     if tokens < FEW_TOKENS and not settings.reads_documents and not _has(given, "data.length", "data.short_"):
-        length = min(SHORT_LENGTH, settings.data.length)
+        length = min(SHORTEST_LENGTH if tokens < VERY_FEW_TOKENS else SHORT_LENGTH, settings.data.length)
         overrides |= {"data.length": length, "data.short_length": length, "data.short_fraction": 0.0}
     if not _has(given, "optimizer."):
         overrides |= {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
@@ -113,7 +114,7 @@ def with_budget_batch(settings: PretrainSettings, tokens: float, given: Mapping[
     if settings.reads_documents and "data.length" not in given:
         overrides["data.length"] = min(settings.data.length, max(SHORT_LENGTH, batch // SEQUENCES_PER_BATCH))
     if not _has(given, "optimizer."):
-        overrides["optimizer.lr"] = LR_OF_WIDE_MODELS if settings.model.width >= WIDE else LR
+        overrides["optimizer.lr"] = next(lr for width, lr in LEARNING_RATES.items() if settings.model.width >= width)
     return configuration.with_overrides(settings, overrides)
 
 
