@@ -34,6 +34,7 @@ NEW_MESSAGES = (
     "The refund has not reached my bank.",
     "The app crashes when I log in.",
     "What a wonderful shop!",
+    "My invoice is wrong.",
 )
 
 
@@ -101,7 +102,9 @@ def _finetune(home: Path) -> None:
     run = str(home / "messages")
     _explain("2. Fine-tuning it on 144 messages to a shop turns it into a classifier; a tenth of them is held out:")
     _run_command("finetune", "--data", str(MESSAGES), "--out", run, "--epochs", "10")
-    _explain("The classifier on messages it has not seen, and a page with its scores and mistakes:")
+    _explain(
+        "The classifier on messages it has not seen (130 examples are few: it makes mistakes), and a page with its scores:"
+    )
     _run_command("predict", run, *NEW_MESSAGES)
     _run_command("report", run)
 

@@ -100,7 +100,7 @@ class LoadedModel:
     def save(self, folder: str | Path) -> None:
         """Writes model and tokenizer to a folder that `transformers` opens too, with weights in float32."""
         config = self.model.config
-        self.tokenizer.save(Path(folder), config.max_positions, getattr(config, "num_segments", 0))
+        self.tokenizer.save(Path(folder), config.max_positions, config.num_segments)
         save_model(Path(folder), self.model)
 
     def _needs(self, head: str, what: str) -> None:

@@ -49,7 +49,7 @@ def builtin_for(texts: Iterable[str]) -> str:
     return DEFAULT
 
 
-def pack(run: Path, out: Path) -> int:
+def write_int8_folder(run: Path, out: Path) -> int:
     """Writes the model and the tokenizer of a run to `out` with int8 weights; returns the size of the folder in
     bytes."""
     from hornbook.interop.folder import load_folder, save_model
@@ -63,4 +63,4 @@ def pack(run: Path, out: Path) -> int:
 
 
 if __name__ == "__main__":
-    print(f"{pack(Path(sys.argv[1]), Path(sys.argv[2])) / 1e6:.2f} MB")
+    print(f"{write_int8_folder(Path(sys.argv[1]), Path(sys.argv[2])) / 1e6:.2f} MB")
