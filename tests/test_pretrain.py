@@ -13,7 +13,7 @@ import transformers
 from finetuning.rules import random_encoder
 from forked import begun, status_of
 from tiny import TINY_MODEL, tiny_text
-from tiny_runs import FAMILIES, run, same
+from tiny_runs import FAMILIES, run, same, weights
 
 import hornbook
 from hornbook.data.build import build_corpus
@@ -24,6 +24,7 @@ from hornbook.runs.pretraining.minutes import steps_in
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import settings_in
+from hornbook.train.checkpoint import kept_folder
 from hornbook.train.metrics import read_metrics
 
 
@@ -357,6 +358,35 @@ def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_fraction):
     make = BatchMaker(preset_settings("bert-tiny", TINY_MODEL | overrides), [(Corpus(tiny_corpus), 1.0)])
     first, later = make(0), make(9)
     assert first.longest == later.longest == 64 and not torch.equal(first.ids_T[:64], later.ids_T[:64])
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+def test_positions_beyond_the_short_length_repeat_the_trained_ones(tmp_path, tiny_corpus, family):
+    overrides = {"data.short_fraction": 0.5, "data.repeat_positions": True, "checkpoint.keep_at": [1, 2, 4]}
+    overrides |= {"model.max_positions": 72, "checkpoint.every_steps": 1}
+    options = {"family": family, "steps": 4, "overrides": overrides}
+    run(tmp_path / "run", tiny_corpus, **options)
+
+    def positions(step):
+        table = weights(kept_folder(tmp_path / "run", step))[f"{family}.embeddings.position_embeddings.weight"]
+        return table[-72:]
+
+    repeated = torch.arange(72) % 32
+    before, at_switch, after = positions(1), positions(2), positions(4)
+    assert not torch.equal(before[32:64], before[:32])
+    assert torch.equal(at_switch, at_switch[repeated])
+    assert not torch.equal(after[32:64], after[:32])
+    for stops_at in (1, 2, 3):
+        out = tmp_path / f"stopped-{stops_at}"
+        run(out, tiny_corpus, **options, on_progress=lambda status, at=stops_at: status.step >= at)
+        run(out, tiny_corpus, **options, resume=True)
+        assert same(out, tmp_path / "run")
+
+
+def test_positions_are_repeated_at_the_end_if_no_long_sequences_are_trained_on(tmp_path, tiny_corpus):
+    run(tmp_path / "run", tiny_corpus, overrides={"data.short_fraction": 1.0, "data.repeat_positions": True}, steps=2)
+    table = weights(tmp_path / "run")["bert.embeddings.position_embeddings.weight"]
+    assert torch.equal(table, table[torch.arange(len(table)) % 32])
 
 
 def test_hornbook_pretrain_is_a_function_not_a_module():

@@ -59,12 +59,14 @@ def test_published_settings_are_unchanged():
 
 def test_what_it_sets_for_bert_and_electra():
     bert, electra, gpt = (resolved(name, tokens=50_000_000) for name in ("bert-base", "electra-small", "gpt2-small"))
-    assert (bert.objective.sentence, bert.data.length, bert.data.uses(512)) == ("none", 128, False)
+    assert (bert.objective.sentence, bert.data.short_length, bert.data.uses(512)) == ("none", 128, False)
+    assert bert.data.repeat_positions and not gpt.data.repeat_positions
     assert bert.schedule.warmup_fraction == 0.05 and bert.schedule.warmup_steps is None
     assert electra.objective.correction == 1 and electra.optimizer.bias_correction
     assert gpt.schedule.min_lr_ratio == 0 and gpt.data.length == 1024
     assert resolved("bert-base", tokens=2 * 10**9).data.uses(512)  # long enough to train all positions
-    assert resolved("bert-tiny", tokens=10**6).data.length == 64
+    tiny = resolved("bert-tiny", tokens=10**6).data
+    assert (tiny.short_length, tiny.uses(64), tiny.uses(512)) == (64, True, False)
 
 
 def test_settings_of_the_user_are_kept():

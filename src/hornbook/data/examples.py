@@ -54,6 +54,11 @@ class DataSettings(Typed, group="data"):
     length: int = setting(512, "maximum tokens per sequence", low=8, high=2**20)
     short_length: int = setting(128, "maximum tokens per sequence in the first part of training", low=8, high=2**20)
     short_fraction: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
+    repeat_positions: bool = setting(
+        False,
+        "after the steps on short sequences, set the position embeddings beyond short_length to repetitions of the "
+        "trained ones; no: they stay as they were initialised, as published",
+    )
     layout: Literal["packed", "pairs"] | None = setting(
         None,
         "packed: full sentences across documents; pairs: two segments of one document; none: pairs if there is a "
@@ -80,8 +85,11 @@ class DataSettings(Typed, group="data"):
         """(length limit, steps already done at this limit) at a step of the run."""
         if self.short_length == self.length:
             return self.length, step
-        switch = round(self.short_fraction * num_steps)
+        switch = self.num_short_steps(num_steps)
         return (self.short_length, step) if step < switch else (self.length, step - switch)
+
+    def num_short_steps(self, num_steps: int) -> int:
+        return round(self.short_fraction * num_steps)
 
 
 class Examples:

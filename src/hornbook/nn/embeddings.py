@@ -55,6 +55,14 @@ class Embeddings(nn.Module):
             return torch.where(segments_T[:, None] == 0, table[0], table[1])
         return F.embedding(segments_T, table)
 
+    def repeat_positions(self, num_trained: int) -> None:
+        """Sets the learned embeddings of the positions from `num_trained` on to repetitions of those before."""
+        if not self.is_sinusoidal:
+            with torch.no_grad():
+                table = self.positions.weight[self.position_offset :]
+                rows = torch.arange(len(table), device=table.device) % num_trained
+                table.copy_(table[rows])
+
     def fill_sinusoidal(self) -> None:
         """Fills the position table with `sinusoids`, if positions are sinusoidal."""
         if self.is_sinusoidal:

@@ -72,6 +72,7 @@ class Job:
     load_model: Callable[[Path], None]
     decided_by: str = "loss"
     lr_multiplier_of: Callable[[str], float] | None = None  # parameter name -> learning-rate multiplier
+    after_step: Callable[[int], None] | None = None  # called with the number of updates done, after each
 
     @property
     def model(self) -> nn.Module:
@@ -223,6 +224,8 @@ class _Loop:
             result = self.stepper.take(batch, number, lr)
             self._note_smaller_micro_batch()
             self.state.step += 1
+            if self.job.after_step is not None:
+                self.job.after_step(self.state.step)
             self.state.tokens += result.num_tokens
             self.pending.append((self.state.step, number, lr, result))
             keeps_weights = self.state.step in settings.checkpoint.keep_at

@@ -72,6 +72,12 @@ def lr_multiplier(settings: PretrainSettings) -> Callable[[str], float] | None:
     return lambda name: settings.objective.generator_lr_ratio if name.startswith(f"{GENERATOR}.") else 1.0
 
 
+def repeat_positions(model: nn.Module, num_trained: int) -> None:
+    """Sets the position embeddings from `num_trained` on to repetitions of those before, in every encoder."""
+    for encoder in _encoders(model).values():
+        encoder.embeddings.repeat_positions(num_trained)
+
+
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
     """Saves every encoder with its tokenizer, the one that is used afterwards last."""
     save_projections(folder, model)

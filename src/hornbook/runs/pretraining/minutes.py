@@ -149,7 +149,7 @@ def steps_between(steps: int, num: int) -> int:
 def mean_seconds_per_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
     """Mean over the two sequence lengths of a run, each measured for at most `most_seconds` on its largest batches."""
     data, loop, num_steps = settings.data, settings.loop(), settings.schedule.steps
-    switch = round(data.short_fraction * num_steps)
+    switch = data.num_short_steps(num_steps)
     grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0
     short = long = 0.0
     if data.short_fraction > 0:

@@ -64,9 +64,11 @@ def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Re
         return settings
     tokens = _budget(request, settings)
     overrides = _model_overrides(settings, given) | _objective_overrides(settings, given)
-    if tokens < FEW_TOKENS and not settings.reads_documents and not _has(given, "data.length", "data.short_"):
-        length = min(SHORTEST_LENGTH if tokens < VERY_FEW_TOKENS else SHORT_LENGTH, settings.data.length)
-        overrides |= {"data.length": length, "data.short_length": length, "data.short_fraction": 0.0}
+    if not settings.reads_documents and not _has(given, "data.length", "data.short_", "data.repeat_"):
+        overrides["data.repeat_positions"] = True
+        if tokens < FEW_TOKENS:
+            length = min(SHORTEST_LENGTH if tokens < VERY_FEW_TOKENS else SHORT_LENGTH, settings.data.length)
+            overrides |= {"data.short_length": length, "data.short_fraction": 1.0}
     if not _has(given, "optimizer."):
         overrides |= {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
         if settings.optimizer.clip == 0:
@@ -126,7 +128,8 @@ def description(settings: PretrainSettings, request: PretrainRequest, recipe: Re
         parts.append("no dropout")
     longest = settings.data.length if settings.data.short_fraction < 1 else settings.data.short_length
     if longest < settings.model.max_positions:
-        parts.append(f"length {longest} (positions beyond it stay untrained)")
+        beyond = "repeat those before" if settings.data.repeat_positions else "stay untrained"
+        parts.append(f"length {longest} (positions beyond it {beyond})")
     before, now = (getattr(each.objective, "sentence", "none") for each in (published, settings))
     if before != now:
         parts.append("no sentence task")

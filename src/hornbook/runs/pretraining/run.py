@@ -41,6 +41,7 @@ from hornbook.runs.pretraining.assembly import (
     mask_filler,
     new_network,
     objective_of,
+    repeat_positions,
     save_trained,
 )
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
@@ -392,5 +393,14 @@ def _with_batches(job: Job, settings: PretrainSettings, opened: Corpora, runtime
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(job.module, held_out, runtime, micro_tokens)
 
+    def extend_positions(step: int) -> None:
+        if step == settings.data.num_short_steps(settings.schedule.steps):
+            repeat_positions(job.model, settings.data.short_length)
+
     make_batch = BatchMaker(settings, opened)
-    return dataclasses.replace(job, make_batch=make_batch, validate=check if held_out else None)
+    return dataclasses.replace(
+        job,
+        make_batch=make_batch,
+        validate=check if held_out else None,
+        after_step=extend_positions if settings.data.repeat_positions else None,
+    )
