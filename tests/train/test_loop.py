@@ -323,6 +323,18 @@ def test_a_loss_that_jumps_and_stays_high_is_warned_about_and_still_logged(tmp_p
     assert events[:2] == ["rollback", "spike"] and len(events) <= 4
 
 
+@pytest.mark.parametrize("read_every", [1, 10])
+def test_a_jump_where_other_data_follow_is_no_spike(tmp_path, read_every):
+    from hornbook.train import loop as module
+
+    job = dataclasses.replace(doubled_from(63, 200), after_step=lambda step: step == 63)
+    settings = small_settings(schedule=ScheduleSettings(steps=90, warmup_fraction=0.1))
+    loop = module._Loop(tmp_path, job, settings, CPU, lambda status: None)
+    loop.read_every = read_every
+    assert loop.run(module.Signals()).step == 90
+    assert not [line for line in read_metrics(tmp_path) if line["kind"] == "event"]
+
+
 def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
     """As on a GPU, numbers are read ten steps at a time: a spike that is passed over must not hide a NaN behind it."""
     from hornbook.train import loop as module

@@ -60,6 +60,9 @@ class LoopSettings:
 class Job:
     """What is trained, and how to make batch k, validate, save and load the model.
 
+    `after_step` is called with the number of updates done, after each; it returns True if the losses of the next steps
+    are not comparable with those before, because other data follow, so that the guard forgets its statistics.
+
     `validate` takes the largest number of tokens in a forward pass and returns metrics by name. The best validation is
     the one with the lowest `loss` or, if `decided_by` names another metric, the highest value of that metric; ties are
     broken by the lowest loss.
@@ -72,7 +75,7 @@ class Job:
     load_model: Callable[[Path], None]
     decided_by: str = "loss"
     lr_multiplier_of: Callable[[str], float] | None = None  # parameter name -> learning-rate multiplier
-    after_step: Callable[[int], None] | None = None  # called with the number of updates done, after each
+    after_step: Callable[[int], bool] | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -224,17 +227,18 @@ class _Loop:
             result = self.stepper.take(batch, number, lr)
             self._note_smaller_micro_batch()
             self.state.step += 1
-            if self.job.after_step is not None:
-                self.job.after_step(self.state.step)
             self.state.tokens += result.num_tokens
             self.pending.append((self.state.step, number, lr, result))
+            is_new_phase = self.job.after_step is not None and self.job.after_step(self.state.step)
             keeps_weights = self.state.step in settings.checkpoint.keep_at
             validates = self._is_due(settings.validation.every_steps) or keeps_weights
             validates = validates and self.state.step < self.num_steps
             saves = self._is_save_due()
-            reads = self.state.step % self.read_every == 0 or validates or saves or keeps_weights or signals.stop
-            if reads and self._read_results():
+            reads = self.state.step % self.read_every == 0 or validates or saves or keeps_weights or is_new_phase
+            if (reads or signals.stop) and self._read_results():
                 return
+            if is_new_phase:
+                self.guard = Guard(settings.guard)
             if keeps_weights:
                 self.checkpoints.keep_weights(self.state.step, self.job.save_model)
                 self._restart_timer()

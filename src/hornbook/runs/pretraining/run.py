@@ -393,14 +393,18 @@ def _with_batches(job: Job, settings: PretrainSettings, opened: Corpora, runtime
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(job.module, held_out, runtime, micro_tokens)
 
-    def extend_positions(step: int) -> None:
-        if step == settings.data.num_short_steps(settings.schedule.steps):
-            repeat_positions(job.model, settings.data.short_length)
+    def after_step(step: int) -> bool:
+        """Whether the steps on short sequences end here."""
+        data = settings.data
+        is_last_short = data.short_length < data.length and step == data.num_short_steps(settings.schedule.steps)
+        if is_last_short and data.repeat_positions:
+            repeat_positions(job.model, data.short_length)
+        return is_last_short
 
     make_batch = BatchMaker(settings, opened)
     return dataclasses.replace(
         job,
         make_batch=make_batch,
         validate=check if held_out else None,
-        after_step=extend_positions if settings.data.repeat_positions else None,
+        after_step=after_step,
     )
