@@ -1,5 +1,6 @@
 """Fine-tuning for similarity: losses, in-batch negatives of the whole batch, exact resume, folders for others."""
 
+import dataclasses
 import json
 import random as chance
 from pathlib import Path
@@ -14,7 +15,12 @@ from tiny_runs import same
 import hornbook
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.outputs import Output
-from hornbook.objectives.similarity import SimilarityObjective, in_batch_losses
+from hornbook.objectives.similarity import (
+    SimilarityDistillation,
+    SimilarityObjective,
+    in_batch_losses,
+    relation_losses,
+)
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.similarity import Similarity
 from hornbook.tasks.reading.read import read
@@ -110,12 +116,12 @@ def test_scored_pairs(model, tiny_tokenizer):
 # ---- the whole batch
 
 
-def stepper(micro_tokens: int, problem: str = "single") -> Stepper:
+def stepper(micro_tokens: int, problem: str = "single", kind=SimilarityObjective) -> Stepper:
     config = BertConfig(64, num_layers=1, width=16, num_heads=2, inner_width=32, dropout=0.0, attention_dropout=0.0)
     output = Output("vectors", problem=problem, pooling="mean")
     model = Bert(config, (), output)
     model.initialise(torch.Generator().manual_seed(0))
-    module = TrainingModule(model.double(), SimilarityObjective(output))
+    module = TrainingModule(model.double(), kind(output))
     return Stepper(module, make_optimizer(model, OptimizerSettings()), CPU, 0, 0.0, micro_tokens)
 
 
@@ -139,6 +145,31 @@ def test_negatives_do_not_depend_on_the_micro_batch(random, group_size):
     (whole, loss), (split, split_loss) = (gradients(stepper(tokens), batch) for tokens in (4096, 60))
     assert split_loss == pytest.approx(loss, rel=1e-9)
     assert max(each.abs().max() for each in whole.values()) > 1e-3
+    for name, gradient in whole.items():
+        assert torch.allclose(split[name], gradient, rtol=1e-7, atol=1e-11), name
+
+
+def test_similarities_of_a_teacher_by_hand(random):
+    student, teacher = (F.normalize(torch.from_numpy(random.standard_normal((3, 2, n))), dim=-1) for n in (4, 6))
+    losses, _ = relation_losses(student, teacher)
+    for group in range(3):
+        expected = []
+        for text in range(2):
+            others = [(k, g) for k in range(3) for g in range(2) if (k, g) != (group, text)]
+            errors = [student[group, text] @ student[i] - teacher[group, text] @ teacher[i] for i in others]
+            expected.append(sum(error**2 for error in errors) / 5)
+        assert float(losses[group]) == pytest.approx(float(sum(expected) / 2))
+
+
+def test_learning_from_a_teacher_does_not_depend_on_the_micro_batch(random):
+    features = made_up(2, random)
+    vectors = F.normalize(torch.from_numpy(random.standard_normal((24, 5))), dim=-1).numpy()
+    batch = dataclasses.replace(features, labels=vectors).batch(range(12))
+    (whole, loss), (split, split_loss) = (
+        gradients(stepper(tokens, kind=SimilarityDistillation), batch) for tokens in (4096, 60)
+    )
+    assert split_loss == pytest.approx(loss, rel=1e-9)
+    assert max(each.abs().max() for each in whole.values()) > 1e-4
     for name, gradient in whole.items():
         assert torch.allclose(split[name], gradient, rtol=1e-7, atol=1e-11), name
 
@@ -181,6 +212,31 @@ def test_learning(model, tmp_path):
         return float(((texts @ others.T).argmax(1) == np.arange(60)).mean())
 
     assert found(after) > found(before) + 0.1 and result.degenerate is None
+
+
+@pytest.mark.parametrize("form", ["single texts", "pairs"])
+def test_a_student_learns_the_similarities_of_its_teacher(form, model, tmp_path):
+    trained(model, DATA["pairs"] * 2, tmp_path / "teacher", epochs=6)
+    teacher = hornbook.load(tmp_path / "teacher")
+    overrides = {"task.teacher": str(tmp_path / "teacher"), "optimizer.lr": 1e-3}
+    trained(model, DATA[form] * 2, tmp_path / "student", epochs=4, overrides=overrides)
+    texts = [row["anchor"] for row in pairs(40, seed=7)]
+
+    def distance(folder) -> float:
+        return float(
+            np.square(hornbook.load(folder).similarity(texts, texts) - teacher.similarity(texts, texts)).mean()
+        )
+
+    assert distance(tmp_path / "student") < 0.5 * distance(model)
+
+
+def test_a_teacher_is_refused_where_it_is_not_used(model, tmp_path):
+    overrides = {"task.teacher": str(model)}
+    with pytest.raises(ValueError, match=r"rows have scores, which a task\.teacher replaces"):
+        trained(model, DATA["scored pairs"], tmp_path / "run", overrides=overrides)
+    rows = [{"text": f"the {word}", "label": str(i % 2)} for i, word in enumerate(WORDS)]
+    with pytest.raises(ValueError, match=r"task\.teacher is for --task similarity"):
+        hornbook.finetune(model, data=rows, out=tmp_path / "run", overrides=overrides, **QUIET)
 
 
 def test_opens_in_sentence_transformers(model, tmp_path):
@@ -227,7 +283,7 @@ def test_commands_that_do_not_support_it_refuse(hornbook, model, tmp_path):
     trained(model, file, run, epochs=1)
     options = ["--task", "similarity", "--data", file, "--out", out]
     for words, message in (
-        (["distill", run, "--student", model, *options], "similarity cannot be distilled"),
+        (["distill", run, "--student", model, *options], "hornbook distill does not support similarity"),
         (["baseline", "tfidf", *options], "there are no baselines and probes for similarity"),
         (["probe", model, *options], "there are no baselines and probes for similarity"),
         (["label-curve", model, *options], "there are no baselines and probes for similarity"),

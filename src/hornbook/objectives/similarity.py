@@ -6,10 +6,12 @@
     single texts         the same, where text and pair are one text with two dropout masks (SimCSE, Gao et al. 2021,
                          arXiv 2104.08821)
     scored pairs         (cos(text, pair) - score)^2 (Sentence-BERT, Reimers and Gurevych 2019, arXiv 1908.10084)
+    a teacher            (cos(text, other) - the teacher's)^2, averaged over all other texts of the batch (relational
+                         distillation, Park et al. 2019, arXiv 1904.05068)
 
 A text is never a negative of an equal text, of a text with an equal pair, or of the pair of an equal text.
 
-In-batch negatives come from the whole batch also if it is split into micro-batches: the vectors of all micro-batches
+The other texts are those of the whole batch also if it is split into micro-batches: the vectors of all micro-batches
 are computed first, without gradients, and each micro-batch then computes the loss with its own vectors in their place.
 The sum of these gradients is that of the whole batch (gradient caching, Gao et al. 2021, arXiv 2101.06983).
 
@@ -76,12 +78,32 @@ class SimilarityObjective:
         if VECTORS in step_inputs.shared:
             kept_ND = step_inputs.shared[VECTORS]
             all_ND = torch.cat([kept_ND[:first], own_ND, kept_ND[first + num :]])
-        vectors_KGD, texts_KG = (each.unflatten(0, (-1, group_size)) for each in (all_ND, texts_N))
-        losses_K, is_right_K = in_batch_losses(vectors_KGD, texts_KG, self.temperature)
+        losses_K, is_right_K = self.whole_losses(*(each.unflatten(0, (-1, group_size)) for each in (all_ND, texts_N)))
         own = slice(first // group_size, (first + num) // group_size)
         # The value is that of the own groups; the gradient is that of the whole batch, with respect to the own vectors.
         whole = losses_K.sum()
         return losses_K[own].sum().detach() + (whole - whole.detach()), is_right_K[own].sum()
+
+    def whole_losses(self, vectors_KGD: Tensor, texts_KG: Tensor) -> tuple[Tensor, Tensor]:
+        """(loss, whether it is right) of each group, K, from the vectors and labels of the whole batch."""
+        return in_batch_losses(vectors_KGD, texts_KG, self.temperature)
+
+
+class SimilarityDistillation(SimilarityObjective):
+    """Learns the cosines of a teacher between all texts of a batch. The labels are the teacher's normalised vectors."""
+
+    shares_vectors = True
+
+    def whole_losses(self, vectors_KGD: Tensor, teacher_KGE: Tensor) -> tuple[Tensor, Tensor]:
+        return relation_losses(vectors_KGD, teacher_KGE)
+
+
+def relation_losses(vectors_KGD: Tensor, teacher_KGE: Tensor) -> tuple[Tensor, Tensor]:
+    """(mean squared difference of the cosines with all other texts, whether it is below 0.01) of each group, K."""
+    cosines, teacher_cosines = (each @ each.T for each in (vectors_KGD.flatten(0, 1), teacher_KGE.flatten(0, 1)))
+    errors_N = (cosines - teacher_cosines).square().fill_diagonal_(0).sum(-1) / max(1, len(cosines) - 1)
+    losses_K = errors_N.unflatten(0, vectors_KGD.shape[:2]).mean(-1)
+    return losses_K, losses_K < 0.01
 
 
 def in_batch_losses(vectors_KGD: Tensor, texts_KG: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

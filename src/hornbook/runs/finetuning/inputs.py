@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
+from hornbook.inference.opening import load
 from hornbook.interop.builtin import LANGUAGES, builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -21,6 +22,7 @@ from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, pu
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.kinds.similarity import padded_texts
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
@@ -108,7 +110,16 @@ class Inputs(Labelled):
 
     @cached_property
     def train_features(self) -> Features:
-        return self.encode([*self.train, *(self.copies or [])])
+        features = self.encode([*self.train, *(self.copies or [])])
+        return features if self.settings.task.teacher is None else self._with_teacher_vectors(features)
+
+    def _with_teacher_vectors(self, features: Features) -> Features:
+        """The features with the teacher's vectors of all texts as labels."""
+        teacher = load(self.settings.task.teacher)
+        texts = [text for example in self.train for text in padded_texts(example, features.group_size)]
+        different = list(dict.fromkeys(texts))
+        vectors = dict(zip(different, teacher.embed(different, normalize=True), strict=True))
+        return replace(features, labels=np.stack([vectors[text] for text in texts]))
 
     @cached_property
     def dev_features(self) -> Features:
@@ -181,19 +192,29 @@ def open_inputs(
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     if output.type.compares:
-        output = replace(output, pooling=_pooling(request, settings, log))
+        output = replace(output, pooling=_pooling(model_folder(model), request, settings, log))
+        _refuse_unused_teacher(read_data, settings)
+    elif settings.task.teacher is not None:
+        raise ValueError("task.teacher is for --task similarity: use hornbook distill for other tasks")
     saved = make_task(named, read_data, output)
     split = training_split(read_data, named, settings)
     return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model)
 
 
-def _pooling(request: FinetuneRequest, settings: FinetuneSettings, log: Log) -> str:
+def _refuse_unused_teacher(data: DataSet, settings: FinetuneSettings) -> None:
+    if settings.task.teacher is not None and data.splits["train"][0].score is not None:
+        raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
+
+
+def _pooling(folder: Path, request: FinetuneRequest, settings: FinetuneSettings, log: Log) -> str:
     """How a model for similarity pools tokens: as requested, or as its folder prescribes."""
     if request.teacher is not None:
-        raise ValueError("similarity cannot be distilled: fine-tune the small model with hornbook finetune instead")
+        raise ValueError(
+            "hornbook distill does not support similarity: use hornbook finetune with --set task.teacher=MODEL"
+        )
     if settings.task.pooling is not None:
         return settings.task.pooling
-    found = read_embedding_settings(model_folder(request.model))
+    found = read_embedding_settings(folder)
     log(found.in_words)
     if any(found.prompts.values()):
         log("note: training does not put the prompts of the model before texts, and the run has none")

@@ -18,7 +18,7 @@ from hornbook.objectives.distillation.kept_teacher import KeptTeacher
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
-from hornbook.objectives.similarity import SimilarityObjective
+from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObjective
 from hornbook.runs.distillation.projections import load_projections, save_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
@@ -102,7 +102,9 @@ def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective
     logits."""
     output, features = inputs.saved.task.output, inputs.train_features
     if output.type.compares and not settings.task.class_weights:
-        return SimilarityObjective(output, settings.task.temperature)
+        return (SimilarityDistillation if settings.task.teacher else SimilarityObjective)(
+            output, settings.task.temperature
+        )
     if not settings.task.class_weights:
         return TaskObjective(output)
     if not output.type.has_labels or output.problem != "single":

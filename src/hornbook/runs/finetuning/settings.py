@@ -66,6 +66,11 @@ class TaskSettings(Typed, group="task"):
         0.05, "similarity: divisor of the cosines in the loss over in-batch negatives", above=0, high=100
     )
 
+    teacher: str | None = setting(
+        None,
+        "similarity: model folder or name whose cosines between texts are learned; none: learn from the data alone",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.swapped_pairs and self.pair_encoding == "both":

@@ -150,7 +150,7 @@ class Similarity(TaskKind):
         """Each text is a sequence. A single text is encoded twice, so that it has two dropout masks. Labels are the
         scores as cosines or, for in-batch negatives, a number for each different text."""
         num_texts = max((len(each.texts) for each in examples), default=2)
-        groups = [_padded(each.texts, max(2, num_texts)) for each in examples]
+        groups = [padded_texts(each, max(2, num_texts)) for each in examples]
         texts = [text for group in groups for text in group]
         encoded = encode_texts([TextExample("", text) for text in texts], tokenizer, longest)
         features = text_features(*encoded, max(2, num_texts), None)
@@ -292,8 +292,9 @@ def ranked(
     return found
 
 
-def _padded(texts: tuple[str, ...], num: int) -> tuple[str, ...]:
-    return texts + texts[-1:] * (num - len(texts))
+def padded_texts(example: SimilarityExample, num: int) -> tuple[str, ...]:
+    """The texts of an example, the last one repeated up to `num`."""
+    return example.texts + example.texts[-1:] * (num - len(example.texts))
 
 
 def _halves(example: SimilarityExample) -> SimilarityExample:
