@@ -1,4 +1,4 @@
-"""Time per query, memory and recall of exact search in an index of a million vectors, float32 beside int8.
+"""Time per query and recall of search in an index of a million vectors, float32 beside int8.
 
     nice python benchmarks/search_speed.py --rows 1000000 --width 384
     nice python benchmarks/search_speed.py --texts sentences.txt --model MODEL        # recall on real vectors
@@ -9,12 +9,15 @@ Random unit vectors are the hardest case for int8: the scores of neighbours are 
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from hornbook.inference.embeddings import normalized
+from hornbook.retrieval.approximate import ApproximateIndex
 from hornbook.retrieval.index import Index, IndexWriter, Manifest, Source
 from hornbook.retrieval.scan import has_int8_kernel, search_index
 
@@ -44,12 +47,12 @@ def written(folder: Path, vectors: str, blocks: list[np.ndarray] | range, width:
     return Index(folder)
 
 
-def milliseconds(index: Index, queries: np.ndarray) -> float:
+def milliseconds(search: Callable, queries: np.ndarray) -> float:
     """Median time of a search in ms, with the files in the page cache."""
     taken = []
     for _ in range(TIMES):
         start = time.perf_counter()
-        search_index(index, queries, TOP)
+        search(queries, TOP)
         taken.append(1000 * (time.perf_counter() - start))
     return float(np.median(taken[1:]))
 
@@ -60,6 +63,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--texts", type=Path, help="one text per line, in place of random vectors")
     parser.add_argument("--model")
+    parser.add_argument("--approximate", action="store_true", help="also with a graph of neighbours (faiss)")
     given = parser.parse_args()
     if given.texts:
         found = embedded(given.texts, given.model)
@@ -75,15 +79,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         for vectors in ("float32", "int8"):
             index = written(Path(place) / vectors, vectors, blocks, width, rows)
-            one, many = milliseconds(index, queries[:1]), milliseconds(index, queries[:32]) / 32
-            _, found = search_index(index, queries, TOP)
-            exact = found if exact is None else exact
-            recall = np.mean([len(set(a) & set(b)) / TOP for a, b in zip(exact, found, strict=True)])
-            size = (index.vectors_ND.nbytes + (0 if index.scales_N is None else index.scales_N.nbytes)) / 1e6
-            print(
-                f"{vectors:8} searched {size:7,.0f} MB  {one:6.1f} ms for one query, {many:5.1f} ms per query of 32  "
-                f"recall@{TOP} {recall:.4f}"
-            )
+            searches = {vectors: partial(search_index, index)}
+            if given.approximate and vectors == "float32":
+                start = time.perf_counter()
+                searches["approximate"] = ApproximateIndex(index).search
+                print(f"building the graph of neighbours: {time.perf_counter() - start:.0f} s")
+            for name, search in searches.items():
+                one, many = milliseconds(search, queries[:1]), milliseconds(search, queries[:32]) / 32
+                _, found = search(queries, TOP)
+                exact = found if exact is None else exact
+                recall = np.mean([len(set(a) & set(b)) / TOP for a, b in zip(exact, found, strict=True)])
+                print(
+                    f"{name:11} {one:6.1f} ms for one query, {many:5.1f} ms per query of 32  recall@{TOP} {recall:.4f}"
+                )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,36 @@ def test_int8_finds_the_same(model, table, tmp_path):
     (scores, rows), (other_scores, others) = (search_index(each, queries, 10) for each in (whole, small))
     recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows.tolist(), others.tolist(), strict=True)])
     assert recall >= 0.99 and np.allclose(scores, other_scores, atol=1e-4)
+
+
+@pytest.mark.parametrize("vectors", ["float32", "int8"])
+def test_approximate_search(hornbook, model, table, tmp_path, vectors):
+    pytest.importorskip("faiss")
+    index, text = tmp_path / "index", "lantern lantern lantern"
+    hornbook("embed", table, "--text", "body", "--model", model, "--out", index, "--vectors", vectors)
+
+    def hits(*options) -> list[list[tuple]]:
+        results = hornbook("search", index, *options, "--json").answer["results"]
+        return [[(hit["id"], hit["text"], round(hit["score"], 4)) for hit in each["hits"]] for each in results]
+
+    assert "building" in hornbook("search", index, "bread", "--approximate").stderr
+    assert "building" not in hornbook("search", index, "bread", "--approximate").stderr
+    assert hits(TEXTS[3], "bread", "--approximate") == hits(TEXTS[3], "bread")
+    assert len(hits("bread", "--approximate", "--where", "lang=de", "--top", 100)[0]) == 20
+    assert len(hits("bread", "--approximate", "--top", 100)[0]) == 60
+    more = tmp_path / "more.csv"
+    more.write_text(f"id,body\nnew,{text}\n")
+    hornbook("embed", more, "--text", "body", "--out", index, "--append")
+    (found,) = hits(text, "--approximate")
+    assert found[0][0] == "new"
+    (index / "graph.faiss").write_bytes(b"damaged")
+    assert hits(text, "--approximate") == [found]
+
+
+def test_approximate_search_without_faiss(hornbook, model, table, tmp_path, monkeypatch):
+    hornbook("embed", table, "--text", "body", "--model", model, "--out", tmp_path / "index")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    assert "pip install 'hornbook[search]'" in hornbook("search", tmp_path / "index", "x", "--approximate").error
 
 
 def test_append(hornbook, model, table, tmp_path):

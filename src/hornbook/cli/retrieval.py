@@ -70,14 +70,19 @@ def search_command(
         list[str] | None, typer.Option(help="Search only rows with this value: column=value; may be repeated.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model that built the index, if it was moved.")] = None,
+    approximate: Annotated[
+        bool,
+        typer.Option("--approximate", help="Search a graph of neighbours, built on first use; may miss a result."),
+    ] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Print the texts of an index that are most similar to a query. The search is exact."""
-    from hornbook.retrieval.searching import search
-    from hornbook.terminal import table
+    """Print the texts of an index that are most similar to a query. The search is exact unless --approximate."""
+    from hornbook.retrieval.searching import SearchIndex
+    from hornbook.terminal import log, table
 
-    found = search(index, queries, top, parse_filters(where), model, device)
+    opened = SearchIndex(index, model, device, approximate, log)
+    found = opened.search(queries, top, parse_filters(where))
     for query, hits in zip(queries, found, strict=True):
         rows = [(f"{hit.score:.4f}", hit.id, shortened(hit.text)) for hit in hits]
         table(rows, ("similarity", "id", "text"), title=query if len(queries) > 1 else None)

@@ -126,6 +126,12 @@ class Index:
             return None
         return self._mapped(RESIDUALS, np.int8, (self.manifest.count, self.manifest.width))
 
+    def vectors_of(self, rows: np.ndarray) -> np.ndarray:
+        """The vectors of some rows, B x D, float32."""
+        if self.residuals_ND is None:
+            return np.asarray(self.vectors_ND[rows])
+        return dequantized(self.vectors_ND[rows], self.scales_N[rows], self.residuals_ND[rows])
+
     def _mapped(self, name: str, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
         # Copy-on-write, as torch warns about read-only arrays; nothing is written.
         return np.memmap(self.folder / name, dtype, "c", shape=shape)

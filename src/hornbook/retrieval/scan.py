@@ -3,12 +3,13 @@
 Shapes: N rows, B rows of a block, D width, Q queries, K results per query.
 """
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import torch
 
-from hornbook.retrieval.index import Index, dequantized
+from hornbook.retrieval.index import Index
 
 ROWS_AT_ONCE = 131_072  # of a block; 200 MB of float32 vectors of width 384, which are read in place
 SCORES_AT_ONCE = 2**24  # of a block, over all queries
@@ -20,13 +21,19 @@ def search_index(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores and row numbers of the `top` nearest vectors of an index, as `top_rows` returns them. int8 vectors are
     searched first without, then their best candidates with the residuals."""
-    vectors, scales, residuals = index.vectors_ND, index.scales_N, index.residuals_ND
-    if residuals is None:
-        return top_rows(queries_QD, vectors, None, top, chosen)
-    _, candidates = top_rows(queries_QD, vectors, scales, CANDIDATES * top, chosen)
+    if index.residuals_ND is None:
+        return top_rows(queries_QD, index.vectors_ND, None, top, chosen)
+    _, candidates = top_rows(queries_QD, index.vectors_ND, index.scales_N, CANDIDATES * top, chosen)
+    return rescored(index, queries_QD, candidates, top)
+
+
+def rescored(
+    index: Index, queries_QD: np.ndarray, candidates: Sequence[np.ndarray], top: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The `top` of the candidate rows of each query, by the products with their full vectors."""
     found = []
     for query_D, rows in zip(queries_QD, candidates, strict=True):
-        scores = dequantized(vectors[rows], scales[rows], residuals[rows]) @ query_D
+        scores = index.vectors_of(rows) @ query_D
         order = np.lexsort((rows, -scores))[:top]
         found.append((scores[order], rows[order]))
     return np.stack([scores for scores, _ in found]), np.stack([rows for _, rows in found])

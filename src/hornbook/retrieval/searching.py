@@ -3,7 +3,7 @@
 hornbook.search("index", "how do I reset my password", top=5)[0][0].text
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from hornbook.config import checked
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
+from hornbook.retrieval.approximate import ApproximateIndex
 from hornbook.retrieval.building import model_fingerprint, refuse_other_model
 from hornbook.retrieval.index import ID, TEXT, Index
 from hornbook.retrieval.scan import search_index
@@ -41,8 +42,16 @@ class SearchIndex:
     ['a charming film', 'a slow film']
     """
 
-    def __init__(self, index: str | Path, model: str | Path | LoadedModel | None = None, device: str = "auto"):
+    def __init__(
+        self,
+        index: str | Path,
+        model: str | Path | LoadedModel | None = None,
+        device: str = "auto",
+        approximate: bool = False,
+        log: Callable[[str], None] = lambda message: None,
+    ):
         self.index = Index(index)
+        self.graph = ApproximateIndex(self.index, log) if approximate else None
         self._model, self._device = model, device
 
     @cached_property
@@ -75,7 +84,10 @@ class SearchIndex:
         vectors = self.model.embed(
             queries, normalize=self.index.manifest.similarity == "cosine" or None, prompt="query"
         )
-        scores, rows = search_index(self.index, vectors, top, chosen)
+        if self.graph is not None and chosen is None:
+            scores, rows = self.graph.search(vectors, top)
+        else:
+            scores, rows = search_index(self.index, vectors, top, chosen)
         return [
             [self._hit(int(row), float(score)) for row, score in zip(*each, strict=True)]
             for each in zip(rows, scores, strict=True)
@@ -93,8 +105,9 @@ def search(
     where: Mapping[str, Any] | None = None,
     model: str | Path | LoadedModel | None = None,
     device: str = "auto",
+    approximate: bool = False,
 ) -> list[list[Hit]]:
-    """Finds the texts of an index that are most similar to each query. The search is exact.
+    """Finds the texts of an index that are most similar to each query.
 
     Args:
         index: An index folder, or a `hornbook.SearchIndex`, which keeps its model loaded.
@@ -103,6 +116,8 @@ def search(
         where: Search only rows that have these values in these columns.
         model: The model that built the index, if it was moved; defaults to the recorded one.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        approximate: Search a graph of neighbours, which is built on first use; it is much faster in large indexes and
+            may miss a result. Needs the optional dependencies `hornbook[search]`. With `where` the search is exact.
 
     Returns:
         For each query a list of `Hit`: `score`, `id`, `text` and the other `columns`.
@@ -112,5 +127,5 @@ def search(
     >>> len(hornbook.search("my-index", "a charming film", top=3)[0])
     3
     """
-    opened = index if isinstance(index, SearchIndex) else SearchIndex(index, model, device)
+    opened = index if isinstance(index, SearchIndex) else SearchIndex(index, model, device, approximate)
     return opened.search(queries, top, where)

@@ -1,0 +1,84 @@
+"""Approximate search by a navigable graph of neighbours (HNSW, Malkov and Yashunin 2016, arXiv 1603.09320) from faiss.
+
+graph.faiss    the graph of the first rows of the index and their vectors in 8 bits; rows added later are added to it
+
+The graph proposes candidates, whose scores are then computed from the index's own vectors, as in exact search.
+
+Shapes: N rows, B rows of a block, D width, Q queries, K results per query.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hornbook.files import replacing
+from hornbook.retrieval.index import Index
+from hornbook.retrieval.scan import rescored
+
+FILE = "graph.faiss"
+NEIGHBOURS, EFFORT_BUILDING, EFFORT_SEARCHING = (
+    32,
+    128,
+    128,
+)  # links per row; rows looked at (M, efConstruction, efSearch)
+CANDIDATES = 5  # per result
+ROWS_AT_ONCE = 100_000
+
+
+class ApproximateIndex:
+    """The graph of an index, built on first use and extended by rows that were added since."""
+
+    def __init__(self, index: Index, log: Callable[[str], None] = lambda message: None):
+        self.index = index
+        self.faiss = _faiss()
+        self.graph = self._opened()
+        if self.graph.ntotal < len(index):
+            self._extend(log)
+
+    def _opened(self):
+        file = self.index.folder / FILE
+        if file.exists():
+            try:
+                graph = self.faiss.read_index(str(file))
+            except RuntimeError:
+                graph = None  # damaged: built again
+            if graph is not None and graph.d == self.index.manifest.width and graph.ntotal <= len(self.index):
+                return graph
+        kind, metric = self.faiss.ScalarQuantizer.QT_8bit, self.faiss.METRIC_INNER_PRODUCT
+        graph = self.faiss.IndexHNSWSQ(self.index.manifest.width, kind, NEIGHBOURS, metric)
+        graph.hnsw.efConstruction = EFFORT_BUILDING
+        return graph
+
+    def _extend(self, log: Callable[[str], None]) -> None:
+        """Adds the rows of the index that the graph lacks, and saves it after each block."""
+        total = len(self.index)
+        for first in range(self.graph.ntotal, total, ROWS_AT_ONCE):
+            log(f"building {self.index.folder / FILE} for approximate search: {first:,} of {total:,} texts")
+            block_BD = self.index.vectors_of(np.arange(first, min(first + ROWS_AT_ONCE, total)))
+            if not self.graph.is_trained:
+                self.graph.train(block_BD)
+            self.graph.add(block_BD)
+            with replacing(self.index.folder / FILE) as file:
+                self.faiss.write_index(self.graph, str(file))
+
+    def search(self, queries_QD: np.ndarray, top: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """For each query the scores and the row numbers of about the `top` nearest vectors, best first."""
+        num = min(CANDIDATES * top, len(self.index))
+        self.graph.hnsw.efSearch = max(EFFORT_SEARCHING, 2 * num)
+        _, candidates = self.graph.search(np.ascontiguousarray(queries_QD, np.float32), num)
+        # The graph may propose fewer rows than asked for, and fills them up with -1.
+        found = [
+            rescored(self.index, query_D[None], [rows[rows >= 0]], top)
+            for query_D, rows in zip(queries_QD, candidates, strict=True)
+        ]
+        return [scores[0] for scores, _ in found], [rows[0] for _, rows in found]
+
+
+def _faiss():
+    try:
+        import faiss
+    except ImportError:
+        raise ValueError(
+            "approximate search needs the package faiss-cpu, which is not installed: pip install 'hornbook[search]'"
+        ) from None
+    return faiss
