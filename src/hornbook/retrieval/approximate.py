@@ -1,6 +1,6 @@
 """Approximate search by a navigable graph of neighbours (HNSW, Malkov and Yashunin 2016, arXiv 1603.09320) from faiss.
 
-graph.faiss    the graph of the first rows of the index and their vectors in 8 bits; rows added later are added to it
+graph.faiss    the graph and the float32 vectors of the first rows of the index; rows added later are added to it
 
 The graph proposes candidates, whose scores are then computed from the index's own vectors, as in exact search.
 
@@ -16,11 +16,8 @@ from hornbook.retrieval.index import Index
 from hornbook.retrieval.scan import rescored
 
 FILE = "graph.faiss"
-NEIGHBOURS, EFFORT_BUILDING, EFFORT_SEARCHING = (
-    32,
-    128,
-    128,
-)  # links per row; rows looked at (M, efConstruction, efSearch)
+NEIGHBOURS = 32  # links of a row
+EFFORT_BUILDING, EFFORT_SEARCHING = 64, 128  # rows looked at (efConstruction and efSearch in the paper)
 CANDIDATES = 5  # per result
 ROWS_AT_ONCE = 100_000
 
@@ -44,8 +41,7 @@ class ApproximateIndex:
                 graph = None  # damaged: built again
             if graph is not None and graph.d == self.index.manifest.width and graph.ntotal <= len(self.index):
                 return graph
-        kind, metric = self.faiss.ScalarQuantizer.QT_8bit, self.faiss.METRIC_INNER_PRODUCT
-        graph = self.faiss.IndexHNSWSQ(self.index.manifest.width, kind, NEIGHBOURS, metric)
+        graph = self.faiss.IndexHNSWFlat(self.index.manifest.width, NEIGHBOURS, self.faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = EFFORT_BUILDING
         return graph
 
@@ -55,8 +51,6 @@ class ApproximateIndex:
         for first in range(self.graph.ntotal, total, ROWS_AT_ONCE):
             log(f"building {self.index.folder / FILE} for approximate search: {first:,} of {total:,} texts")
             block_BD = self.index.vectors_of(np.arange(first, min(first + ROWS_AT_ONCE, total)))
-            if not self.graph.is_trained:
-                self.graph.train(block_BD)
             self.graph.add(block_BD)
             with replacing(self.index.folder / FILE) as file:
                 self.faiss.write_index(self.graph, str(file))
