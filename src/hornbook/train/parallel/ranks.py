@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hornbook.lifecycle.locking import discard_writes
-from hornbook.train.parallel.launched import num_processes
+from hornbook.train.parallel.launched import num_processes, num_restarts
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -222,8 +222,12 @@ def joined() -> Ranks:
                 "--nproc-per-node"
             )
         torch.cuda.set_device(local_rank)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with _collective():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+        store, *_ = next(dist.rendezvous("env://"))
+        # torchrun may keep the store, with the addresses of processes that are gone, when it starts a run again.
+        store = dist.PrefixStore(f"hornbook/{num_restarts()}/{size}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
         host = dist.new_group(backend="gloo", timeout=PATIENCE)
     if rank:
         discard_writes()
