@@ -12,6 +12,7 @@ import hornbook
 from hornbook.runs.finetuning import run as finetuning
 from hornbook.runs.pretraining import run as pretraining
 from hornbook.train import loop
+from hornbook.train.metrics import read_metrics
 from hornbook.train.parallel.ranks import joined
 from hornbook.train.step import Stepper
 
@@ -19,7 +20,12 @@ STEPS = 50
 NO_DROPOUT = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
 OVERRIDES = TINY_MODEL | {"model.width": 16, "model.inner_width": 32} | NO_DROPOUT
 OVERRIDES |= {"checkpoint.every_steps": 0, "checkpoint.every_minutes": 0, "checkpoint.at_start": False}
-OVERRIDES |= {"optimizer.lr": 3e-3, "validation.every_steps": 25, "validation.tokens": 64, "runtime.tensorboard": False}
+OVERRIDES |= {
+    "optimizer.lr": 3e-3,
+    "validation.every_steps": 25,
+    "validation.tokens": 256,
+    "runtime.tensorboard": False,
+}
 SMALL_PARTS = {"batch.micro_tokens": 64}
 PRETRAINED = {  # case -> preset and settings
     "mlm and nsp": ("bert-tiny", {}),
@@ -77,6 +83,9 @@ def all_curves(folder: str, names: list[str], corpus: str, encoder: str, rows: d
     }
     for name in names:
         curves[name] = curve_of(tasks.get(name) or partial(pretrained, out / name, *PRETRAINED[name], corpus))
+    for name in PRETRAINED.keys() & set(names):
+        lines = read_metrics(out / name)
+        curves[f"validation of {name}"] = [line["loss"] for line in lines if line["kind"] == "validation"]
     if joined().is_main:
         (out / "curves.json").write_text(json.dumps(curves))
 

@@ -38,3 +38,10 @@ def test_the_number_of_ranks_changes_nothing_but_rounding(curves, name):
     assert len(alone) >= 48 and abs(alone[-1] - alone[0]) > 1e-3  # it learns something
     for size in (2, 4) if name in ON_FOUR else (2,):
         assert curves[size][name] == pytest.approx(alone, rel=1e-9), f"{size} ranks"
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_ranks_share_the_work_of_validation(curves, name):
+    """In small micro-batches there are several held-out batches; otherwise there are fewer than ranks."""
+    alone, together = (curves[size][f"validation of {name}"] for size in (1, 2))
+    assert len(alone) == 2 and together == pytest.approx(alone, rel=1e-9)

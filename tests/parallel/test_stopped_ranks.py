@@ -1,4 +1,4 @@
-"""Ranks agree on when to stop, to save, to use smaller micro-batches and to roll back; none waits for one that failed."""
+"""Ranks agree on when to stop, to save, to use smaller micro-batches and to roll back, and none waits for ever."""
 
 from pathlib import Path
 

@@ -23,7 +23,7 @@ from hornbook.train.guard import Guard, Trouble
 from hornbook.train.metrics import MetricsLog
 from hornbook.train.objective import Objective, TrainingModule
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
-from hornbook.train.parallel.ranks import ALONE, Ranks, joined
+from hornbook.train.parallel.ranks import ALONE, Ranks, alone, joined
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
@@ -183,11 +183,9 @@ class _Loop:
             if ranks.is_main:
                 self.checkpoints.drop_old()
         self.sharded, module = None, job.module
-        if settings.parallel.shard:
+        if settings.parallel.shard and ranks.size > 1:
             from hornbook.train.parallel.sharding import Sharded  # FSDP2 takes a second to import
 
-            if ranks.size == 1:
-                raise ValueError("parallel.shard spreads a model over several processes: start them with torchrun")
             ranks.copy_from_main(_tensors_of(job.module.cpu()))
             self.sharded = Sharded(job.module, ranks, runtime.device)
             module = self.sharded.module
@@ -399,18 +397,25 @@ class _Loop:
         self._report_progress()
 
     def _validated(self) -> tuple[dict[str, float], int]:
-        """The metrics of a validation and the largest number of tokens per micro-batch, both of the main rank."""
+        """The metrics of a validation and the largest number of tokens per micro-batch, both of the main rank. All
+        ranks validate, except with sharding: only the main one has all weights."""
         self._update_whole()
 
         def validate() -> tuple[dict[str, float], int]:
-            if self.sharded is not None:
-                self.job.module.to(self.runtime.device)
             metrics = self.stepper.retry_on_oom(1, lambda: self.job.validate(self.stepper.micro_tokens))
-            if self.sharded is not None:
-                self.job.module.cpu()
             return metrics, self.stepper.micro_tokens
 
-        return self.ranks.from_main(validate)
+        def validate_alone() -> tuple[dict[str, float], int]:
+            self.job.module.to(self.runtime.device)
+            with alone():
+                found = validate()
+            self.job.module.cpu()
+            return found
+
+        if self.sharded is not None:
+            return self.ranks.from_main(validate_alone)
+        found = validate()
+        return self.ranks.from_main(lambda: found)
 
     def _stop_early_if_not_better(self) -> None:
         patience = self.settings.validation.patience

@@ -164,7 +164,7 @@ class GuardSettings(Typed, group="guard"):
 @dataclass(frozen=True)
 class ParallelSettings(Typed, group="parallel"):
     shard: bool = setting(
-        False, "with torchrun, spread weights, gradients and optimizer state over the processes (FSDP2)"
+        False, "spread weights, gradients and optimizer state over the processes that torchrun starts (FSDP2)"
     )
     activation_checkpointing: bool = setting(
         False, "compute each block again in the backward pass instead of keeping its activations: less memory, slower"

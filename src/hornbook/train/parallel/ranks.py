@@ -208,10 +208,28 @@ def _nothing(*_: object, **__: object) -> None:
 ALONE = Ranks()
 
 
-@functools.cache
 def joined() -> Ranks:
     """The ranks that torchrun started, connected with each other; `ALONE` for a run in one process. From the first call
     on, ranks other than the main one lock nothing, and what they write is discarded."""
+    return ALONE if _is_alone else _joined()
+
+
+_is_alone = False
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """A block that only this rank runs."""
+    global _is_alone
+    _is_alone = True
+    try:
+        yield
+    finally:
+        _is_alone = False
+
+
+@functools.cache
+def _joined() -> Ranks:
     if num_processes() == 1:
         return ALONE
     rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))

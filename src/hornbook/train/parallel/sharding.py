@@ -46,6 +46,7 @@ class Sharded:
         for part in self.module.modules():
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)  # sums, not means
+                part.set_force_sum_reduction_for_comms(True)
         for vector in vectors:
             vector.data = vector.data.to(device)
         self._sources = dict(model.named_parameters())
