@@ -29,8 +29,9 @@ corpus_app = typer.Typer(help="Tokenize text files into a corpus of shards.", no
 app.add_typer(tokenizer_app, name="tokenizer")
 app.add_typer(corpus_app, name="corpus")
 
-Files = Annotated[list[Path], typer.Argument(help="Files or folders: .txt, .jsonl, .parquet, also .gz, .xz, .zst.")]
-TextColumn = Annotated[str | None, typer.Option(help="Column (.parquet) or key (.jsonl) of the text.")]
+FILES_HELP = "Files or folders: .txt, .jsonl, .csv, .tsv, .parquet, also .gz, .xz, .zst."
+Files = Annotated[list[Path], typer.Argument(help=FILES_HELP)]
+TextColumn = Annotated[str | None, typer.Option(help="Column (.csv, .tsv, .parquet) or key (.jsonl) of the text.")]
 
 
 @tokenizer_app.command(
