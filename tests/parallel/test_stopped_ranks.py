@@ -51,8 +51,9 @@ def test_a_run_stopped_on_some_ranks_resumes_on_others(before, after, corpus, tm
 
 def test_two_ranks_resume_exactly(corpus, tmp_path):
     run_ranks(2, resumed, str(tmp_path / "whole"), corpus, 6)
-    for stop_at in (2, None):
+    for stop_at, last in ((2, 3), (None, 6)):
         run_ranks(2, resumed, str(tmp_path / "stopped"), corpus, 6, stop_at)
+        assert Checkpoints(tmp_path / "stopped").last_step() == last
     assert same(tmp_path / "whole", tmp_path / "stopped")
 
 

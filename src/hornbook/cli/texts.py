@@ -182,6 +182,10 @@ def corpus_build(
     text_column: TextColumn = None,
     clean: Annotated[str | None, typer.Option(help="'wiki' removes lists, tables and headings.")] = None,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep duplicate documents.")] = False,
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Drop documents that share 13 words in sequence with this evaluation set; may be repeated."),
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -204,6 +208,7 @@ def corpus_build(
             text_column=text_column,
             clean=clean,
             deduplicate=not keep_duplicates,
+            exclude=exclude or (),
             progress=show,
         )
     totals, num_shards = manifest["totals"], len(manifest["shards"])
