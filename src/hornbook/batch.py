@@ -253,6 +253,10 @@ class Batch:
         part = self._map(lambda stream: stream.slice(first, last, origins))
         return dataclasses.replace(part, num_padding_sequences=num_padding)
 
+    def as_padding(self, is_padding: bool = True) -> Self:
+        """The same sequences as padding only: an empty part of a batch that can still be computed."""
+        return dataclasses.replace(self, num_padding_sequences=self.num_sequences if is_padding else 0)
+
     def bucketed(self, num_tokens: int, num_sequences: int, sizes: Mapping[str, int] | None = None) -> Self:
         """The batch followed by padding sequences, to exactly `num_tokens` tokens and `num_sequences` sequences; the
         other streams get as many entries as `sizes` has for them, else no padding.
@@ -326,6 +330,16 @@ def pack(
     rows = Sequences(labels_N, examples_host=examples, starts_host=np.arange(len(lengths) + 1))
     streams = {TOKENS: tokens, SEQUENCES: rows}
     return Batch(streams, int(longest or lengths.max(initial=1)), group_size)
+
+
+def part_of(num: int, part: tuple[int, int]) -> tuple[int, int]:
+    """The first and last (exclusive) of `num` examples in part `part[0]` of `part[1]` parts of about equal size.
+
+    >>> [part_of(7, (index, 3)) for index in range(3)]
+    [(0, 2), (2, 4), (4, 7)]
+    """
+    index, count = part
+    return num * index // count, num * (index + 1) // count
 
 
 def offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -5,13 +5,14 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hornbook.lifecycle.leftovers import sweep_leftovers_of, temporary_for
-from hornbook.lifecycle.locking import check_folder
+from hornbook.lifecycle.locking import check_folder, discards_writes
 
 
 @contextlib.contextmanager
@@ -19,6 +20,10 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yields a temporary path in the same folder and renames it to `path` when the block ends without an error.
     Temporary files of `path` that killed processes left are removed."""
     path = Path(path)
+    if discards_writes():
+        with tempfile.TemporaryDirectory() as elsewhere:
+            yield Path(elsewhere) / path.name
+        return
     check_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep_leftovers_of(path)
@@ -40,6 +45,10 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     already, the temporary folder is created inside it and its files are moved up at the end. Temporary folders that
     killed processes left are removed."""
     folder = Path(folder).resolve()
+    if discards_writes():
+        with tempfile.TemporaryDirectory() as elsewhere:
+            yield Path(elsewhere)
+        return
     check_folder(folder)
     exists = folder.is_dir()
     temporary = temporary_for(folder / folder.name if exists else folder)

@@ -1,3 +1,4 @@
+import csv
 import gzip
 import json
 import lzma
@@ -137,6 +138,36 @@ def test_text_column_is_guessed_or_named(tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_tables(tmp_path, monkeypatch):
+    """Quotes, line ends inside of fields, other delimiters, rows that are too short, bytes that are not UTF-8."""
+    (tmp_path / "a.csv").write_bytes(b'id,text\r\n1,"One, ""quoted"".\r\nStill one."\r\n\r\n2\r\n3,Two \xff.\r\n4,\r\n')
+    texts, problems = read(tmp_path / "a.csv")
+    assert texts == ['One, "quoted".\nStill one.', "Two \ufffd."]
+    assert problems["no_text_column"] == problems["empty_document"] == problems["invalid_utf8"] == 1
+    (tmp_path / "b.csv").write_text("label;review\n1;Good, really.\n0;Bad.\n")
+    assert read(tmp_path / "b.csv", text_column="review")[0] == ["Good, really.", "Bad."]
+    (tmp_path / "c.tsv").write_text('text\tid\nA "quote that is never closed\t1\nTwo\u2028lines.\t2\n')
+    assert read(tmp_path / "c.tsv")[0] == ['A "quote that is never closed', "Two\u2028lines."]
+    assert [each.place for each in read_documents(tmp_path / "c.tsv")] == ["row 1", "row 2"]
+    with pytest.raises(ValueError, match=r"none of the columns text.*there are: label, review.*--text-column"):
+        read(tmp_path / "b.csv")
+    monkeypatch.setattr("hornbook.data.sources.BLOCK_BYTES", 3)
+    assert read(tmp_path / "a.csv") == (texts, problems)
+    with gzip.open(tmp_path / "d.csv.gz", "wb") as file:
+        file.write((tmp_path / "a.csv").read_bytes())
+    assert read(tmp_path / "d.csv.gz")[0] == texts
+
+
+def test_an_unclosed_quote_stays_within_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "FIELD_CHARACTERS", 1000)
+    limit = csv.field_size_limit(1000)
+    (tmp_path / "a.csv").write_text('text\nOne.\n"Two.\n' + "More text.\n" * 1000)
+    try:
+        assert read(tmp_path / "a.csv") == (["One."], {"unreadable": 1})
+    finally:
+        csv.field_size_limit(limit)
+
+
 def test_parquet(tmp_path):
     path = tmp_path / "a.parquet"
     texts = [f"Text {number}." for number in range(600)]
@@ -216,7 +247,7 @@ def test_folders(tmp_path):
 def test_what_cannot_be_read_at_all_is_one_sentence(tmp_path):
     (tmp_path / "a.docx").write_text("no")
     (tmp_path / "a.txt").write_text(" ")
-    with pytest.raises(ValueError, match=r"\.txt, \.jsonl .* and \.parquet"):
+    with pytest.raises(ValueError, match=r"\.txt, \.jsonl, .* and \.parquet"):
         read(tmp_path / "a.docx")
     with pytest.raises(ValueError, match="does not exist"):
         read(tmp_path / "nothing.txt")

@@ -24,6 +24,7 @@ from hornbook.cli import (
     use,
 )
 from hornbook.cli.app import app, print_error
+from hornbook.train.parallel import launched
 
 __all__ = [
     "app",
@@ -52,7 +53,7 @@ def hornbook(
 ) -> None:
     from hornbook.terminal import set_json, set_quiet
 
-    set_quiet(quiet)
+    set_quiet(quiet or launched.rank() > 0)
     set_json(False)
     if version:
         from hornbook import __version__
@@ -64,12 +65,15 @@ def hornbook(
 def main() -> None:
     """Runs a command. Errors of the user are printed as one sentence, with exit status 2 and no traceback."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    if launched.rank() > 0:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         app(prog_name="hornbook")
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
             raise
-        print_error(error)
+        if not launched.is_said_elsewhere(str(error)):
+            print_error(f"rank {launched.rank()}: {error}" if launched.rank() else error)
         sys.exit(2)
 
 

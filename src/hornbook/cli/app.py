@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.lifecycle.stopping import begin_work
+from hornbook.train.parallel.launched import refuse_command
 
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
@@ -41,6 +42,12 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as stop:
             print_error(str(stop) or "stopped")
             raise typer.Exit(130) from None
+
+    def resolve_command(self, ctx, args):
+        """Finds the command; refuses one that several processes cannot run together."""
+        found = super().resolve_command(ctx, args)
+        refuse_command(found[0])
+        return found
 
     def list_commands(self, ctx) -> list[str]:
         """Lists the commands in the order in which they are usually used."""

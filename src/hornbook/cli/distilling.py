@@ -23,6 +23,7 @@ from hornbook.cli.pretraining import MEASURED, MEASURED_NOTE, report_outcome
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import Data, report_result
 from hornbook.lifecycle.requests import as_overrides
+from hornbook.train.parallel.launched import as_restarted
 
 TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
 STUDENT_HELP = "A preset (tinybert-4, ...), with --task also a model; defaults to distilbert (GPT: distilgpt2)."
@@ -70,6 +71,7 @@ def distill_command(
     as_json: Json = False,
 ) -> None:
     """Distil a large model into a small one, on plain text or on a task. Ctrl-C saves; --resume resumes."""
+    resume, overwrite = as_restarted(resume, overwrite)
     overrides = parse_overrides(override, device)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, **reading, "strict": reading["strict"] or None}

@@ -18,6 +18,7 @@ from hornbook.cli.app import (
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.train.parallel.launched import as_restarted
 
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
@@ -79,6 +80,7 @@ def pretrain_command(
         missing = "--out" if out is None else "--corpus"
         raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
     check_writable(out)
+    resume, overwrite = as_restarted(resume, overwrite)
     from hornbook.runs.pretraining.run import pretrain
     from hornbook.terminal import TrainingDisplay, log
 

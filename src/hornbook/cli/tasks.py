@@ -28,6 +28,7 @@ from hornbook.cli.app import (
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.lifecycle.requests import as_overrides
+from hornbook.train.parallel.launched import as_restarted, refuse_command
 
 TaskName = Annotated[str, typer.Option("--task", help="Data set (mrpc, squad2, conll2003 ...) or task kind.")]
 TaskToLearn = Annotated[
@@ -82,6 +83,7 @@ def finetune_command(
     as_json: Json = False,
 ) -> None:
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
+    resume, overwrite = as_restarted(resume, overwrite)
     overrides = parse_overrides(override, device)
     overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
     named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
@@ -91,6 +93,7 @@ def finetune_command(
     if task == "text" or (task is None and resume and _is_text_run(out)):
         from hornbook.cli.prompting import finetune_as_text
 
+        refuse_command("finetune --task text")
         given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
         several = {"--restarts": restarts > 1, "--search": search}
         layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}

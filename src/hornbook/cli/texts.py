@@ -29,8 +29,9 @@ corpus_app = typer.Typer(help="Tokenize text files into a corpus of shards.", no
 app.add_typer(tokenizer_app, name="tokenizer")
 app.add_typer(corpus_app, name="corpus")
 
-Files = Annotated[list[Path], typer.Argument(help="Files or folders: .txt, .jsonl, .parquet, also .gz, .xz, .zst.")]
-TextColumn = Annotated[str | None, typer.Option(help="Column (.parquet) or key (.jsonl) of the text.")]
+FILES_HELP = "Files or folders: .txt, .jsonl, .csv, .tsv, .parquet, also .gz, .xz, .zst."
+Files = Annotated[list[Path], typer.Argument(help=FILES_HELP)]
+TextColumn = Annotated[str | None, typer.Option(help="Column (.csv, .tsv, .parquet) or key (.jsonl) of the text.")]
 
 
 @tokenizer_app.command(
@@ -181,6 +182,10 @@ def corpus_build(
     text_column: TextColumn = None,
     clean: Annotated[str | None, typer.Option(help="'wiki' removes lists, tables and headings.")] = None,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep duplicate documents.")] = False,
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Drop documents that share 13 words in sequence with this evaluation set; may be repeated."),
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -203,6 +208,7 @@ def corpus_build(
             text_column=text_column,
             clean=clean,
             deduplicate=not keep_duplicates,
+            exclude=exclude or (),
             progress=show,
         )
     totals, num_shards = manifest["totals"], len(manifest["shards"])

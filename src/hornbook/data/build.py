@@ -19,6 +19,7 @@ import numpy as np
 
 from hornbook.config import checked
 from hornbook.data.cleaning import CLEANERS
+from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
 from hornbook.data.encoding import Encoded, EncodingPool, clean_text
 from hornbook.data.manifest import MANIFEST, already_built, describe_request, make_manifest, prepare_folder
@@ -71,6 +72,7 @@ def build_corpus(
     text_column: str | None = None,
     clean: str | None = None,
     deduplicate: bool = True,
+    exclude: Sequence[str | Path] = (),
     shard_tokens: int = SHARD_TOKENS,
     progress: Callable[[BuildProgress], None] | None = None,
 ) -> dict:
@@ -81,6 +83,7 @@ def build_corpus(
     200
 
     The bytes of the corpus do not depend on `workers` (None: one per core; 0: everything in this process).
+    Documents that share 13 consecutive words with a file of `exclude`, which are evaluation sets, are dropped.
     A finished corpus is not built again: its manifest is returned at once, with `already_built` set.
     """
     from hornbook.text.tokenizer import Tokenizer
@@ -95,11 +98,13 @@ def build_corpus(
     out = Path(out)
     sources, left_out = find_sources(paths)
     tokenizer = Tokenizer.load(Path(tokenizer_folder))
+    excluded = ExcludedTexts.of([exclude] if isinstance(exclude, str | Path) else exclude) if exclude else None
     settings = {
         "documents": documents,
         "text_column": text_column,
         "clean": clean,
         "deduplicate": deduplicate,
+        "exclude": None if excluded is None else excluded.fingerprint,
         "shard_tokens": shard_tokens,
     }
     request = describe_request(sources, tokenizer.fingerprint, settings)
@@ -107,6 +112,9 @@ def build_corpus(
         if manifest := already_built(out, request):
             return {**manifest, "already_built": True}
         state = prepare_folder(out, request, tokenizer, left_out)
+        if excluded is not None:
+            with replacing(out / EXCLUDED) as temporary, open(temporary, "wb") as file:
+                np.save(file, excluded.hashes)
         return _build(out, state, sources, tokenizer, workers, progress)
 
 
@@ -233,6 +241,7 @@ class _Merger:
         with replacing(self._folder / "token_counts.npy") as temporary, open(temporary, "wb") as file:
             np.save(file, state.token_counts)
         manifest = make_manifest(state, self._vocab_size)
+        (self._folder / EXCLUDED).unlink(missing_ok=True)
         write_json(self._folder / MANIFEST, manifest)
         remove_progress(self._folder)
         return manifest
@@ -243,6 +252,10 @@ class _Merger:
         for index in np.flatnonzero(~kept):
             document = chunk.documents[index]
             self._state.problems.add(Problem("no_tokens", document.file, document.place))
+        for index in np.flatnonzero(kept & encoded.document_excluded):
+            document = chunk.documents[index]
+            self._state.problems.add(Problem("evaluation_text", document.file, document.place))
+        kept &= ~encoded.document_excluded
         if self._settings["deduplicate"]:
             hashes = encoded.document_hashes[kept]
             is_new = self._state.seen.add(hashes)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.data.cleaning import clean_wiki
+from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines, hash_lines, hash_text
 from hornbook.data.shards import token_dtype
 from hornbook.lifecycle.stopping import die_with_parent, starting_children
@@ -34,6 +35,7 @@ class Encoded:
     line_hashes: np.ndarray
     document_lines: np.ndarray
     document_bytes: np.ndarray
+    document_excluded: np.ndarray  # whether a document shares text with an evaluation set
     cleaned: dict[str, int]
 
 
@@ -41,11 +43,11 @@ def clean_text(text: str, clean: str | None) -> tuple[str, dict[str, int]]:
     return clean_wiki(text) if clean == "wiki" else (text, {})
 
 
-def encode_chunk(tokenizer, texts: list[str], clean: str | None) -> Encoded:
+def encode_chunk(tokenizer, texts: list[str], clean: str | None, excluded: ExcludedTexts | None = None) -> Encoded:
     from hornbook.text.sentences import split_sentences
 
     sentences, hashes, lines = [], [], []
-    num_sentences, num_lines, num_bytes = [], [], []
+    num_sentences, num_lines, num_bytes, is_excluded = [], [], [], []
     cleaned = Counter()
     for text in texts:
         text, counts = clean_text(text, clean)
@@ -58,6 +60,7 @@ def encode_chunk(tokenizer, texts: list[str], clean: str | None) -> Encoded:
         num_sentences.append(len(text_sentences))
         num_lines.append(len(counted))
         num_bytes.append(len(text.encode()))
+        is_excluded.append(excluded is not None and excluded.are_in(text))
     encoded = tokenizer.encode_sentences(sentences)
     lengths = np.asarray(encoded.lengths, np.int64)
     document_of = np.repeat(np.arange(len(texts)), num_sentences)
@@ -70,15 +73,18 @@ def encode_chunk(tokenizer, texts: list[str], clean: str | None) -> Encoded:
         line_hashes=hash_lines(lines),
         document_lines=np.array(num_lines, np.int64),
         document_bytes=np.array(num_bytes, np.int64),
+        document_excluded=np.array(is_excluded, bool),
         cleaned=dict(cleaned),
     )
 
 
 class EncodingPool:
-    """Encodes chunks in worker processes, or in this one when `workers` is 0."""
+    """Encodes chunks in worker processes, or in this one when `workers` is 0. The workers read the tokenizer and the
+    word sequences of evaluation sets, if there are any, from the folder."""
 
     def __init__(self, tokenizer_folder: Path, tokenizer, clean: str | None, workers: int):
         self._tokenizer, self._clean = tokenizer, clean
+        self._excluded = _excluded_in(tokenizer_folder)
         self._executor = None
         # Two chunks per worker keep it busy while this process writes a shard; more would only take memory.
         self.most_in_flight = max(1, 2 * workers + 1)
@@ -93,7 +99,7 @@ class EncodingPool:
     def submit(self, texts: list[str]) -> Future:
         if not self._executor:
             future = Future()
-            future.set_result(encode_chunk(self._tokenizer, texts, self._clean))
+            future.set_result(encode_chunk(self._tokenizer, texts, self._clean, self._excluded))
             return future
         with starting_children(), _main_hidden():
             return self._executor.submit(_encode, texts)
@@ -142,7 +148,13 @@ def _start_worker(tokenizer_folder: str, clean: str | None) -> None:
 
     _worker["tokenizer"] = Tokenizer.load(Path(tokenizer_folder))
     _worker["clean"] = clean
+    _worker["excluded"] = _excluded_in(Path(tokenizer_folder))
 
 
 def _encode(texts: list[str]) -> Encoded:
-    return encode_chunk(_worker["tokenizer"], texts, _worker["clean"])
+    return encode_chunk(_worker["tokenizer"], texts, _worker["clean"], _worker["excluded"])
+
+
+def _excluded_in(folder: Path) -> ExcludedTexts | None:
+    file = Path(folder) / EXCLUDED
+    return ExcludedTexts(np.load(file)) if file.exists() else None

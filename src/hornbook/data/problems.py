@@ -20,6 +20,7 @@ KINDS = {
     "long_document": "long documents, processed in parts",
     "divided_document": "documents that continue in the next shard, counted as one document in each",
     "duplicate_document": "duplicate documents (or parts of long ones), dropped",
+    "evaluation_text": "documents (or parts of long ones) with 13 consecutive words of an excluded set, dropped",
     "no_tokens": "documents without any token, dropped",
     "bad_quotes": "rows with unclosed or undoubled quotes, read literally",
     "repeated_name": "JSON objects with a repeated field, of which the last is used",
@@ -58,6 +59,7 @@ DROPPED = (
     "text_not_string",
     "empty_document",
     "duplicate_document",
+    "evaluation_text",
     "no_tokens",
     *LEFT_OUT_OF_TRAINING,
 )

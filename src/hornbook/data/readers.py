@@ -1,13 +1,15 @@
-"""Reads documents from text, JSON-lines and parquet files, streamed: memory is bounded for any file.
+"""Reads documents from text, JSON-lines, CSV, TSV and parquet files, streamed: memory is bounded for any file.
 
 Input that cannot be read yields a `Problem` at its position among the documents instead of raising an error.
 """
 
 import codecs
+import csv
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +20,8 @@ DocumentsAre = Literal["blank-line", "file"]
 TEXT_COLUMNS = ("text", "content", "document", "body")
 PART_CHARACTERS = 1_000_000
 JSON_LINE_BYTES = 32 << 20
+FIELD_CHARACTERS = 32 << 20  # longest field of a table
+DELIMITERS = (",", ";", "\t", "|")
 PARQUET_BATCH_BYTES = 4 << 20
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -102,7 +106,8 @@ class FileReader:
 
     def __iter__(self) -> Iterator[Document | Problem]:
         kind = format_of(self.path)[0]
-        items = {".txt": self._read_text, ".jsonl": self._read_json_lines, ".parquet": self._read_parquet}[kind]()
+        readers = {".txt": self._read_text, ".jsonl": self._read_json_lines, ".parquet": self._read_parquet}
+        items = readers.get(kind, self._read_table)()
         has_content = False
         for item in items:
             has_content = has_content or isinstance(item, Document) or item.kind in DROPPED
@@ -165,6 +170,34 @@ class FileReader:
                 yield self._no_column(column, list(row), place)
                 continue
             yield from self._row(row[column], place)
+
+    def _read_table(self) -> Iterator[Document | Problem]:
+        """The text column of a .csv or .tsv, whose first row has the names of the columns. The delimiter of a .csv is
+        the most frequent one in that row. Quotes in a .tsv are part of the text, unless its first row has some."""
+        decoder = _Decoder(self.path)
+        lines = _lines(decoder.texts(self._bytes.blocks()))
+        header = next(lines, "")
+        delimiter = "\t" if format_of(self.path)[0] == ".tsv" else max(DELIMITERS, key=header.count)
+        is_quoted = '"' in header or delimiter != "\t"
+        csv.field_size_limit(max(csv.field_size_limit(), FIELD_CHARACTERS))
+        quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
+        rows = csv.reader(chain([header], lines), delimiter=delimiter, quoting=quoting)
+        number = 0
+        try:
+            names = next(rows, [])
+            column = self.text_column or _guess_column(names)
+            for number, row in enumerate(rows, 1):
+                yield from decoder.take_problems()
+                if not row:  # a blank line
+                    continue
+                if column not in names or len(row) <= names.index(column):
+                    yield self._no_column(column, names, f"row {number}")
+                    continue
+                yield from self._row(row[names.index(column)], f"row {number}")
+        except csv.Error as error:
+            detail = f"after row {number}: {error}; is a quote not closed?"
+            self._bytes.failure = Problem("unreadable", self.path, detail=detail)
+        yield from decoder.take_problems()
 
     def _read_parquet(self) -> Iterator[Document | Problem]:
         import pyarrow
@@ -275,6 +308,18 @@ class _Decoder:
         self._problems += problems
         self._line += tidied.count("\n")
         return tidied
+
+
+def _lines(texts: Iterator[str]) -> Iterator[str]:
+    """The lines of a text that comes in blocks, with their line feeds; one longer than a field may be is an error."""
+    pending = ""
+    for text in texts:
+        *lines, pending = (pending + text).split("\n")
+        yield from (f"{line}\n" for line in lines)
+        if len(pending) > FIELD_CHARACTERS:
+            raise csv.Error(f"a line is longer than {FIELD_CHARACTERS >> 20} million characters")
+    if pending:
+        yield pending
 
 
 def _tidy(text: str, path: str, place: str) -> tuple[str, list[Problem]]:

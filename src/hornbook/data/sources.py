@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 from hornbook.data.problems import Problem
 
-FORMATS = (".txt", ".jsonl", ".parquet")
+FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 COMPRESSIONS = (".gz", ".xz", ".zst")
-KNOWN = ".txt, .jsonl (also followed by .gz, .xz or .zst) and .parquet"
+KNOWN = ".txt, .jsonl, .csv, .tsv (also followed by .gz, .xz or .zst) and .parquet"
 BLOCK_BYTES = 1 << 20
 
 

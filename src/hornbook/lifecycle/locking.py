@@ -22,7 +22,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _held: dict[Path, int] = {}  # folders locked by this process -> file descriptor
+_discards_writes = False  # whether another process writes the folders of this one
 _entered: ContextVar[frozenset[Path]] = ContextVar("_entered", default=frozenset())  # folders locked by this thread
+
+
+def discard_writes() -> None:
+    """Called in a process that computes together with another one, which writes for both: from here on this process
+    locks nothing, and the files that it writes (`hornbook.files`) are discarded."""
+    global _discards_writes
+    _discards_writes = True
+
+
+def discards_writes() -> bool:
+    return _discards_writes
 
 
 class FolderLost(RuntimeError):
@@ -87,7 +99,7 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
     key = folder.resolve()
     if key.exists() and not key.is_dir():
         raise ValueError(f"{folder} is a file, not a folder: choose another --out")
-    if not CAN_LOCK or key in _entered.get():
+    if not CAN_LOCK or _discards_writes or key in _entered.get():
         yield
         return
     descriptor, created = _acquire(folder, target)

@@ -3,13 +3,14 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores
+from hornbook.train.parallel.ranks import joined
 from hornbook.train.settings import RuntimeSettings
 
 # Compiling takes 20 to 40 s per shape and saves about a quarter of the time: it pays from about this much work on.
@@ -44,11 +45,17 @@ def decide(
 ) -> Runtime:
     """The runtime for these settings. A resumed run passes the `threads` and `compiled` it started with, as its results
     depend on both; `planned_flops` decides whether compiling pays."""
-    device = torch.device(chosen_device(settings.device))
+    device, ranks = torch.device(chosen_device(settings.device)), joined()
+    if ranks.size > 1 and device.type == "cuda":
+        device = torch.device("cuda", ranks.local_rank)
     threads = settings.threads or threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or num_cores()
     if device.type == "cpu":
-        return _on_cpu(device, settings, threads)
-    return _on_cuda(device, settings, planned_flops, threads, compiled)
+        runtime = _on_cpu(device, settings, threads)
+    else:
+        runtime = _on_cuda(device, settings, planned_flops, threads, compiled)
+    if ranks.size == 1:
+        return runtime
+    return replace(runtime, reason=f"{ranks.size} processes, each on {runtime.reason}")
 
 
 def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Runtime:
@@ -77,7 +84,7 @@ def _on_cuda(
     if half and settings.compile == "auto" and not compiles:
         details[-1] += " (the run is too short for it to pay)"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
-    graphs = half and settings.graphs
+    graphs = half and settings.graphs and joined().size == 1  # a captured step does not communicate
     if graphs:
         details.append("steps captured as CUDA graphs where a batch fits into one micro-batch")
     precision = torch.bfloat16 if half else torch.float32

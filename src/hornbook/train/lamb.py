@@ -13,9 +13,27 @@ the gradients are divided by `grad_scale`, as in `torch.optim.AdamW`.
 
 import math
 from collections.abc import Iterable
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+
+class Shards(Protocol):
+    """Matrices whose rows are spread over several processes, each of which updates its own rows. LAMB and Muon need
+    whole matrices; `hornbook.train.parallel.sharding` implements it."""
+
+    def norms(self, rows: list[Tensor]) -> list[Tensor]:
+        """The norms of the whole matrices with these rows on this process."""
+        ...
+
+    def gathered(self, parameters: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
+        """The whole matrices, from values for the rows of these parameters."""
+        ...
+
+    def own(self, matrices: list[Tensor]) -> list[Tensor]:
+        """The rows of whole matrices that are this process's."""
+        ...
 
 
 class Lamb(torch.optim.Optimizer):
@@ -25,6 +43,7 @@ class Lamb(torch.optim.Optimizer):
     def __init__(self, groups: Iterable[dict], lr: float, betas: tuple[float, float], eps: float):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adapted": True})
         self.grad_scale: Tensor | None = None
+        self.shards: Shards | None = None  # set if the parameters are rows of larger matrices
 
     @torch.no_grad()
     def step(self) -> None:
@@ -54,7 +73,8 @@ class Lamb(torch.optim.Optimizer):
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         if group["adapted"]:
-            torch._foreach_mul_(updates, _trust_ratios(parameters, updates))
+            norms = torch._foreach_norm if self.shards is None else self.shards.norms
+            torch._foreach_mul_(updates, _trust_ratios(norms(parameters), norms(updates)))
         torch._foreach_mul_(updates, group["lr"])
         torch._foreach_sub_(parameters, updates)
 
@@ -66,6 +86,6 @@ def _bias_corrections(counts: list[Tensor], beta: float) -> list[Tensor]:
     return torch._foreach_neg(powers)
 
 
-def _trust_ratios(parameters: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
-    p_norms, update_norms = (torch.stack(torch._foreach_norm(each)) for each in (parameters, updates))
+def _trust_ratios(p_norms: list[Tensor], update_norms: list[Tensor]) -> list[Tensor]:
+    p_norms, update_norms = torch.stack(p_norms), torch.stack(update_norms)
     return list(torch.where((p_norms > 0) & (update_norms > 0), p_norms / update_norms, 1.0).unbind())

@@ -23,11 +23,13 @@ from hornbook.train.guard import Guard, Trouble
 from hornbook.train.metrics import MetricsLog
 from hornbook.train.objective import Objective, TrainingModule
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from hornbook.train.parallel.ranks import ALONE, Ranks, alone, joined
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
     GuardSettings,
     OptimizerSettings,
+    ParallelSettings,
     RuntimeSettings,
     ScheduleSettings,
     ValidationSettings,
@@ -47,6 +49,7 @@ class LoopSettings:
     validation: ValidationSettings
     guard: GuardSettings
     runtime: RuntimeSettings
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
 
     def __post_init__(self) -> None:
         if beyond := [step for step in self.checkpoint.keep_at if step > self.schedule.steps]:
@@ -60,16 +63,16 @@ class LoopSettings:
 class Job:
     """What is trained, and how to make batch k, validate, save and load the model.
 
-    `after_step` is called with the number of updates done, after each; it returns True if the losses of the next steps
-    are not comparable with those before, because other data follow, so that the guard forgets its statistics.
-
-    `validate` takes the largest number of tokens in a forward pass and returns metrics by name. The best validation is
-    the one with the lowest `loss` or, if `decided_by` names another metric, the highest value of that metric; ties are
-    broken by the lowest loss.
+    `make_batch` takes the number of a batch and, if several processes train together, also `part=(index, count)`, and
+    makes only that part of it. `validate` takes the largest number of tokens in a forward pass and returns metrics by
+    name. The best validation is the one with the lowest `loss` or, if `decided_by` names another metric, the highest
+    value of that metric; ties are broken by the lowest loss. `after_step` is called with the number of updates done,
+    after each; it returns True if the losses of the next steps are not comparable with those before, because other
+    data follow, so that the guard forgets its statistics.
     """
 
     module: TrainingModule
-    make_batch: Callable[[int], Batch]
+    make_batch: Callable[..., Batch]
     validate: Callable[[int], dict[str, float]] | None
     save_model: Callable[[Path], None]
     load_model: Callable[[Path], None]
@@ -148,39 +151,72 @@ OnProgress = Callable[[Status], bool | None]  # returning True stops the run, wi
 
 
 def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
-    """Starts or resumes the training in the folder `run`, until the last step, a signal, or `on_progress` stops it."""
+    """Starts or resumes the training in the folder `run`, until the last step, a signal, or `on_progress` stops it. All
+    processes that torchrun started call it with the same arguments."""
     with run_lock(run):
-        loop = _Loop(Path(run), job, settings, runtime, on_progress)
+        loop = _Loop(Path(run), job, settings, runtime, on_progress, joined())
         try:
             with Signals() as signals:
                 return loop.run(signals)
         finally:
             loop.stepper.captured = None  # breaks a reference cycle that would keep device memory allocated
+            if loop.sharded is not None:
+                job.module.to(runtime.device)
 
 
 class _Loop:
-    def __init__(self, run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress):
+    def __init__(
+        self,
+        run: Path,
+        job: Job,
+        settings: LoopSettings,
+        runtime: Runtime,
+        on_progress: OnProgress,
+        ranks: Ranks = ALONE,
+    ):
         self.run_folder = run
         self.job = job
         self.settings = settings
         self.runtime = runtime
-        self.on_progress = on_progress
+        self.on_progress = ranks.only_main(on_progress)
+        self.ranks = ranks
         self.num_steps = settings.schedule.steps
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
-        self.checkpoints.drop_old()
-        job.module.to(runtime.device)
-        self.optimizer = make_optimizer(job.model, settings.optimizer, job.lr_multiplier_of)
+        with ranks.main_first():  # no rank looks at the folder from here on, only the main one
+            if ranks.is_main:
+                self.checkpoints.drop_old()
+        self.sharded, module = None, job.module
+        if settings.parallel.shard and ranks.size > 1:
+            from hornbook.train.parallel.sharding import Sharded  # FSDP2 takes a second to import
+
+            ranks.copy_from_main(_tensors_of(job.module.cpu()))
+            self.sharded = Sharded(job.module, ranks, runtime.device)
+            module = self.sharded.module
+        else:
+            module.to(runtime.device)
+            ranks.copy_from_main(_tensors_of(module))
+        if settings.parallel.activation_checkpointing:
+            from hornbook.train.parallel.sharding import checkpoint_activations
+
+            checkpoint_activations(module.model)
+        self.trained = self.sharded or job.model  # whose parameters are updated
+        self.optimizer = make_optimizer(self.trained, settings.optimizer, job.lr_multiplier_of)
+        if self.sharded is not None:
+            self.optimizer.shards = self.sharded
         self.stepper = Stepper(
-            job.module,
+            module,
             self.optimizer,
             runtime,
             settings.runtime.seed,
             settings.optimizer.clip,
             settings.batch.micro_tokens,
+            ranks,
+            self.sharded,
         )
         self.state = State(micro_tokens=settings.batch.micro_tokens)
         self.guard = Guard(settings.guard)
-        self.skips = _Skips(run / "skipped.json")
+        self.skips = ranks.from_main(lambda: _Skips(run / "skipped.json"))
+        self.stop: str | None = None  # with several ranks, the signal that all of them know of
         self.pending: list[tuple[int, int, float, StepResult]] = []  # (step, batch number, lr, result) not yet read
         self.values: dict[str, float] = {}
         # Reading a loss makes the host wait for the device; on a CPU there is nothing to wait for.
@@ -188,22 +224,23 @@ class _Loop:
 
     def run(self, signals: Signals) -> Outcome:
         self.signals = signals
-        last = self.checkpoints.last()
+        last = self.ranks.from_main(self.checkpoints.last)
         if last is None:
             if self.settings.checkpoint.at_start:
                 self._save()
         else:
             self._restore(last)
-            self.checkpoints.publish(last)
-        self.log = MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
+            if self.ranks.is_main:
+                self.checkpoints.publish(last)
+        self.log = self._open_log()
         self.started = time.monotonic()
         self.seconds_before = self.state.seconds
         self.saved_at = self.timed_at = self.started
         self.timed_tokens = self.state.tokens
         self.tokens_per_second = 0.0
         try:
-            while not self._is_finished() and not signals.stop:
-                self._run_steps(signals)
+            while not self._is_finished() and not self._stops():
+                self._run_steps()
             if self._is_finished() and not self.state.ended_early:
                 self._validate()
             self._save()
@@ -216,10 +253,20 @@ class _Loop:
     def _is_finished(self) -> bool:
         return self.state.step >= self.num_steps or self.state.ended_early
 
-    def _run_steps(self, signals: Signals) -> None:
+    def _stops(self) -> str | None:
+        """The signal that stops the run, with several ranks one that all of them know of."""
+        return self.signals.stop if self.ranks.size == 1 else self.stop
+
+    def _open_log(self) -> "MetricsLog | _NoLog":
+        if not self.ranks.is_main:
+            return _NoLog()
+        return MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
+
+    def _run_steps(self) -> None:
         """Runs steps until the end, a signal, or a rollback (after which the batch numbers change)."""
         numbers = list(self.skips.numbers_from(self.state.step, self.num_steps))
-        loader = batches(self.job.make_batch, numbers, self.runtime.loader_workers, self.runtime.device)
+        make_batch = self.ranks.own_part(self.job.make_batch)
+        loader = batches(make_batch, numbers, self.runtime.loader_workers, self.runtime.device)
         settings = self.settings
         for number, batch in zip(numbers, loader, strict=True):
             step = self.state.step
@@ -227,29 +274,47 @@ class _Loop:
             result = self.stepper.take(batch, number, lr)
             self._note_smaller_micro_batch()
             self.state.step += 1
-            self.state.tokens += result.num_tokens
+            saves, num_tokens = self._agree(result.num_tokens)
+            self.state.tokens += num_tokens
             self.pending.append((self.state.step, number, lr, result))
             is_new_phase = self.job.after_step is not None and self.job.after_step(self.state.step)
             keeps_weights = self.state.step in settings.checkpoint.keep_at
             validates = self._is_due(settings.validation.every_steps) or keeps_weights
             validates = validates and self.state.step < self.num_steps
-            saves = self._is_save_due()
             reads = self.state.step % self.read_every == 0 or validates or saves or keeps_weights or is_new_phase
-            if (reads or signals.stop) and self._read_results():
+            if (reads or self._stops()) and self._read_results():
                 return
             if is_new_phase:
                 self.guard = Guard(settings.guard)
             if keeps_weights:
-                self.checkpoints.keep_weights(self.state.step, self.job.save_model)
+                self._update_whole()
+                if self.ranks.is_main:
+                    self.checkpoints.keep_weights(self.state.step, self.job.save_model)
                 self._restart_timer()
             if validates:
                 self._validate()
                 self._stop_early_if_not_better()
             if saves:
                 self._save()
-            if signals.stop or self.state.ended_early:
+            if self._stops() or self.state.ended_early:
                 return
         self._read_results()
+
+    def _agree(self, num_tokens: int) -> tuple[bool, int]:
+        """(whether to save, the tokens of the whole batch) after a step. Ranks differ in their clocks and in the
+        signals they have received, so the main one decides when to save, and a signal to any of them stops all."""
+        saves = self.ranks.is_main and self._is_save_due()
+        if self.ranks.size == 1:
+            return saves, num_tokens
+        num_saving, num_stopping, num_tokens = self.ranks.total(saves, bool(self.signals.stop), num_tokens)
+        if num_stopping:
+            self.stop = self.signals.stop or "another rank"
+        return num_saving > 0, num_tokens
+
+    def _update_whole(self) -> None:
+        """With sharding, the weights that are saved and validated are brought up to date first."""
+        if self.sharded is not None:
+            self.sharded.update_whole()
 
     def _is_due(self, every_steps: int | None) -> bool:
         return bool(every_steps) and self.state.step % every_steps == 0
@@ -275,8 +340,9 @@ class _Loop:
         if not pending:
             return False
         stacked = torch.stack([torch.stack([r.loss, r.grad_norm, *r.terms.values()]).float() for *_, r in pending])
+        numbers = self.ranks.from_main(stacked.tolist)  # all ranks judge the same numbers
         now = time.monotonic()
-        for (step, number, lr, result), (loss, norm, *terms) in zip(pending, stacked.tolist(), strict=True):
+        for (step, number, lr, result), (loss, norm, *terms) in zip(pending, numbers, strict=True):
             trouble = self.guard.judge(loss, norm)
             if trouble and self._roll_back(step, number, trouble):
                 return True
@@ -322,18 +388,40 @@ class _Loop:
         job = self.job
         if job.validate is None:
             return
-        metrics = self.stepper.retry_on_oom(1, lambda: job.validate(self.stepper.micro_tokens))
+        metrics, self.stepper.micro_tokens = self._validated()
         self._note_smaller_micro_batch()
         value = metrics[job.decided_by]
         is_best = job.is_better(metrics, self.state)
         if is_best:
             self.state.best, self.state.best_step, self.state.loss_of_best = value, self.state.step, metrics["loss"]
-            job.save_model(self.run_folder / "best")
+            if self.ranks.is_main:
+                job.save_model(self.run_folder / "best")
         self.state.num_not_better = 0 if is_best else self.state.num_not_better + 1
         self.log.write("validation", self.state.step, **metrics, best=is_best)
         self._restart_timer()
         self.values |= {f"validation_{name}": value for name, value in metrics.items()}
         self._report_progress()
+
+    def _validated(self) -> tuple[dict[str, float], int]:
+        """The metrics of a validation and the largest number of tokens per micro-batch, both of the main rank. All
+        ranks validate, except with sharding: only the main one has all weights."""
+        self._update_whole()
+
+        def validate() -> tuple[dict[str, float], int]:
+            metrics = self.stepper.retry_on_oom(1, lambda: self.job.validate(self.stepper.micro_tokens))
+            return metrics, self.stepper.micro_tokens
+
+        def validate_alone() -> tuple[dict[str, float], int]:
+            self.job.module.to(self.runtime.device)
+            with alone():
+                found = validate()
+            self.job.module.cpu()
+            return found
+
+        if self.sharded is not None:
+            return self.ranks.from_main(validate_alone)
+        found = validate()
+        return self.ranks.from_main(lambda: found)
 
     def _stop_early_if_not_better(self) -> None:
         patience = self.settings.validation.patience
@@ -345,10 +433,18 @@ class _Loop:
     def _save(self) -> None:
         self.state.guard = self.guard.state()
         drops_optimizer = self._is_finished() and not self.settings.checkpoint.keep_optimizer
-        tensors = {} if drops_optimizer else optimizer_tensors(self.job.model, self.optimizer)
-        self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
+        tensors = {} if drops_optimizer or not self._has_state() else optimizer_tensors(self.trained, self.optimizer)
+        if self.sharded is not None:
+            tensors = self.sharded.whole_state(tensors)
+        self._update_whole()
+        if self.ranks.is_main:
+            self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
         self.saved_at = time.monotonic()
         self._restart_timer()
+
+    def _has_state(self) -> bool:
+        """Whether this rank has a part in saving the optimizer's state."""
+        return self.ranks.is_main or self.sharded is not None
 
     def _restart_timer(self) -> None:
         """Excludes the time since the last reading, spent on validating or saving, from the tokens per second."""
@@ -357,7 +453,10 @@ class _Loop:
     def _restore(self, checkpoint: Path) -> None:
         tensors, state = read_checkpoint(checkpoint)
         self.job.load_model(checkpoint)
-        load_optimizer_tensors(self.job.model, self.optimizer, tensors)
+        if self.sharded is not None:
+            self.sharded.load_whole()
+            tensors = self.sharded.own_state(tensors)
+        load_optimizer_tensors(self.trained, self.optimizer, tensors)
         self.state = State(**state)
         self.guard = Guard(self.settings.guard, **self.state.guard)
         self.stepper.micro_tokens = self.state.micro_tokens
@@ -366,7 +465,7 @@ class _Loop:
         """Restores the last checkpoint and skips the bad batch from then on, once per checkpoint. False if the run
         continues without a rollback, which only a spike allows."""
         what = trouble.description
-        checkpoint = self.checkpoints.last()
+        checkpoint = self.ranks.from_main(self.checkpoints.last)
         if checkpoint is None:
             if trouble.kind == "spike":
                 self._log_event("spike", f"at step {step} {what}; continuing, as there is no checkpoint yet")
@@ -387,10 +486,22 @@ class _Loop:
         self.state.seconds = seconds
         self._restart_timer()
         self.log.close()
-        self.log = MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
+        self.log = self._open_log()
         message = f"at step {step} {what}; rolled back to step {back_to}, skipping batch {number}"
         self._log_event("rollback", message, at_step=step, skipped_batch=number)
         return True
+
+
+class _NoLog:
+    """The log of a rank other than the main one."""
+
+    def write(self, *_: object, **__: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
 
 
 class _Skips:

@@ -18,6 +18,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from hornbook.train.lamb import Shards
+
 NUM_ITERATIONS = 5
 # Coefficients of x (a + b x^2 + c x^4): steep at 0; five iterations bring every singular value above 0.01 close to 1.
 A, B, C = 3.4445, -4.7750, 2.0315
@@ -32,6 +34,7 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, groups: Iterable[dict], lr: float, betas: tuple[float, float], eps: float):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "orthogonal": False})
         self.grad_scale: Tensor | None = None
+        self.shards: Shards | None = None  # set if the parameters are rows of larger matrices
 
     @torch.no_grad()
     def step(self) -> None:
@@ -49,8 +52,11 @@ class Muon(torch.optim.Optimizer):
             gradients = torch._foreach_div(gradients, self.grad_scale)
         means = [state["exp_avg"] for state in states]
         torch._foreach_lerp_(means, gradients, 1 - beta)
-        updates = orthogonal(torch._foreach_lerp(gradients, means, beta))
-        torch._foreach_mul_(updates, [ADAMW_RMS * math.sqrt(max(update.shape)) for update in updates])
+        updates = torch._foreach_lerp(gradients, means, beta)
+        if self.shards is None:
+            updates = orthogonal_updates(updates)
+        else:
+            updates = self.shards.own(orthogonal_updates(self.shards.gathered(parameters, updates)))
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         torch._foreach_mul_(updates, group["lr"])
@@ -72,6 +78,13 @@ class Muon(torch.optim.Optimizer):
             maximize=False,
             grad_scale=self.grad_scale,
         )
+
+
+def orthogonal_updates(matrices: list[Tensor]) -> list[Tensor]:
+    """Orthogonal matrices, scaled to the size of AdamW's updates."""
+    updates = orthogonal(matrices)
+    torch._foreach_mul_(updates, [ADAMW_RMS * math.sqrt(max(update.shape)) for update in updates])
+    return updates
 
 
 def orthogonal(matrices: list[Tensor]) -> list[Tensor]:

@@ -8,6 +8,7 @@ import torch
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, LoopSettings
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.parallel.ranks import joined
 from hornbook.train.step import Stepper
 
 FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
@@ -20,7 +21,8 @@ def seconds_per_step(
     """Median seconds per step over the batches `numbers`, without the first, which also compiles. Stops early after
     `most_seconds`.
 
-    The learning rate is 0, so that no weight changes, and the optimizer is discarded.
+    The learning rate is 0, so that no weight changes, and the optimizer is discarded. With several processes each
+    measures its own part of the batches, without the time to exchange gradients.
     """
     job.module.to(runtime.device)
     stepper = Stepper(
@@ -31,10 +33,11 @@ def seconds_per_step(
         settings.optimizer.clip,
         settings.batch.micro_tokens,
     )
+    make_batch = joined().own_part(job.make_batch)
     times = []
     began = time.monotonic()
     for number in numbers:
-        batch = job.make_batch(number).to(runtime.device)
+        batch = make_batch(number).to(runtime.device)
         start = time.monotonic()
         stepper.take(batch, number, lr=0.0)
         if runtime.device.type == "cuda":

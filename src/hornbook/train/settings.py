@@ -162,6 +162,16 @@ class GuardSettings(Typed, group="guard"):
 
 
 @dataclass(frozen=True)
+class ParallelSettings(Typed, group="parallel"):
+    shard: bool = setting(
+        False, "spread weights, gradients and optimizer state over the processes that torchrun starts (FSDP2)"
+    )
+    activation_checkpointing: bool = setting(
+        False, "compute each block again in the backward pass instead of keeping its activations: less memory, slower"
+    )
+
+
+@dataclass(frozen=True)
 class RuntimeSettings(Typed, group="runtime"):
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 ...")

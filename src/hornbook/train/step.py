@@ -7,7 +7,7 @@ import dataclasses
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,11 @@ from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
+from hornbook.train.parallel.ranks import ALONE, Ranks, is_out_of_memory
 from hornbook.train.randomness import seed_generators, seed_of
+
+if TYPE_CHECKING:
+    from hornbook.train.parallel.sharding import Sharded
 
 TOKEN_BUCKET = 1024  # on CUDA, micro-batches are padded to a multiple of this: at most 2% of 65,536 tokens
 ENTRY_BUCKET = 128  # the same for targets and other streams
@@ -31,11 +35,12 @@ class StepResult:
     terms: dict[str, Tensor]  # mean loss of each term
     loss: Tensor  # weighted sum of the terms
     grad_norm: Tensor
-    num_tokens: int
+    num_tokens: int  # of this rank
 
 
 class Stepper:
-    """Runs training steps of one module with one optimizer."""
+    """Runs training steps of one module with one optimizer, together with the other `ranks` if there are any. If the
+    weights are `sharded`, `module` is the sharded one."""
 
     def __init__(
         self,
@@ -45,9 +50,12 @@ class Stepper:
         seed: int,
         clip: float,
         micro_tokens: int,
+        ranks: Ranks = ALONE,
+        sharded: "Sharded | None" = None,
     ):
         self.module = module
-        self.parameters = list(module.model.parameters())
+        self.ranks, self.sharded = ranks, sharded
+        self.parameters = list(module.model.parameters() if sharded is None else sharded.parameters.values())
         self.optimizer = optimizer
         self.runtime = runtime
         self.seed = seed
@@ -67,7 +75,9 @@ class Stepper:
 
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
-        return self.retry_on_oom(batch.longest, lambda: self._take(batch, number, lr))
+        # All ranks must stop at the same number of tokens, and their longest sequences differ.
+        longest = batch.longest if self.ranks.size == 1 else 1
+        return self.retry_on_oom(longest, lambda: self._take(batch, number, lr))
 
     def retry_on_oom(self, longest: int, compute: Callable[[], Result]) -> Result:
         """Returns `compute()`. Whenever memory runs out, halves `micro_tokens` (to `longest` at least) and retries."""
@@ -75,7 +85,7 @@ class Stepper:
             try:
                 return compute()
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error) or self.micro_tokens <= longest:
+                if not is_out_of_memory(error) or self.micro_tokens <= longest or self.sharded is not None:
                     raise
             self.micro_tokens = max(self.micro_tokens // 2, longest)
             self.optimizer.zero_grad(set_to_none=True)
@@ -85,44 +95,89 @@ class Stepper:
 
     def _take(self, batch: Batch, number: int, lr: float) -> StepResult:
         self.module.train()
+        is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
+        batch = batch.as_padding(False) if is_padding else batch
         step_inputs = self.objective.prepare(batch, seed_of(self.seed, number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
             numbers, names = self.captured.take(step_inputs, number, lr)
             terms = dict(zip(names, numbers[2:], strict=True))
-            return StepResult(terms, numbers[0], numbers[1], batch.num_real_tokens)
-        counts = {term: torch.where(count > 0, count, 1.0) for term, count in step_inputs.counts().items()}
-        weights = self.objective.weights
-        terms = dict.fromkeys(weights, 0.0)
-        for i, micro_batch in enumerate(self._with_vectors(step_inputs.split(self.micro_tokens), number)):
-            seed_generators(seed_of(self.seed, number, i, "dropout"))
-            with self.runtime.autocast():
-                sums = self.module(self._bucketed(micro_batch))
-            sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
-            terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
+            return StepResult(terms, numbers[0], numbers[1], num_tokens)
+        counts = step_inputs.counts()
+        if self.ranks.size > 1:
+            counts = self.ranks.summed({term: count * (not is_padding) for term, count in counts.items()})
+        counts = {term: torch.where(count > 0, count, 1.0) for term, count in counts.items()}
+        micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), number, is_padding)
+        terms = self._together(lambda: self._backward(micro_batches, counts, number, is_padding))
+        if self.sharded is None:
+            self.ranks.sum_gradients(self.parameters)
+        else:
+            self.sharded.collect_gradients()
+        terms = self.ranks.summed(terms)
         norm = self.grad_norm()
         if self.clip > 0:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
         set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        loss = sum(weights[term] * terms[term] for term in weights)
-        return StepResult(terms, loss, norm, batch.num_real_tokens)
+        loss = sum(self.objective.weights[term] * terms[term] for term in terms)
+        return StepResult(terms, loss, norm, num_tokens)
+
+    def _backward(
+        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], number: int, is_padding: bool
+    ) -> dict[str, Tensor]:
+        """Adds the gradients of all micro-batches to those of the parameters. Returns the mean loss of each term or,
+        with several ranks, this rank's share of it. Padding (an empty part of a batch) adds nothing."""
+        weights = self.objective.weights
+        terms = dict.fromkeys(weights, 0.0)
+        for i, micro_batch in enumerate(self._evened(micro_batches)):
+            self._seed_dropout(number, i)
+            with self.runtime.autocast():
+                sums = self.module(self._bucketed(micro_batch))
+            if is_padding or i >= len(micro_batches):
+                sums = {term: value * 0.0 for term, value in sums.items()}
+            sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
+            terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
+        return terms
+
+    def _together(self, compute: Callable[[], Result]) -> Result:
+        """`compute()`; without sharding, which communicates, all ranks learn whether one is out of memory."""
+        return compute() if self.sharded is not None else self.ranks.together(compute)
+
+    def _evened(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
+        """As many micro-batches on each rank, for sharded weights, which all ranks gather for each: further ones repeat
+        the last."""
+        if self.sharded is None:
+            return micro_batches
+        return micro_batches + micro_batches[-1:] * (self.ranks.largest(len(micro_batches)) - len(micro_batches))
+
+    def _seed_dropout(self, number: int, micro_batch: int) -> None:
+        """Seeds dropout by (seed, batch number, micro-batch) and, except for the first rank, the rank."""
+        rank = self.ranks.rank
+        seed_generators(seed_of(self.seed, number, micro_batch, "dropout", *((rank,) if rank else ())))
 
     @torch.no_grad()
-    def _with_vectors(self, micro_batches: list[StepInputs], number: int) -> list[StepInputs]:
-        """Micro-batches of an objective that compares the whole batch, with the vectors of all of them. The second
-        forward pass of a micro-batch has the same dropout as this one."""
-        if len(micro_batches) == 1 or not getattr(self.objective, "shares_vectors", False):
+    def _with_vectors(self, micro_batches: list[StepInputs], number: int, is_padding: bool) -> list[StepInputs]:
+        """Micro-batches of an objective that compares the whole batch, with the vectors of all of them, on all ranks.
+        The second forward pass of a micro-batch has the same dropout as this one."""
+        if not getattr(self.objective, "shares_vectors", False) or (len(micro_batches) == 1 and self.ranks.size == 1):
             return micro_batches
-        vectors = []
-        for i, micro_batch in enumerate(micro_batches):
-            seed_generators(seed_of(self.seed, number, i, "dropout"))
-            with self.runtime.autocast():
-                vectors.append(self.module(self._bucketed(micro_batch), only_vectors=True)["vectors"])
-        shared = {"vectors": torch.cat(vectors)}
-        return [dataclasses.replace(each, shared=each.shared | shared) for each in micro_batches]
+
+        def compute() -> Tensor:
+            vectors = []
+            for i, micro_batch in enumerate(self._evened(micro_batches)):
+                self._seed_dropout(number, i)
+                with self.runtime.autocast():
+                    vectors.append(self.module(self._bucketed(micro_batch), only_vectors=True)["vectors"])
+            return torch.cat(vectors[: len(micro_batches)])
+
+        # Values of the whole step are in the order of the ranks; an empty part has none.
+        mine = micro_batches[0].shared | {"vectors": self._together(compute)}
+        shared = {name: self.ranks.concatenated(value[:0] if is_padding else value) for name, value in mine.items()}
+        return [dataclasses.replace(each, shared=shared) for each in micro_batches]
 
     def grad_norm(self) -> Tensor:
+        if self.sharded is not None:
+            return self.sharded.grad_norm()
         return torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
 
     def _bucketed(self, step_inputs: StepInputs) -> StepInputs:
@@ -140,7 +195,3 @@ def bucketed(step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, entry_bu
     sizes = {name: -(-each.num_entries // entry_bucket) * entry_bucket for name, each in batch.streams.items()}
     padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences, sizes)
     return dataclasses.replace(step_inputs, batch=padded)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

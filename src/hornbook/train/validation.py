@@ -1,5 +1,7 @@
 """Mean loss and accuracy on held-out batches."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -7,6 +9,7 @@ from hornbook.batch import Batch
 from hornbook.devices import eagerly
 from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
+from hornbook.train.parallel.ranks import joined
 from hornbook.train.randomness import seed_of
 
 
@@ -20,17 +23,28 @@ def validate(
     the weighted sum of the terms."""
     if not held_out:
         return {}
-    was_training, objective = module.training, module.objective
+    was_training, objective, ranks = module.training, module.objective, joined()
     module.eval()
-    sums: dict[str, Tensor] = {}
-    counts: dict[str, Tensor] = {}
-    for i, batch in enumerate(held_out):
-        step_inputs = objective.prepare(batch.to(runtime.device), seed_of("validation", i))
-        for micro_batch in step_inputs.split(micro_tokens):
-            with runtime.autocast():
-                values = module(micro_batch, with_metrics=True)
-            sums = {name: sums.get(name, 0.0) + value.double() for name, value in values.items()}
-        counts = {term: counts.get(term, 0.0) + count for term, count in step_inputs.counts().items()}
+
+    def totals(numbers: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The sums and counts of these batches."""
+        sums: dict[str, Tensor] = {}
+        counts: dict[str, Tensor] = {}
+        for i in numbers:
+            step_inputs = objective.prepare(held_out[i].to(runtime.device), seed_of("validation", i))
+            for micro_batch in step_inputs.split(micro_tokens):
+                with runtime.autocast():
+                    values = module(micro_batch, with_metrics=True)
+                sums = {name: sums.get(name, 0.0) + value.double() for name, value in values.items()}
+            counts = {term: counts.get(term, 0.0) + count for term, count in step_inputs.counts().items()}
+        return sums, counts
+
+    # Each rank validates on its own batches; one without any computes one that does not count.
+    mine = range(ranks.rank, len(held_out), ranks.size)
+    sums, counts = ranks.together(lambda: totals(mine or [0]))
+    if not mine:
+        sums, counts = ({name: torch.zeros_like(value) for name, value in each.items()} for each in (sums, counts))
+    sums, counts = ranks.summed(sums), ranks.summed(counts)
     module.train(was_training)
     term_of = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
     means = {name: float(value / counts[term_of[name]]) for name, value in sums.items()}

@@ -28,6 +28,7 @@ from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, Outcome, Status, train
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
+from hornbook.train.parallel.ranks import joined
 from hornbook.train.signals import Signals
 
 NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
@@ -140,7 +141,8 @@ def run_earlier_stages(
             _write_about(folder, index + 1, recipes, stage_settings)
             with Signals() as signals:
                 outcome = train(folder, job, stage_settings.loop(), runtime, on_progress)
-            if signals.stop:  # possibly during the last step, after which the stage counts as finished
+            # Possibly during the last step, after which the stage counts as finished.
+            if joined().any(signals.stop is not None):
                 outcome = replace(outcome, ended="stopped")
             if outcome.ended == "stopped":
                 return outcome

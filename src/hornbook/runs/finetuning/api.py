@@ -40,6 +40,7 @@ from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.loop import Outcome, Status
+from hornbook.train.parallel.ranks import joined
 
 
 class Stopped(RuntimeError):
@@ -122,7 +123,8 @@ def finetune(
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
     options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides or {}}
     request = FinetuneRequest(None if model is None else str(model), task, path, **reading, **options)
-    on_progress = on_progress or (lambda status: None)
+    ranks = joined()
+    log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
     read_once: list[Inputs] = []
 
     def open_with(variant: FinetuneRequest) -> Inputs:
@@ -132,12 +134,13 @@ def finetune(
             if teacher is not None and opened is None:
                 inputs = with_projections(inputs, model_folder(request.model), teacher, log)
             named = dataclasses.replace(request, model=inputs.model)
-            read_once.append(with_copies(inputs, named, teacher, out, on_progress, log))
+            with ranks.main_first():  # the others read the copies that it makes
+                read_once.append(with_copies(inputs, named, teacher, out, on_progress, log))
         return read_once[0].with_request(variant)
 
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
         folder = run_folder(out, request)
-        if folder.is_started(resume):
+        if ranks.from_main(lambda: folder.is_started(resume)):
             request, restarts, search = _as_started(folder, request, restarts, search)
         if request.model is None and opened is None:
             request = dataclasses.replace(request, model=open_with(request).model)

@@ -55,6 +55,7 @@ from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.loop import Outcome, Status, train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.pace import seconds_per_step
+from hornbook.train.parallel.ranks import joined
 
 if TYPE_CHECKING:
     from hornbook.inference.predictor import Predictor
@@ -95,8 +96,11 @@ def run_once(
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
-    folder = run_folder(out, request)
-    if folder.has_record:
+    folder, ranks = run_folder(out, request), joined()
+    has_record, is_finished, is_done = ranks.from_main(
+        lambda: (folder.has_record, folder.is_finished, folder.has_record and _is_done(folder))
+    )
+    if has_record:
         run = read_run(folder)
         refuse_other_request(folder, run, request)
         refuse_other_data(folder, run, inputs.data)
@@ -104,17 +108,19 @@ def run_once(
             refuse_other_teacher(folder, run, teacher)
         settings = settings_of(run)
         runtime = decide(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
-        if folder.is_finished:
-            clean_up(out)  # the run may have been killed before or during it
+        if is_finished:
+            with ranks.main_first():
+                if ranks.is_main:
+                    clean_up(out)  # the run may have been killed before or during it
             return read_result(out)
     else:
         settings = with_steps(inputs.settings, inputs.train_features)
         runtime = decide(settings.runtime, _planned_flops(inputs, settings))
-    if folder.has_record and Checkpoints(out).last() is None and not has_started_stage(out):
+    if has_record and Checkpoints(out).last() is None and not has_started_stage(out):
         log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     prepare(runtime)
     job, model = build_job(inputs, settings, request, runtime, log, teacher)
-    if not folder.has_record:
+    if not has_record:
         if teacher is not None:
             cache_plan(inputs, settings, teacher)  # raises before the run folder is written
         write_task_record(
@@ -133,22 +139,29 @@ def run_once(
         )
     _log_cut_texts("train", inputs.train_features, inputs, log)
     _log_cut_texts("dev", inputs.dev_features, inputs, log)
-    if teacher is not None and not is_trained(out, settings):
-        kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
+    if teacher is not None and not is_done:
+        with ranks.main_first():  # the others read what it has cached
+            kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
         build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, kept=kept)
         found = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
         if isinstance(found, Outcome):
             return found
         job, model = build(found, settings)
     on_dev = None
-    if not is_trained(out, settings):
+    if not is_done:
         log_where_it_resumes(out, settings, log)
         outcome = train(out, job, settings.loop(), runtime, on_progress)
         if outcome.ended == "stopped":
             return outcome
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
-    _finish(folder, inputs, model, runtime, settings, log, on_dev)
+    with ranks.main_first():
+        if ranks.is_main:
+            _finish(folder, inputs, model, runtime, settings, log, on_dev)
     return read_result(out)
+
+
+def _is_done(folder: RunFolder) -> bool:
+    return is_trained(folder.path, settings_of(read_run(folder)))
 
 
 def _quiet(message: str) -> None:

@@ -19,6 +19,7 @@ from hornbook.train.settings import (
     CheckpointSettings,
     GuardSettings,
     OptimizerSettings,
+    ParallelSettings,
     RuntimeSettings,
     ScheduleSettings,
     ValidationSettings,
@@ -146,6 +147,7 @@ class FinetuneSettings(Typed, group=""):
     )
     guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
 
     @property
     def unused(self) -> dict[str, str]:
@@ -161,7 +163,14 @@ class FinetuneSettings(Typed, group=""):
 
     def loop(self) -> LoopSettings:
         return LoopSettings(
-            self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
+            self.optimizer,
+            self.schedule,
+            self.batch,
+            self.checkpoint,
+            self.validation,
+            self.guard,
+            self.runtime,
+            self.parallel,
         )
 
 

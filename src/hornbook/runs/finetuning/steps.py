@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hornbook import config as configuration
-from hornbook.batch import Batch
+from hornbook.batch import Batch, part_of
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.transformer import Transformer
 from hornbook.runs.finetuning.inputs import Log
@@ -42,13 +42,19 @@ class TaskBatches:
         self.steps_per_epoch = math.ceil(features.num_units / batch_size)
         self._epoch, self._order = -1, np.zeros(0, np.int64)
 
-    def __call__(self, number: int) -> Batch:
+    def __call__(self, number: int, part: tuple[int, int] = (0, 1)) -> Batch:
+        """Batch `number`, or only part `part[0]` of `part[1]` of it. An empty part is one of its units, as padding."""
         epoch, within = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
             self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.features.num_units)
             self._epoch = epoch
         units = self._order[within * self.batch_size : (within + 1) * self.batch_size].tolist()
-        return self.features.batch(units, numbered=True)
+        if part == (0, 1):
+            return self.features.batch(units, numbered=True)
+        first, last = part_of(len(units), part)
+        batch = self.features.batch(units[first:last] or units[:1], numbered=True)
+        examples = first * self.features.group_size + np.arange(batch.num_sequences)
+        return batch.with_values("sequences", examples_host=examples).as_padding(first == last)
 
 
 def planned_flops(model: Transformer, features: Features, epochs: float, share: float, head: str) -> float:

@@ -17,6 +17,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
 from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.loop import Outcome, Status
+from hornbook.train.parallel.ranks import joined
 
 TRIES = "tries.json"
 OnProgress = Callable[[Status], None]
@@ -66,10 +67,11 @@ def run_many(
                 return stopped
             _write(out, "restarts", tries)
     _write(out, "restarts" if restarts > 1 else "search", tries)
-    draw_tries(out, read_tries(out))
     best = tries[_best(tries)]
-    folder.publish(best.out)
-    write_card(out)  # replaces the card of the best try, which names the folder of that try
+    if joined().is_main:
+        draw_tries(out, read_tries(out))
+        folder.publish(best.out)
+        write_card(out)  # replaces the card of the best try, which names the folder of that try
     return dataclasses.replace(best, out=out)
 
 

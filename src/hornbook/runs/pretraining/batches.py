@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from hornbook.batch import Batch
+from hornbook.batch import Batch, part_of
 from hornbook.data.corpus import Corpus
 from hornbook.data.examples import Examples
 from hornbook.runs.pretraining.settings import PretrainSettings
@@ -79,12 +79,18 @@ class BatchMaker:
             if self.data.uses(length)
         }
 
-    def __call__(self, number: int) -> Batch:
+    def __call__(self, number: int, part: tuple[int, int] = (0, 1)) -> Batch:
+        """Batch `number`, or only part `part[0]` of `part[1]` of it, made without the rest. An empty part is one of
+        its sequences, as padding."""
         length, within = self.data.length_at(number, self.num_steps)
-        if not self.batch.grows:
-            return self.examples[length].batch(within, max(1, self.batch.tokens // length))
-        first, stop = (self._sequences_before(step, number - within, length) for step in (number, number + 1))
-        return self.examples[length].batch(within, stop - first, first)
+        first, num_sequences = None, max(1, self.batch.tokens // length)
+        if self.batch.grows:
+            first, stop = (self._sequences_before(step, number - within, length) for step in (number, number + 1))
+            num_sequences = stop - first
+        share = part_of(num_sequences, part)
+        if share[0] == share[1]:
+            return self.examples[length].batch(within, num_sequences, first, (0, 1)).as_padding()
+        return self.examples[length].batch(within, num_sequences, first, share)
 
     def _sequences_before(self, step: int, begin: int, length: int) -> int:
         """The number of sequences of this length in the batches `begin` to `step` - 1."""

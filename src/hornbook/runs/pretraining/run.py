@@ -71,6 +71,7 @@ from hornbook.train.device import Runtime, decide, prepare, torch_settings_resto
 from hornbook.train.loop import Job, OnProgress, Outcome, train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import FORWARD_SHARE
+from hornbook.train.parallel.ranks import joined, joins
 from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate
 
@@ -85,6 +86,7 @@ BATCH_BYTES = 32  # per token: id, segment, position and label
 MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
 
 
+@joins
 @locks_out
 @torch_settings_restored()
 def pretrain(
@@ -123,18 +125,19 @@ def pretrain(
         preset, names_of(corpora), base, **amount, teacher=teacher_name, recipe=recipe, overrides=overrides or {}
     )
     folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
-    if folder.is_started(resume):
+    log = joined().only_main(log)
+    if joined().from_main(lambda: folder.is_started(resume)):
         run = read_run(folder)
         refuse_other_request(folder, run, request)
         prepared = _reopen(folder, run, request, teacher, log)
-        if _steps_done(out) >= prepared.settings.schedule.steps:
+        if joined().from_main(lambda: _steps_done(out)) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)
     else:
         prepared = _start(folder, request, teacher, log)
     for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
         log(warning)
     outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, on_progress)
-    if outcome.ended == "finished":
+    if outcome.ended == "finished" and joined().is_main:
         _write_samples(out, prepared)
     return outcome
 
@@ -161,6 +164,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         settings = with_batch_that_fits(request, recipe, settings, job, runtime, opened, log)
         job = _with_batches(job, settings, opened, runtime)
         settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, log)
+        settings = joined().from_main(lambda: settings)  # of whose measurements
         job = _with_batches(job, settings, opened, runtime)
     elif teacher is not None:
         log_expected_time(settings, job, runtime, opened, log)
@@ -229,11 +233,13 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     """The outcome of a finished run; completes the final files if the run was killed while writing them."""
     checkpoints = Checkpoints(out, prepared.settings.checkpoint.keep)
     last = checkpoints.last()
-    checkpoints.publish(last)
-    checkpoints.drop_old()
-    if not (out / "samples.json").exists():
-        prepared.job.load_model(out)
-        _write_samples(out, prepared)
+    with joined().main_first():
+        if joined().is_main:
+            checkpoints.publish(last)
+            checkpoints.drop_old()
+            if not (out / "samples.json").exists():
+                prepared.job.load_model(out)
+                _write_samples(out, prepared)
     state = read_state(last)
     return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best"])
 

@@ -23,6 +23,7 @@ from hornbook.train.settings import (
     CheckpointSettings,
     GuardSettings,
     OptimizerSettings,
+    ParallelSettings,
     RuntimeSettings,
     ScheduleSettings,
     ValidationSettings,
@@ -47,6 +48,7 @@ class PretrainSettings(configuration.Typed, group=""):
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +148,14 @@ class PretrainSettings(configuration.Typed, group=""):
 
     def loop(self) -> LoopSettings:
         return LoopSettings(
-            self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
+            self.optimizer,
+            self.schedule,
+            self.batch,
+            self.checkpoint,
+            self.validation,
+            self.guard,
+            self.runtime,
+            self.parallel,
         )
 
     def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:

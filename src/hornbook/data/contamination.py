@@ -1,0 +1,125 @@
+"""Finds documents that contain text of an evaluation set, by sequences of words that they share.
+
+A model that has seen the texts of a test in pre-training scores too high on it. As in the GPT-3 paper (Brown et al.
+2020, arXiv 2005.14165, appendix C), a document counts as contaminated if it has 13 consecutive words in common with an
+evaluation set, ignoring case, punctuation and white space. Shorter texts cannot be told from chance.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.data.sources import ByteReader, format_of
+
+WORDS = 13  # consecutive words that documents and evaluation sets must not share
+EXCLUDED = "excluded.npy"  # hashes of the sequences, in the folder of a corpus while it is built
+FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
+WORD = re.compile(r"\w+")
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+def sequence_hashes(text: str) -> np.ndarray:
+    """A 64-bit hash of each sequence of 13 words in a text, the same in every process.
+
+    >>> text = "One two three four five six seven eight nine ten eleven twelve thirteen"
+    >>> (sequence_hashes(text) == sequence_hashes(text.upper() + "!")).all(), len(sequence_hashes("Too short."))
+    (True, 0)
+    """
+    words = np.array([_word_hash(word) for word in WORD.findall(text.lower())], np.uint64)
+    num = len(words) - WORDS + 1
+    if num <= 0:
+        return np.empty(0, np.uint64)
+    hashes = np.zeros(num, np.uint64)
+    for place in range(WORDS):
+        hashes = hashes * MULTIPLIER + words[place : place + num]
+    return hashes
+
+
+@lru_cache(1 << 18)
+def _word_hash(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+
+
+class ExcludedTexts:
+    """The word sequences of evaluation sets."""
+
+    def __init__(self, hashes: np.ndarray):
+        self.hashes = np.unique(hashes)
+
+    @classmethod
+    def of(cls, paths: Sequence[str | Path]) -> "ExcludedTexts":
+        """Those of files, or of all files in folders but the training data (`train*`)."""
+        found = [sequence_hashes(text) for path in paths for file in _files(Path(path)) for text in _texts(file)]
+        hashes = np.concatenate(found) if found else np.empty(0, np.uint64)
+        if not len(hashes):
+            named = ", ".join(map(str, paths))
+            raise ValueError(f"{named} has no text of {WORDS} words or more to exclude: check --exclude")
+        return cls(hashes)
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.hashes.tobytes()).hexdigest()[:16]
+
+    def are_in(self, text: str) -> bool:
+        """Whether a text shares a sequence with the evaluation sets."""
+        hashes = sequence_hashes(text)
+        place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return bool((self.hashes[place] == hashes).any())
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: check --exclude")
+    if path.is_dir():
+        files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith(("train", ".")))
+        files = [each for each in files if format_of(str(each), FORMATS)]
+    else:
+        files = [path] if format_of(str(path), FORMATS) else []
+    if not files:
+        raise ValueError(f"{path} has no file to exclude: give one of {', '.join(FORMATS)}")
+    return files
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """All texts in a file. A .txt, .csv or .tsv is one text: sequences across the ends of fields do no harm."""
+    kind = format_of(str(path), FORMATS)[0]
+    if kind == ".parquet":
+        yield from _parquet_texts(path)
+        return
+    reader = ByteReader(str(path))
+    text = b"".join(reader.blocks()).decode("utf-8", "replace")
+    if reader.failure:
+        raise ValueError(f"{path} could not be read ({reader.failure.detail}): check --exclude")
+    if kind not in (".json", ".jsonl"):
+        yield text
+        return
+    try:
+        for part in [text] if kind == ".json" else filter(str.strip, text.split("\n")):
+            yield from _strings(json.loads(part))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): check --exclude") from None
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _strings(each)
+
+
+def _parquet_texts(path: Path) -> Iterator[str]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches(1000):
+            for row in batch.to_pylist():
+                yield from _strings(row)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path} could not be read ({str(error).splitlines()[0]}): check --exclude") from None

@@ -1,0 +1,263 @@
+"""The processes (ranks) of one run, as `torchrun` starts them. All of them run the same command on the same inputs.
+
+Rank 0, the main one, locks, writes and prints; what the others write is discarded. Decisions that depend on the clock,
+on a signal or on files that the main rank writes are made by it or agreed between all. Each rank makes and trains on
+its own part of a batch; counts of targets and gradients are summed over ranks, never averaged, so the number of ranks
+changes nothing but rounding (and which random numbers dropout draws).
+
+Sums of gradients are on the device (NCCL on CUDA), agreements on the host (Gloo): no rank waits for its device to learn
+what the others decided. A run without torchrun is one rank, for which everything here does nothing.
+"""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hornbook.lifecycle.locking import discard_writes
+from hornbook.train.parallel.launched import num_processes, num_restarts
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+PATIENCE = timedelta(days=1)  # how long ranks wait for the main one, such as while it caches a teacher's outputs
+BUCKET_BYTES = 64 * 2**20  # gradients are summed in buckets of about this size
+
+
+class OtherRankFailed(RuntimeError):
+    """Another rank of the run has ended, with an error of its own."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a run, seen from one of them. `host` is the group for agreements between hosts."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # within its machine, and so the number of its GPU
+    host: dist.ProcessGroup | None = None
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def own_part(self, make_batch: Callable) -> Callable:
+        """`make_batch` for this rank's part of each batch."""
+        return make_batch if self.size == 1 else functools.partial(make_batch, part=(self.rank, self.size))
+
+    def only_main(self, function: Callable) -> Callable:
+        """A function of the main rank, such as one that prints; on the others it does nothing."""
+        return function if self.is_main else _nothing
+
+    def total(self, *numbers: int) -> list[int]:
+        """Each number summed over the ranks."""
+        if self.size == 1:
+            return list(numbers)
+        sums = torch.tensor(numbers, dtype=torch.int64)
+        with _collective():
+            dist.all_reduce(sums, group=self.host)
+        return sums.tolist()
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
+        return self.total(int(flag))[0] > 0
+
+    def largest(self, number: int) -> int:
+        """The largest value of a number on any rank."""
+        if self.size == 1:
+            return number
+        found = torch.tensor(number, dtype=torch.int64)
+        with _collective():
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.host)
+        return int(found)
+
+    def from_main(self, compute: Callable[[], Result]) -> Result:
+        """What `compute` returns on the main rank; the others do not call it."""
+        if self.size == 1:
+            return compute()
+        values: list[Any] = [compute() if self.is_main else None]
+        with _collective():
+            dist.broadcast_object_list(values, 0, group=self.host)
+        return values[0]
+
+    @contextlib.contextmanager
+    def main_first(self) -> Iterator[None]:
+        """A block that the main rank runs first; the others run it when the main rank has finished."""
+        if not self.is_main:
+            self.total(0)
+        yield
+        if self.is_main:
+            self.total(0)
+
+    def together(self, compute: Callable[[], Result]) -> Result:
+        """`compute()`, which must not communicate. If memory runs out on one rank, it does on all, so that all of them
+        repeat a step."""
+        if self.size == 1:
+            return compute()
+        result, error = None, None
+        try:
+            result = compute()
+        except (torch.OutOfMemoryError, RuntimeError) as raised:
+            if not is_out_of_memory(raised):
+                raise
+            error = raised
+        if self.any(error is not None):
+            raise error or torch.OutOfMemoryError("out of memory on another rank")
+        return result
+
+    def summed(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Each of these numbers on the device, summed over the ranks."""
+        if self.size == 1 or not values:
+            return values
+        stacked = torch.stack(list(values.values()))
+        with _collective():
+            dist.all_reduce(stacked)
+        return dict(zip(values, stacked.unbind(), strict=True))
+
+    @torch.no_grad()
+    def concatenated(self, values: Tensor) -> Tensor:
+        """The rows of all ranks, in their order; each may have another number of rows."""
+        if self.size == 1:
+            return values
+        with _collective():
+            lengths = [0] * self.size
+            dist.all_gather_object(lengths, len(values), group=self.host)
+            padded = values.new_zeros((max(lengths), *values.shape[1:]))
+            padded[: len(values)] = values
+            found = [torch.empty_like(padded) for _ in range(self.size)]
+            dist.all_gather(found, padded)
+        return torch.cat([each[:length] for each, length in zip(found, lengths, strict=True)])
+
+    @torch.no_grad()
+    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Sums the gradients over the ranks, in place. A parameter without a gradient on this rank gets one if it has
+        one on another."""
+        if self.size == 1:
+            return
+        has_gradient = self.total(*(parameter.grad is not None for parameter in parameters))
+        for parameter, num_ranks in zip(parameters, has_gradient, strict=True):
+            if num_ranks and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        under_way: tuple[list[Tensor], Tensor, dist.Work] | None = None
+        for bucket in [*_buckets([each.grad for each in parameters if each.grad is not None]), None]:
+            before, under_way = under_way, None
+            if bucket is not None:
+                flat = torch.cat([gradient.flatten() for gradient in bucket])
+                under_way = bucket, flat, dist.all_reduce(flat, async_op=True)
+            if before is not None:
+                _finish(*before)
+
+    @torch.no_grad()
+    def copy_from_main(self, tensors: Sequence[Tensor]) -> None:
+        """Overwrites the tensors with those of the main rank."""
+        for tensor in tensors if self.size > 1 else ():
+            with _collective():
+                dist.broadcast(tensor, 0)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Tensors of one kind in groups of about `BUCKET_BYTES`."""
+    buckets: list[list[Tensor]] = []
+    num_bytes = 0
+    for tensor in tensors:
+        if not buckets or num_bytes > BUCKET_BYTES or tensor.dtype != buckets[-1][0].dtype:
+            buckets.append([])
+            num_bytes = 0
+        buckets[-1].append(tensor)
+        num_bytes += tensor.numel() * tensor.element_size()
+    return buckets
+
+
+def _finish(bucket: list[Tensor], flat: Tensor, work: dist.Work) -> None:
+    """Copies a bucket's sums to its gradients when they have arrived."""
+    with _collective():
+        work.wait()
+    parts = flat.split([gradient.numel() for gradient in bucket])
+    torch._foreach_copy_(bucket, [part.view_as(each) for part, each in zip(parts, bucket, strict=True)])
+
+
+@contextlib.contextmanager
+def _collective() -> Iterator[None]:
+    """Around communication, which fails when another rank is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        if os.environ.get("HORNBOOK_TRACEBACK"):
+            raise
+        raise OtherRankFailed(f"stopped, as another process of the run has ended ({_first_line(error)})") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+ALONE = Ranks()
+
+
+def joined() -> Ranks:
+    """The ranks that torchrun started, connected with each other; `ALONE` for a run in one process. From the first call
+    on, ranks other than the main one lock nothing, and what they write is discarded."""
+    return ALONE if _is_alone else _joined()
+
+
+_is_alone = False
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """A block that only this rank runs."""
+    global _is_alone
+    _is_alone = True
+    try:
+        yield
+    finally:
+        _is_alone = False
+
+
+@functools.cache
+def _joined() -> Ranks:
+    if num_processes() == 1:
+        return ALONE
+    rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    if torch.cuda.is_available():
+        if local_rank >= torch.cuda.device_count():
+            raise ValueError(
+                f"torchrun started more processes here than there are GPUs ({torch.cuda.device_count()}): lower "
+                "--nproc-per-node"
+            )
+        torch.cuda.set_device(local_rank)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    with _collective():
+        store, *_ = next(dist.rendezvous("env://"))
+        # torchrun may keep the store, with the addresses of processes that are gone, when it starts a run again.
+        store = dist.PrefixStore(f"hornbook/{num_restarts()}/{size}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+        host = dist.new_group(backend="gloo", timeout=PATIENCE)
+    if rank:
+        discard_writes()
+    return Ranks(rank, size, local_rank, host)
+
+
+def joins(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorator that connects the ranks before anything else, such as the lock of a folder."""
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> Result:
+        joined()
+        return function(*arguments, **named)
+
+    return call

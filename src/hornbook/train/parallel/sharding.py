@@ -1,0 +1,175 @@
+"""Weights, gradients and optimizer state spread over the ranks (FSDP2's `fully_shard`), for models that do not fit on
+one device; and activation checkpointing.
+
+Matrices and embeddings are split by rows; each block's are gathered while it computes. Vectors (biases and norms) stay
+whole on every rank: they are small, and a pre-norm block reads the norm of the next one. The optimizer sees this rank's
+rows as ordinary parameters. LAMB's norms are summed over the ranks, and Muon's matrices are gathered to be
+orthogonalised.
+
+The module as it was before sharding is kept on the host. Its weights are brought up to date to validate and to save, so
+a checkpoint is the same with and without sharding, whatever the number of ranks.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
+
+from hornbook.train.objective import TrainingModule
+from hornbook.train.parallel.ranks import Ranks
+
+
+class Sharded:
+    """A copy of `whole` whose matrices are spread over the ranks. `parameters` holds this rank's rows of each
+    parameter, by its name in the model."""
+
+    def __init__(self, whole: TrainingModule, ranks: Ranks, device: torch.device):
+        if getattr(whole.model, "teacher", None) is not None:
+            raise ValueError("parallel.shard is for a model without a teacher, as a student is small: leave it out")
+        self.whole, self.ranks, self.device = whole, ranks, device
+        whole.to("cpu")
+        for part in whole.modules():
+            part._compiled_call_impl = None
+        self.module = copy.deepcopy(whole, {id(whole.objective): whole.objective})
+        mesh, model = init_device_mesh(device.type, (ranks.size,)), self.module.model
+        vectors = {parameter for parameter in model.parameters() if parameter.ndim < 2}
+        shard = partial(fully_shard, mesh=mesh, ignored_params=vectors)
+        for block in _separate(blocks_of(model)):
+            shard(block)
+        shard(self.module)
+        for part in self.module.modules():
+            if isinstance(part, FSDPModule):
+                part.set_gradient_divide_factor(1.0)  # sums, not means
+                part.set_force_sum_reduction_for_comms(True)
+        for vector in vectors:
+            vector.data = vector.data.to(device)
+        self._sources = dict(model.named_parameters())
+        self.parameters = {
+            name: nn.Parameter(each.to_local().detach(), each.requires_grad) if isinstance(each, DTensor) else each
+            for name, each in self._sources.items()
+        }
+        self._names = {parameter: name for name, parameter in self.parameters.items()}
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from self.parameters.items()
+
+    @property
+    def followed(self) -> list[tuple[nn.Parameter, ...]]:
+        """The pairs of parameters of which the second follows the first, as in the model."""
+        names = {parameter: name for name, parameter in self._sources.items()}
+        pairs = getattr(self.module.model, "followed", ())
+        return [tuple(self.parameters[names[each]] for each in pair) for pair in pairs]
+
+    @torch.no_grad()
+    def collect_gradients(self) -> None:
+        """After the backward pass: gradients of rows are sums over the ranks already; those of vectors are summed."""
+        rows, vectors = [], []
+        for name, source in self._sources.items():
+            if isinstance(source, DTensor):
+                gradient, source.grad = source.grad, None
+                self.parameters[name].grad = None if gradient is None else gradient.to_local()
+                rows.append(self.parameters[name])
+            else:
+                vectors.append(source)
+        self.ranks.sum_gradients(vectors)
+        # A rank without rows of a matrix may have no gradient of it, but must count its updates as the others do.
+        has_gradient = self.ranks.total(*(parameter.grad is not None for parameter in rows))
+        for parameter, num_ranks in zip(rows, has_gradient, strict=True):
+            if num_ranks and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def grad_norm(self) -> Tensor:
+        """The norm of the whole gradient."""
+        gradients: dict[bool, list[Tensor]] = {True: [], False: []}
+        for name, parameter in self.parameters.items():
+            if parameter.grad is not None:
+                gradients[isinstance(self._sources[name], DTensor)].append(parameter.grad)
+        of_rows, of_vectors = (torch.nn.utils.get_total_norm(gradients[kind]).to(self.device) for kind in (True, False))
+        return (self.ranks.summed({"squares": of_rows.square()})["squares"] + of_vectors.square()).sqrt()
+
+    def norms(self, rows: list[Tensor]) -> list[Tensor]:
+        """The norms of whole matrices (`lamb.Shards`)."""
+        squares = {str(i): norm.square() for i, norm in enumerate(torch._foreach_norm(rows))}
+        return [square.sqrt() for square in self.ranks.summed(squares).values()]
+
+    def gathered(self, parameters: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
+        """Whole matrices from rows (`lamb.Shards`)."""
+        return [self._whole(self._names[each], own) for each, own in zip(parameters, rows, strict=True)]
+
+    def own(self, matrices: list[Tensor]) -> list[Tensor]:
+        """This rank's rows of whole matrices (`lamb.Shards`)."""
+        return [self._own(matrix) for matrix in matrices]
+
+    def _whole(self, name: str, rows: Tensor) -> Tensor:
+        source = self._sources[name]
+        if not isinstance(source, DTensor):
+            return rows
+        return DTensor.from_local(
+            rows, source.device_mesh, source.placements, run_check=False, shape=source.shape, stride=source.stride()
+        ).full_tensor()
+
+    def _own(self, matrix: Tensor) -> Tensor:
+        parts = matrix.chunk(self.ranks.size)
+        return parts[self.ranks.rank] if self.ranks.rank < len(parts) else matrix[:0]
+
+    @torch.no_grad()
+    def update_whole(self) -> None:
+        """Brings the weights of the whole module, on the host, up to date; only the main rank's are."""
+        whole = dict(self.whole.model.named_parameters())
+        for name, rows in self.parameters.items():
+            found = self._whole(name, rows.detach())
+            if self.ranks.is_main:
+                whole[name].copy_(found)
+
+    @torch.no_grad()
+    def load_whole(self) -> None:
+        """Takes over this rank's rows of the weights of the whole module, which are the same on all ranks."""
+        for name, parameter in self.whole.model.named_parameters():
+            is_sharded = isinstance(self._sources[name], DTensor)
+            self.parameters[name].copy_(self._own(parameter) if is_sharded else parameter)
+
+    def whole_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The optimizer's state, `<quantity>/<parameter>`, of whole parameters, on the host."""
+        return {
+            key: (value if value.ndim == 0 else self._whole(key.partition("/")[2], value.to(self.device))).cpu()
+            for key, value in tensors.items()
+        }
+
+    def own_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """This rank's rows of what `whole_state` returned."""
+
+        def is_sharded(key: str) -> bool:
+            return isinstance(self._sources.get(key.partition("/")[2]), DTensor)
+
+        return {key: self._own(value) if value.ndim and is_sharded(key) else value for key, value in tensors.items()}
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The Transformer blocks of a model, or of both models of a pair, each once."""
+    stacks = [part for name, part in model.named_modules() if name.split(".")[-1] == "blocks"]
+    return list(dict.fromkeys(block for stack in stacks for block in stack))
+
+
+def _separate(blocks: Iterable[nn.Module]) -> list[nn.Module]:
+    """The blocks, if none shares a parameter with another (as in a partly shared ALBERT); otherwise none, and all
+    matrices are gathered together."""
+    blocks = list(blocks)
+    parameters = [parameter for block in blocks for parameter in block.parameters()]
+    return blocks if len(set(parameters)) == len(parameters) else []
+
+
+def checkpoint_activations(model: nn.Module) -> None:
+    """From here on, the backward pass computes each block again instead of keeping its activations: about a third more
+    time for a fraction of the memory. Results do not change."""
+    for block in blocks_of(model):
+        block.forward = partial(_recomputed, block.forward)
+
+
+def _recomputed(forward, *arguments):
+    return checkpoint(forward, *arguments, use_reentrant=False) if torch.is_grad_enabled() else forward(*arguments)

@@ -1,0 +1,72 @@
+"""Runs of ranks that are stopped, run out of memory, roll back or fail."""
+
+import signal
+from pathlib import Path
+
+import torch
+from parallel.curves import pretrained
+
+from hornbook.train.parallel.ranks import joined
+from hornbook.train.step import Stepper
+
+ALWAYS = {"optimizer.lr": 1e-3, "runtime.log_every_steps": 1}
+
+
+def resumed(out: str, corpus: str, steps: int, stop_at: int | None = None, settings: dict = ALWAYS) -> None:
+    """Runs or resumes; rank 1 alone, where there is one, receives a signal at a step."""
+    take = Stepper.take
+
+    def interrupted(stepper, batch, number, lr):
+        if number == stop_at and joined().rank == joined().size - 1:
+            signal.raise_signal(signal.SIGTERM)
+        return take(stepper, batch, number, lr)
+
+    Stepper.take = interrupted
+    pretrained(Path(out), "bert-tiny", settings, corpus, steps, resume=True)
+
+
+def out_of_memory(out: str, corpus: str) -> None:
+    """The last rank runs out of memory once, with more than 40 tokens in a micro-batch."""
+    backward, seen = Stepper._backward, []
+
+    def limited(stepper, micro_batches, counts, number, is_padding):
+        terms = backward(stepper, micro_batches, counts, number, is_padding)
+        if number == 2 and joined().rank == 1 and not seen:
+            seen.append(number)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return terms
+
+    Stepper._backward = limited
+    pretrained(Path(out), "bert-tiny", ALWAYS | {"batch.micro_tokens": 192}, corpus, 6)
+
+
+def rolled_back(out: str, corpus: str) -> None:
+    """On the last rank, the loss of batch 5 is not a number."""
+    backward = Stepper._backward
+
+    def broken(stepper, micro_batches, counts, number, is_padding):
+        terms = backward(stepper, micro_batches, counts, number, is_padding)
+        is_bad = number == 5 and joined().rank == joined().size - 1
+        return {term: value * (float("nan") if is_bad else 1.0) for term, value in terms.items()}
+
+    Stepper._backward = broken
+    settings = ALWAYS | {"checkpoint.at_start": True, "checkpoint.every_steps": 3}
+    pretrained(Path(out), "bert-tiny", settings, corpus, 8)
+
+
+def failing(out: str, corpus: str, said: str) -> None:
+    """Rank 1 fails at batch 3; each rank writes what it ended with."""
+    take = Stepper.take
+
+    def broken(stepper, batch, number, lr):
+        if number == 3 and joined().rank == 1:
+            raise ValueError("the disk of rank 1 is gone")
+        return take(stepper, batch, number, lr)
+
+    Stepper.take = broken
+    error = None
+    try:
+        pretrained(Path(out), "bert-tiny", ALWAYS, corpus, 6)
+    except Exception as raised:
+        error = raised
+    Path(said, str(joined().rank)).write_text(f"{type(error).__name__}: {error}")

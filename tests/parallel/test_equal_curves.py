@@ -1,0 +1,47 @@
+"""One, two and four ranks learn the same, whatever the objective."""
+
+import json
+
+import pytest
+from inference.finetuned import encoder, finetuned, labelled_texts
+from parallel.curves import PRETRAINED, all_curves
+from parallel.rank_processes import run_ranks
+from tiny_runs import run
+
+NAMES = [*PRETRAINED, "distillation", "task", "distilled task", "similarity"]
+ON_FOUR = ["mlm and nsp", "task", "similarity"]
+
+
+@pytest.fixture(scope="module")
+def curves(tmp_path_factory, tiny_corpus, tiny_tokenizer) -> dict[int, dict[str, list[float]]]:
+    folder = tmp_path_factory.mktemp("curves")
+    model = encoder(folder / "encoder", tiny_tokenizer)
+    texts = labelled_texts(37)
+    paired = [{"anchor": row["text"], "positive": " ".join(reversed(row["text"].split()))} for row in texts]
+    rows = {"classified": texts, "paired": paired}
+    teachers = {"task": str(finetuned(folder / "teacher", model, "classification", texts))}
+    teachers["text"] = str(folder / "large")
+    run(folder / "large", tiny_corpus, steps=2)
+    found = {}
+    for size in (1, 2, 4):
+        out = folder / str(size)
+        out.mkdir()
+        names = ON_FOUR if size == 4 else NAMES
+        run_ranks(size, all_curves, str(out), names, str(tiny_corpus), str(model), rows, teachers)
+        found[size] = json.loads((out / "curves.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_number_of_ranks_changes_nothing_but_rounding(curves, name):
+    alone = curves[1][name]
+    assert len(alone) >= 48 and abs(alone[-1] - alone[0]) > 1e-3  # it learns something
+    for size in (2, 4) if name in ON_FOUR else (2,):
+        assert curves[size][name] == pytest.approx(alone, rel=1e-9), f"{size} ranks"
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_ranks_share_the_work_of_validation(curves, name):
+    """In small micro-batches there are several held-out batches; otherwise there are fewer than ranks."""
+    alone, together = (curves[size][f"validation of {name}"] for size in (1, 2))
+    assert len(alone) == 2 and together == pytest.approx(alone, rel=1e-9)
