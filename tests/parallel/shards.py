@@ -20,6 +20,7 @@ CASES = {  # preset and settings
     ),
     "shared layers": ("albert-base", {"model.embedding_width": 8, "model.head_dropout": 0.0, "model.num_layers": 2}),
     "pair": ("electra-small", {"model.embedding_width": 8, "objective.generator_size": 0.5}),
+    "repeated positions": ("bert-tiny", {"data.short_fraction": 0.5, "data.repeat_positions": True}),
     "checkpointed activations": ("bert-tiny", {"model.num_layers": 2, "parallel.activation_checkpointing": True}),
 }
 TASK = {"runtime.threads": 1, "layers.dropout": 0.0, "optimizer.lr": 3e-3, "validation.every_steps": 4}

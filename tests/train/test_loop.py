@@ -327,7 +327,7 @@ def test_a_loss_that_jumps_and_stays_high_is_warned_about_and_still_logged(tmp_p
 def test_a_jump_where_other_data_follow_is_no_spike(tmp_path, read_every):
     from hornbook.train import loop as module
 
-    job = dataclasses.replace(doubled_from(63, 200), after_step=lambda step: step == 63)
+    job = dataclasses.replace(doubled_from(63, 200), new_phase_at=63)
     settings = small_settings(schedule=ScheduleSettings(steps=90, warmup_fraction=0.1))
     loop = module._Loop(tmp_path, job, settings, CPU, lambda status: None)
     loop.read_every = read_every

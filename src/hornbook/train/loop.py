@@ -66,9 +66,10 @@ class Job:
     `make_batch` takes the number of a batch and, if several processes train together, also `part=(index, count)`, and
     makes only that part of it. `validate` takes the largest number of tokens in a forward pass and returns metrics by
     name. The best validation is the one with the lowest `loss` or, if `decided_by` names another metric, the highest
-    value of that metric; ties are broken by the lowest loss. `after_step` is called with the number of updates done,
-    after each; it returns True if the losses of the next steps are not comparable with those before, because other
-    data follow, so that the guard forgets its statistics.
+    value of that metric; ties are broken by the lowest loss.
+
+    `new_phase_at` is the number of updates after which other data follow: `begin_phase` may change the model there, and
+    the guard forgets the losses before, as later ones are not comparable.
     """
 
     module: TrainingModule
@@ -78,7 +79,8 @@ class Job:
     load_model: Callable[[Path], None]
     decided_by: str = "loss"
     lr_multiplier_of: Callable[[str], float] | None = None  # parameter name -> learning-rate multiplier
-    after_step: Callable[[int], bool] | None = None
+    new_phase_at: int | None = None
+    begin_phase: Callable[[], None] | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -277,7 +279,9 @@ class _Loop:
             saves, num_tokens = self._agree(result.num_tokens)
             self.state.tokens += num_tokens
             self.pending.append((self.state.step, number, lr, result))
-            is_new_phase = self.job.after_step is not None and self.job.after_step(self.state.step)
+            is_new_phase = self.state.step == self.job.new_phase_at
+            if is_new_phase:
+                self._begin_phase()
             keeps_weights = self.state.step in settings.checkpoint.keep_at
             validates = self._is_due(settings.validation.every_steps) or keeps_weights
             validates = validates and self.state.step < self.num_steps
@@ -310,6 +314,15 @@ class _Loop:
         if num_stopping:
             self.stop = self.signals.stop or "another rank"
         return num_saving > 0, num_tokens
+
+    def _begin_phase(self) -> None:
+        if self.job.begin_phase is None:
+            return
+        if self.sharded is not None:
+            self.sharded.update_whole(on_all_ranks=True)
+        self.job.begin_phase()
+        if self.sharded is not None:
+            self.sharded.load_whole()
 
     def _update_whole(self) -> None:
         """With sharding, the weights that are saved and validated are brought up to date first."""

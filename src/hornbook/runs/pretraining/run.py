@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -399,18 +400,12 @@ def _with_batches(job: Job, settings: PretrainSettings, opened: Corpora, runtime
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(job.module, held_out, runtime, micro_tokens)
 
-    def after_step(step: int) -> bool:
-        """Whether the steps on short sequences end here."""
-        data = settings.data
-        is_last_short = data.short_length < data.length and step == data.num_short_steps(settings.schedule.steps)
-        if is_last_short and data.repeat_positions:
-            repeat_positions(job.model, data.short_length)
-        return is_last_short
-
+    data = settings.data
     make_batch = BatchMaker(settings, opened)
     return dataclasses.replace(
         job,
         make_batch=make_batch,
         validate=check if held_out else None,
-        after_step=after_step,
+        new_phase_at=data.num_short_steps(settings.schedule.steps) if data.short_length < data.length else None,
+        begin_phase=partial(repeat_positions, job.model, data.short_length) if data.repeat_positions else None,
     )

@@ -119,12 +119,12 @@ class Sharded:
         return parts[self.ranks.rank] if self.ranks.rank < len(parts) else matrix[:0]
 
     @torch.no_grad()
-    def update_whole(self) -> None:
-        """Brings the weights of the whole module, on the host, up to date; only the main rank's are."""
+    def update_whole(self, on_all_ranks: bool = False) -> None:
+        """Brings the weights of the whole module, on the host, up to date, by default only those of the main rank."""
         whole = dict(self.whole.model.named_parameters())
         for name, rows in self.parameters.items():
             found = self._whole(name, rows.detach())
-            if self.ranks.is_main:
+            if self.ranks.is_main or on_all_ranks:
                 whole[name].copy_(found)
 
     @torch.no_grad()
