@@ -37,6 +37,7 @@ from hornbook.runs.finetuning.record import (
     Scored,
     read_run,
     refuse_other_data,
+    refuse_other_graph,
     refuse_other_request,
     run_folder,
     settings_of,
@@ -100,6 +101,7 @@ def run_once(
         run = read_run(folder)
         refuse_other_request(folder, run, request)
         refuse_other_data(folder, run, inputs.data)
+        refuse_other_graph(folder, run, inputs.grounder)
         if teacher is not None:
             refuse_other_teacher(folder, run, teacher)
         settings = settings_of(run)
@@ -121,7 +123,8 @@ def run_once(
             folder,
             request,
             inputs.data,
-            inputs={} if teacher is None else {"teacher": teacher.about()},
+            inputs=({} if teacher is None else {"teacher": teacher.about()})
+            | ({} if inputs.grounder is None else inputs.grounder.fingerprints),
             settings=settings,
             runtime=runtime,
             parameters=sum(p.numel() for p in model.parameters()),
