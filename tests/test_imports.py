@@ -44,8 +44,8 @@ ALLOWED["demo"] = {*ALLOWED, "cli"}
 ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
-    *("retrieval.", "reasoning.grounding", "tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
-    "graph.embedding.",
+    *("retrieval.", "tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
+    *("graph.embedding.", "reasoning.grounding"),
 )
 
 MODULES = {

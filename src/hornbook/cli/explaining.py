@@ -33,7 +33,10 @@ def explain_command(
         raise ValueError(f"--top must be at least 1, not {top}")
     found = hornbook.explain(run, question, choices.split("|||" if "|||" in choices else ","), context, device)
     table(
-        [(each.text, f"{each.probability:.1%}", f"{each.without_paths:.1%}", len(each.paths)) for each in found.choices],
+        [
+            (each.text, f"{each.probability:.1%}", f"{each.without_paths:.1%}", len(each.paths))
+            for each in found.choices
+        ],
         ("answer", "probability", "without paths", "paths"),
     )
     for each in sorted(found.choices, key=lambda choice: -choice.probability):

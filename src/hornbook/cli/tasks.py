@@ -65,7 +65,9 @@ def finetune_command(
         str | None, typer.Option(help="kagnet: multiple choice also reads the paths of --graph to each answer.")
     ] = None,
     graph: Annotated[Path | None, typer.Option(help="Folder that 'hornbook graph build' wrote, for --reason.")] = None,
-    vectors: Annotated[Path | None, typer.Option(help="Folder that 'hornbook graph embed' wrote, for --reason.")] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Folder that 'hornbook graph embed' wrote, for --reason.")
+    ] = None,
     restarts: Annotated[int, typer.Option(help="Number of runs with different seeds; the best is kept.")] = 1,
     search: Annotated[
         bool,

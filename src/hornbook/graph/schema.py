@@ -93,7 +93,7 @@ class SchemaBuilder:
     >>> question, answers = builder.ground(["What do I take to plant in the garden?", "a trowel", "the moon"]), [1, 2]
     >>> found = builder.build([(question[0], [question[each] for each in answers])])
     >>> [str(each) for each in builder.paths_of(found, 0)]
-    ['garden <--UsedFor-- trowel', 'plant --AtLocation--> garden <--UsedFor-- trowel']
+    ['plant --AtLocation--> garden <--UsedFor-- trowel', 'garden <--UsedFor-- trowel']
     >>> builder.paths_of(found, 1)
     []
     """
@@ -206,7 +206,9 @@ class SchemaBuilder:
         last_K = found.nodes_PH[np.arange(len(lengths_K)), lengths_K - 1]
         nodes_KH = np.where(is_padding, last_K[:, None], found.nodes_PH)
         has_edge = ~is_padding[:, 1:]
-        hops, place = np.unique(self.graph.adjacency.find(nodes_KH[:, :-1], nodes_KH[:, 1:])[has_edge], return_inverse=True)
+        hops, place = np.unique(
+            self.graph.adjacency.find(nodes_KH[:, :-1], nodes_KH[:, 1:])[has_edge], return_inverse=True
+        )
         relations, scores = self._hops(hops)
         relations_KH, factors = np.zeros_like(nodes_KH), np.ones(has_edge.shape)
         relations_KH[:, :-1][has_edge], factors[has_edge] = relations[place], scores[place]
@@ -275,7 +277,9 @@ class SchemaBuilder:
             for relation in relations[: length - 1]:
                 name = (self.graph.relation_name(relation % self.graph.num_relations),)
                 hops.append(Hop(name, ()) if relation < self.graph.num_relations else Hop((), name))
-            found.append(GraphPath(tuple(self.graph.label(int(entities[node])) for node in nodes[:length]), tuple(hops)))
+            found.append(
+                GraphPath(tuple(self.graph.label(int(entities[node])) for node in nodes[:length]), tuple(hops))
+            )
         return found
 
 

@@ -29,8 +29,8 @@ from hornbook.models.outputs import Output
 from hornbook.reasoning.grounding import Grounder, reopened
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import tables, with_intervals
-from hornbook.tasks.items import as_examples
 from hornbook.tasks.features import Features
+from hornbook.tasks.items import as_examples
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read

@@ -92,7 +92,9 @@ class Output:
 
     def fits(self, other: "Output") -> bool:
         """Whether a head for `other` can be used for this output: same layers, and same labels in the same order."""
-        names = ("kind", "problem", "head", "pairs", "graph") + (("num_labels", "labels") if self.type.has_labels else ())
+        names = ("kind", "problem", "head", "pairs", "graph") + (
+            ("num_labels", "labels") if self.type.has_labels else ()
+        )
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property

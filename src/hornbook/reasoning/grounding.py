@@ -122,7 +122,9 @@ class SchemaStreams:
         return {
             CONCEPTS: ConceptNodes(torch.from_numpy(self.vectors[entities]), entities, starts_host=node_starts),
             EDGES: ConceptEdges(
-                *map(_tensor, ends_E2.T), _tensor((1 / degrees[ends_E2[:, 1]]).astype(np.float32)), starts_host=edge_starts
+                *map(_tensor, ends_E2.T),
+                _tensor((1 / degrees[ends_E2[:, 1]]).astype(np.float32)),
+                starts_host=edge_starts,
             ),
             PAIRS: ConceptPairs(
                 _tensor(pair_rows), *map(_tensor, ends_P2.T), torch.ones(len(pairs)), starts_host=pair_starts
@@ -146,7 +148,7 @@ def open_grounder(settings: ReasonSettings) -> Grounder:
 
 def reopened(about: Mapping[str, Any], run: Path) -> Grounder:
     """The grounder of a saved run, from what its `task.json` holds. The graph and the vectors are looked for where they
-    were and, under the same name, in the run folder, next to it, and here. Raises a `ValueError` if they have changed."""
+    were and, under the same names, in the run folder, next to it, and here. Raises a `ValueError` if they changed."""
     with refusing_damage(run / "task.json"):
         settings = ReasonSettings(**{name: about[name] for name in READ})
         expected = {name: about["fingerprints"][name] for name in ("graph", "graph_vectors")}

@@ -19,7 +19,9 @@ class ReasonSettings(Typed, group="reason"):
     vectors: str | None = setting(None, "folder of its vectors; none: fixed random vectors, and paths are not scored")
     hops: int = setting(2, "largest number of edges of a path", low=1, high=4)
     paths: int = setting(8, "largest number of paths of a pair of concepts", low=1, high=1000)
-    pairs: int = setting(16, "largest number of pairs of concepts of a question and one of its answers", low=1, high=1000)
+    pairs: int = setting(
+        16, "largest number of pairs of concepts of a question and one of its answers", low=1, high=1000
+    )
     min_score: float = setting(0.15, "least score of a path, if there are vectors", low=0, high=1)
     width: int = setting(128, "width of the vectors of paths and pairs", low=1, high=100_000)
     convolution: bool = setting(True, "graph convolution; false: only the vectors of concepts")

@@ -74,7 +74,9 @@ def draw_paths(paths: list[dict[str, Any]]) -> Picture | None:
         return MARGIN + column * COLUMN, MARGIN + (columns[column][name] + offset) * ROW
 
     kinds = ["question", *["middle"] * (last - 1), "answer"]
-    boxes = [Box(cut(name, LONGEST_NAME), kinds[i], *place(i, name)) for i, column in enumerate(columns) for name in column]
+    boxes = [
+        Box(cut(name, LONGEST_NAME), kinds[i], *place(i, name)) for i, column in enumerate(columns) for name in column
+    ]
     lines = []
     for (first, head, second, tail, name, is_backwards), weight in weights.items():
         (x1, y1), (x2, y2) = place(first, head), place(second, tail)

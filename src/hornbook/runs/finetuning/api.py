@@ -163,9 +163,7 @@ def finetune(
     return result
 
 
-def reason_overrides(
-    reason: str | None, graph: str | Path | None, vectors: str | Path | None
-) -> dict[str, Any]:
+def reason_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
     """The settings of reasoning over a knowledge graph; folders are recorded with their whole paths."""
     graph, vectors = (None if each is None else str(Path(each).expanduser().resolve()) for each in (graph, vectors))
     return as_overrides(reason=reason, reason_graph=graph, reason_vectors=vectors)

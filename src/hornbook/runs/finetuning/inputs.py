@@ -203,8 +203,10 @@ def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettin
     grounder = open_grounder(settings.reason)
     log(f"reading paths of at most {settings.reason.hops} edges in {grounder.graph.folder}")
     if grounder.vectors is None:
-        log("note: there are no vectors of the graph, so concepts have random ones and paths are not scored; make some "
-            "with 'hornbook graph embed' and give --vectors")
+        log(
+            "note: there are no vectors of the graph, so concepts have random ones and paths are not scored; make some "
+            "with 'hornbook graph embed' and give --vectors"
+        )
     return grounder
 
 

@@ -11,8 +11,8 @@ from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import DistillationSettings
-from hornbook.runs.finetuning.presets import family_settings
 from hornbook.reasoning.settings import ReasonSettings
+from hornbook.runs.finetuning.presets import family_settings
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.loop import LoopSettings
 from hornbook.train.settings import (
