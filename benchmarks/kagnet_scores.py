@@ -2,7 +2,7 @@
 
     hornbook graph build assertions.tsv --out graph
     hornbook graph embed graph --out vectors --model transe --width 100 --minutes 30
-    python benchmarks/kagnet_scores.py --data commonsenseqa --graph graph --vectors vectors --model MODEL --out kagnet-scores
+    python benchmarks/kagnet_scores.py --data commonsenseqa --graph graph --vectors vectors --model MODEL --out scores
 
 The in-house split of Lin et al. 2019: 8,500 questions of the training file to train on (`inhouse_split_qids.txt`), its
 other 1,241 to test on, the published validation file to choose the step. All arms have the same encoder, epochs and
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--threads", type=int, default=2, help="of a run")
     parser.add_argument(
-        "--set", action="append", default=[], help="another setting of every run, as in hornbook finetune"
+        "--set", action="append", default=[], help="another setting of every run, as hornbook finetune has it"
     )
     parser.add_argument("--one", nargs=2, metavar=("ARM", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()

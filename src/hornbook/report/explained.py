@@ -35,8 +35,10 @@ class Line:
     is_backwards: bool
 
     @property
-    def middle(self) -> tuple[float, float]:
-        return (self.x1 + self.x2) / 2, (self.y1 + self.y2) / 2
+    def label(self) -> tuple[float, float]:
+        """Where its name is written: in the gap before the next column."""
+        gap = (COLUMN - BOX_WIDTH) / 2
+        return self.x1 + gap, self.y1 + (self.y2 - self.y1) * gap / (self.x2 - self.x1)
 
 
 @dataclass(frozen=True)
