@@ -207,7 +207,7 @@ def test_without_paths_only_the_statement_counts(features, random):
 
 def test_softmax_of_segments(random):
     scores = torch.from_numpy(random.standard_normal(9) * 50)
-    segments = torch.tensor([0, 0, 2, 2, 2, 4, 0, 0, 0])
+    segments = torch.tensor([0, 0, 2, 2, 2, 4, 0, 1, 1])  # the first has padding, the second nothing else
     weights = torch.tensor([1.0, 1, 1, 1, 1, 1, 0, 0, 0]).double()
     found = segment_softmax(scores, segments, weights, 5)
     for segment in (0, 2, 4):
