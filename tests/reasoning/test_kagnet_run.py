@@ -101,6 +101,10 @@ def test_the_command_prints_paths_and_draws_them(learned, hornbook, tmp_path):
         assert "at least two answers" in hornbook("explain", learned / "en", *bad).error
 
 
+def test_info_names_the_graph(learned, hornbook):
+    assert str(learned / "graph-en" / "graph") in hornbook("info", learned / "en").stdout
+
+
 def test_names_are_escaped(tmp_path):
     from hornbook.report.explained import write_explanation
 

@@ -33,37 +33,42 @@ class Plausible:
         return ((np.asarray(heads) * 7 + np.asarray(relations) * 13 + np.asarray(tails) * 29) % 97 + 1) / 98
 
 
-def slow_hop(graph, a, b, vectors):
-    """(Relation, score) of the best edge between two entities."""
-    found = []
-    for head, kind, tail, weight in zip(graph.heads, graph.kinds, graph.tails, graph.weights, strict=True):
-        score = None if vectors is None else float(vectors.plausibility(head, kind, tail))
-        if (head, tail) == (a, b):
-            found.append((-(weight if score is None else score), int(kind), score))
-        if (tail, head) == (a, b):
-            found.append((-(weight if score is None else score), int(kind) + graph.num_relations, score))
-    _, relation, score = min(found)
-    return relation, 1.0 if score is None else score
+class Slow:
+    """Paths by a search that looks at one after the other."""
 
+    def __init__(self, graph, limits, vectors):
+        self.limits, self.vectors = limits, vectors
+        self.hops, self.near = {}, {entity: set() for entity in range(graph.num_entities)}
+        rows = zip(*(each.tolist() for each in (graph.heads, graph.kinds, graph.tails, graph.weights)), strict=True)
+        for head, kind, tail, weight in rows:
+            score = None if vectors is None else float(vectors.plausibility(head, kind, tail))
+            rank = -(weight if score is None else score)
+            self.hops.setdefault((head, tail), []).append((rank, kind, score))
+            self.hops.setdefault((tail, head), []).append((rank, kind + graph.num_relations, score))
+            self.near[head].add(tail)
+            self.near[tail].add(head)
 
-def slow_paths(graph, head, tail, limits, vectors):
-    """[(nodes, relations, score)] of a pair, the best first."""
-    edges = {(int(h), int(t)) for h, t in zip(graph.heads, graph.tails, strict=True)}
-    near = {n: {b for a, b in edges | {(t, h) for h, t in edges} if a == n} for n in range(graph.num_entities)}
-    found, beginnings = [], [(head,)]
-    for _ in range(limits.hops):
-        beginnings = [(*path, node) for path in beginnings for node in near[path[-1]] if node not in path]
-        found += [path for path in beginnings if path[-1] == tail]
-        beginnings = [path for path in beginnings if path[-1] != tail]
-    degree = {n: len(near[n]) for n in near}
-    found.sort(key=lambda path: (len(path), sum(math.log1p(degree[n]) for n in path[1:-1]), path[1:-1]))
-    rows = []
-    for path in found:
-        hops = [slow_hop(graph, a, b, vectors) for a, b in itertools.pairwise(path)]
-        rows.append((path, tuple(relation for relation, _ in hops), math.prod(score for _, score in hops)))
-    if vectors is not None:
-        rows = sorted((row for row in rows if row[2] >= limits.min_score), key=lambda row: -row[2])
-    return rows[: limits.paths]
+    def hop(self, a, b):
+        """(Relation, score) of the best edge between two entities."""
+        _, relation, score = min(self.hops[a, b])
+        return relation, 1.0 if score is None else score
+
+    def paths(self, head, tail):
+        """[(nodes, relations, score)] of a pair, the best first."""
+        found, beginnings = [], [(head,)]
+        for _ in range(self.limits.hops):
+            beginnings = [(*path, node) for path in beginnings for node in self.near[path[-1]] if node not in path]
+            found += [path for path in beginnings if path[-1] == tail]
+            beginnings = [path for path in beginnings if path[-1] != tail]
+        degree = {node: len(near) for node, near in self.near.items()}
+        found.sort(key=lambda path: (len(path), sum(math.log1p(degree[n]) for n in path[1:-1]), path[1:-1]))
+        rows = []
+        for path in found:
+            hops = [self.hop(a, b) for a, b in itertools.pairwise(path)]
+            rows.append((path, tuple(relation for relation, _ in hops), math.prod(score for _, score in hops)))
+        if self.vectors is not None:
+            rows = sorted((row for row in rows if row[2] >= self.limits.min_score), key=lambda row: -row[2])
+        return rows[: self.limits.paths]
 
 
 def statement_of(schema, number):
@@ -98,11 +103,11 @@ def test_schema_graphs_are_those_of_a_slow_search(graph, hops, vectors):
     schema = SchemaBuilder(graph, vectors, limits).build(asked)
     statements = [(question, answer) for question, answers in asked for answer in answers]
     assert schema.num_statements == len(statements)
-    num_paths = 0
+    num_paths, slow = 0, Slow(graph, limits, vectors)
     for number, (question, answer) in enumerate(statements):
         expected = {}
         for place, (q, a) in enumerate(itertools.product(question, answer)):
-            if q != a and (rows := slow_paths(graph, q, a, limits, vectors)):
+            if q != a and (rows := slow.paths(q, a)):
                 rank = -len(rows[0][0]) if vectors is None else rows[0][2]
                 expected[(q, a)] = (-rank, place, rows)
         kept = sorted(expected.items(), key=lambda item: item[1][:2])[: limits.pairs]

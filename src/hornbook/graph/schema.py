@@ -112,8 +112,7 @@ class SchemaBuilder:
         """The entities that each text mentions, each once. The words of a name of several words are looked up too:
         such names often have few edges."""
         linked = self.graph.link(list(texts))
-        inner = {word for each in linked for mention in each.mentions for word in _words(mention.text)}
-        inner = sorted(inner)
+        inner = sorted({word for each in linked for mention in each.mentions for word in _words(mention.text)})
         of_word = {
             word: [mention.entity for mention in each.mentions]
             for word, each in zip(inner, self.graph.link(inner), strict=True)
@@ -145,7 +144,7 @@ class SchemaBuilder:
     def _build(self, questions: Sequence[tuple[Concepts, Sequence[Concepts]]]) -> SchemaGraphs:
         statements = [(question, answer) for question, answers in questions for answer in answers]
         num_statements, num_entities = len(statements), self.graph.num_entities
-        pairs_Q3 = _rows(((s, q, a) for s, (qs, as_) in enumerate(statements) for q, a in product(qs, as_)), 3)
+        pairs_Q3 = _rows(((s, q, a) for s, concepts in enumerate(statements) for q, a in product(*concepts)), 3)
         owners_P, ends_P2, paths = self._pruned(pairs_Q3[pairs_Q3[:, 1] != pairs_Q3[:, 2]])
         owners_K = owners_P[paths.pairs_K]
         # The nodes of a statement, sorted by entity; a key is statement * N + entity.
@@ -160,7 +159,7 @@ class SchemaBuilder:
             return np.searchsorted(keys_C, keys) - node_starts[owners].reshape(len(owners), *[1] * (keys.ndim - 1))
 
         nodes_KH = local(on_path_KH, owners_K)
-        edges = self._edges(statements, keys_C, owners_K, on_path_KH, paths.lengths_K)
+        edges = self._edges(statements, on_path_KH, paths.lengths_K)
         return SchemaGraphs(
             node_starts=node_starts,
             edge_starts=np.searchsorted(edges[:, 0] // num_entities, np.arange(num_statements + 1)),
@@ -242,8 +241,6 @@ class SchemaBuilder:
     def _edges(
         self,
         statements: Sequence[tuple[Concepts, Concepts]],
-        keys_C: np.ndarray,
-        owners_K: np.ndarray,
         on_path_KH: np.ndarray,
         lengths_K: np.ndarray,
     ) -> np.ndarray:

@@ -47,7 +47,7 @@ class Grounder:
     def shape(self) -> GraphReasoning:
         """The layers of the head."""
         _, concept_width = self.concept_vectors.shape
-        relation_width = RANDOM_WIDTH if self.relation_vectors is None else self.relation_vectors.shape[1]
+        relation_width = RANDOM_WIDTH if self.vectors is None else self.vectors.relations.shape[1]
         layers = {name: getattr(self.settings, name) for name in ("width", "convolution", "lstm", "attention")}
         return GraphReasoning(concept_width, relation_width, 2 * self.graph.num_relations, **layers)
 
