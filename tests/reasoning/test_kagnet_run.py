@@ -272,6 +272,16 @@ def plain_run(folder, encoder):
     return finetune(encoder, questions("en"), "choice", folder / "plain", epochs=0.1, overrides=FAST, **QUIET).out
 
 
+def test_the_log_tells_how_much_the_graph_covers(learned, tiny_run, tmp_path):
+    for language, expected in (
+        ("en", "2.0 paths per answer; 0.0% of the answers have none"),
+        ("ko", "in their language"),
+    ):
+        said = []
+        learn(tiny_run, learned / f"graph-{language}" / "graph", tmp_path / language, "en", 0.1, log=said.append)
+        assert any(expected in line for line in said), said
+
+
 def test_a_trained_head_is_kept(learned, tiny_run, tmp_path):
     said = []
     learn(learned / "en", learned / "graph-en" / "graph", tmp_path / "more", "en", 0.1, log=said.append)

@@ -107,6 +107,15 @@ class SchemaStreams:
     schema: SchemaGraphs
     vectors: np.ndarray
 
+    @property
+    def in_words(self) -> str:
+        """How much of the questions the graph covers."""
+        num_answers, num_paths = self.schema.num_statements, len(self.schema.paths_K)
+        if not num_paths:
+            return "note: the graph connects no answer with its question: check that its names are in their language"
+        without = float((np.diff(self.schema.path_starts) == 0).mean())
+        return f"{num_paths / num_answers:.1f} paths per answer; {without:.1%} of the answers have none"
+
     def streams(self, sequences: Sequence[int]) -> dict[str, Stream]:
         schema, chosen = self.schema, np.asarray(sequences, np.int64)
         node_rows, nodes = expand(schema.node_starts, chosen)

@@ -136,6 +136,8 @@ def run_once(
         )
     _log_cut_texts("train", inputs.train_features, inputs, log)
     _log_cut_texts("dev", inputs.dev_features, inputs, log)
+    if inputs.grounder is not None:
+        log(inputs.train_features.attached.in_words)
     if teacher is not None and not is_trained(out, settings):
         kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
         build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, kept=kept)
