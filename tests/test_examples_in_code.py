@@ -40,6 +40,12 @@ def folder(tmp_path_factory, tiny_run, tiny_corpus, tiny_tokenizer, tiny_text_fi
     (folder / "beir" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t1\t1\n")
     settings = {"epochs": 1, "overrides": {"runtime.threads": 1}, "log": lambda words: None}
     finetune(tiny_run, folder / "reviews.csv", out=folder / "runs" / "reviews", **settings)
+    rows = [
+        {"context": f"To plant {i}?", "choices": ["trowel", "moon"][:: 1 - 2 * (i % 2)], "label": i % 2}
+        for i in range(8)
+    ]
+    reason = {"task": "choice", "reason": "kagnet", "graph": folder / "graph"}
+    finetune(tiny_run, rows, out=folder / "runs" / "tools", **reason, **settings)
     return folder
 
 

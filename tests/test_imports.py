@@ -28,10 +28,11 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": set(),
     "interop": {"models", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
-    "inference": {"nn", "models", "text", "data", "tasks", "interop"},
+    "inference": {"nn", "models", "text", "data", "tasks", "interop", "reasoning", "graph"},
     "retrieval": {"inference", "interop", "tasks", "data", "metrics"},
     "report": {"metrics", "tasks.kind", "tasks.kinds"},
     "graph": {"text", "data", "train"},
+    "reasoning": {"graph", "models", "tasks"},
     "terminal": set(),
 }
 ALLOWED["runs"] = set(ALLOWED) - {"terminal"}
@@ -44,7 +45,7 @@ ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
     *("retrieval.", "tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
-    "graph.embedding.",
+    *("graph.embedding.", "reasoning.grounding"),
 )
 
 MODULES = {

@@ -1,5 +1,6 @@
 """Every command of the README and of the pages in docs/ runs, on a small text and for two steps."""
 
+import json
 import re
 import shlex
 import tomllib
@@ -113,6 +114,8 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     search_data(tmp_path)
     facts = "plant\tAtLocation\tgarden\t5\t1\ntrowel\tUsedFor\tgarden\t5\t2\n"
     (tmp_path / "assertions.tsv").write_text(facts, encoding="utf-8")
+    rows = [{"context": f"What is for the garden {i}?", "choices": ["trowel", "moon"], "label": 0} for i in range(8)]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     found = commands()
     assert len(found) >= 35

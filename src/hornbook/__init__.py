@@ -23,6 +23,7 @@ _MODULES = {
     "load": "hornbook.inference.opening",
     "load_predictor": "hornbook.inference.predictor",
     "evaluate": "hornbook.inference.opening",
+    "explain": "hornbook.inference.explaining",
     "extract_features": "hornbook.inference.features",
     "build_index": "hornbook.retrieval.building",
     "search": "hornbook.retrieval.searching",

@@ -20,7 +20,7 @@ from hornbook.train.parallel.launched import refuse_command
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
     *("generate", "score", "perplexity", "minimal-pairs", "prompt", "lm-eval"),
-    *("check", "finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info", "runs"),
+    *("check", "finetune", "distill", "evaluate", "predict", "explain", "export", "compare", "report", "info", "runs"),
     *("embed", "search", "evaluate-retrieval"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce", "graph"),
 )

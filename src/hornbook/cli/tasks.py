@@ -62,6 +62,13 @@ def finetune_command(
     pair_encoding: Annotated[
         str | None, typer.Option(help="Encode a pair jointly (joint), separately (separate), or in both orders (both).")
     ] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="kagnet: multiple choice also reads the paths of --graph to each answer.")
+    ] = None,
+    graph: Annotated[Path | None, typer.Option(help="Folder that 'hornbook graph build' wrote, for --reason.")] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Folder that 'hornbook graph embed' wrote, for --reason.")
+    ] = None,
     restarts: Annotated[int, typer.Option(help="Number of runs with different seeds; the best is kept.")] = 1,
     search: Annotated[
         bool,
@@ -85,7 +92,7 @@ def finetune_command(
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
     resume, overwrite = as_restarted(resume, overwrite)
     overrides = parse_overrides(override, device)
-    overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
+    overrides |= as_overrides(head=head, pair_encoding=pair_encoding) | _reasoning(reason, graph, vectors)
     named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
     if show and (settings := recorded_settings(out, resume)) is not None:
         show_settings(settings, as_json)
@@ -96,7 +103,7 @@ def finetune_command(
         refuse_command("finetune --task text")
         given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
         several = {"--restarts": restarts > 1, "--search": search}
-        layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
+        layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None, "--reason": bool(reason)}
         refuse_unused_options("with --task text", given | several | layers)
         if model is None and not resume:
             raise ValueError("--task text needs a GPT, and the built-in models are encoders: name a GPT first")
@@ -140,6 +147,14 @@ def finetune_command(
         )
     report_result(result)
     print_json(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
+
+
+def _reasoning(reason: str | None, graph: Path | None, vectors: Path | None) -> dict:
+    if reason is graph is vectors is None:
+        return {}
+    from hornbook.runs.finetuning.api import reason_overrides
+
+    return reason_overrides(reason, graph, vectors)
 
 
 def _is_text_run(out: Path | None) -> bool:

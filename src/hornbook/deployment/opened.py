@@ -94,6 +94,8 @@ def open_model(name: str | Path) -> Opened:
     if is_exported(folder) and not (folder / EXPORT).is_file():
         raise ValueError(f"{folder} holds an {FILE} but no {EXPORT}: export the model again")
     model, tokenizer = load_any(folder)
+    if model.output is not None and model.output.graph is not None:
+        raise ValueError(f"{name} reads a knowledge graph, so it can be neither exported nor compared: use evaluate")
     predictor = None if model.output is None else Predictor([member_of(folder, model, tokenizer, run)])
     if is_exported(folder):
         parameters, files = read_json(folder / EXPORT)["parameters"], [folder / FILE]

@@ -78,7 +78,7 @@ def find_paths(
     queries = queries[order]
     nodes, lengths = (np.concatenate([each[i] for each in found])[order] for i in (1, 2))
     if limit is not None:
-        kept = _position_in_group(queries) < limit
+        kept = position_in_group(queries) < limit
         queries, nodes, lengths = queries[kept], nodes[kept], lengths[kept]
     return PathArrays(nodes, lengths, np.searchsorted(queries, np.arange(num_queries + 1)), is_cut_Q)
 
@@ -159,11 +159,11 @@ def _best(
     queries, nodes = queries[order], nodes[order]
     if limit is None:
         return queries, nodes
-    kept = _position_in_group(queries) < limit
+    kept = position_in_group(queries) < limit
     return queries[kept], nodes[kept]
 
 
-def _position_in_group(ordered: np.ndarray) -> np.ndarray:
+def position_in_group(ordered: np.ndarray) -> np.ndarray:
     """The position of each element among equal ones in a sorted array: 0, 1, 0, 1, 2 for 4, 4, 7, 7, 7."""
     is_first = np.ones(len(ordered), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]

@@ -26,8 +26,10 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
 from hornbook.models.outputs import Output
+from hornbook.reasoning.grounding import Grounder, reopened
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import tables, with_intervals
+from hornbook.tasks.features import Features
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.reading.inputs import InputRow
@@ -68,6 +70,11 @@ class Member:
     columns: dict[str, str]
     trained_on: str | None = None
     seed: int = 0
+    grounder: Grounder | None = None
+
+    def grounded(self, features: Features, examples: Sequence[Example]) -> Features:
+        """The features with the schema graphs of the examples, for a model that reads a knowledge graph."""
+        return features if self.grounder is None else self.grounder.attach(features, examples)
 
 
 class Predictor:
@@ -153,11 +160,12 @@ class Predictor:
             def on_units(num_units: int, i: int = i) -> None:
                 report((i + num_units / features.num_units) / len(self.members))
 
-            outputs.append(run_model(member.model, features, self._autocast, BATCH_TOKENS, on_units).outputs)
+            grounded = member.grounded(features, examples)
+            outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_units).outputs)
         predictions = task.decode(combine(task, outputs), features, examples)
         return [task.without_scheme(each) for each in predictions] if self.saved.scheme is None else predictions
 
-    def _autocast(self) -> contextlib.AbstractContextManager:
+    def autocast(self) -> contextlib.AbstractContextManager:
         """bfloat16 on CUDA, as in training: attention over packed sequences is fast in half precision only."""
         if self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.autocast("cuda", torch.bfloat16)
@@ -341,7 +349,8 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
         ((run.get("inputs") or {}).get("data") or {}).get("fingerprint"),
         (settings.get("runtime") or {}).get("seed", 0),
     )
-    return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed)
+    grounder = None if model.output.graph is None else reopened(saved.reason or {}, folder)
+    return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed, grounder)
 
 
 def _is_diagnostic(data: Any) -> bool:

@@ -20,6 +20,9 @@ SETTING_OF = {
     "word_vectors": "augment.vectors",
     "augment_model": "augment.model",
     "cache_teacher": "objective.cache",
+    "reason": "reason.method",
+    "reason_graph": "reason.graph",
+    "reason_vectors": "reason.vectors",
 }
 
 

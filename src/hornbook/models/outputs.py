@@ -14,7 +14,7 @@ of the sequences of a packed batch, padding sequences last:
 Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 MASKED_LOGIT = -1e4  # exp underflows to 0
@@ -47,6 +47,20 @@ PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number
 
 
 @dataclass(frozen=True)
+class GraphReasoning:
+    """The layers of a head that reads paths of a knowledge graph (`models/kagnet.py`); those that are turned off are
+    replaced by a mean, or left out."""
+
+    concept_width: int  # numbers per entity
+    relation_width: int
+    num_relations: int  # with those for edges that are followed backwards
+    width: int = 128  # of the path and pair vectors
+    convolution: bool = True
+    lstm: bool = True
+    attention: bool = True
+
+
+@dataclass(frozen=True)
 class Output:
     """The kind of output of a task, and the layers that compute it."""
 
@@ -58,6 +72,7 @@ class Output:
     pairs: PairEncoding = "joint"
     answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
     pooling: str | None = None  # vectors: how tokens are pooled, one of `models/pooling.py`
+    graph: GraphReasoning | None = None  # choice: the head also reads the schema graph of every ending
 
     def __post_init__(self) -> None:
         if not self.type.of_texts and (self.head != "linear" or self.pairs != "joint"):
@@ -73,11 +88,13 @@ class Output:
     @property
     def is_published(self) -> bool:
         """Whether `transformers` has a class with these layers."""
-        return self.head == "linear" and self.pairs == "joint"
+        return self.head == "linear" and self.pairs == "joint" and self.graph is None
 
     def fits(self, other: "Output") -> bool:
         """Whether a head for `other` can be used for this output: same layers, and same labels in the same order."""
-        names = ("kind", "problem", "head", "pairs") + (("num_labels", "labels") if self.type.has_labels else ())
+        names = ("kind", "problem", "head", "pairs", "graph") + (
+            ("num_labels", "labels") if self.type.has_labels else ()
+        )
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
@@ -107,13 +124,13 @@ _PROBLEMS = {
     "multi": "multi_label_classification",
     "number": "regression",
 }
-_OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable", "pooling")
+_OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable", "pooling", "graph")
 
 
 def hf_output(output: Output) -> dict:
     """The entries of `config.json` for a task head: labels and problem type as in `transformers`, the rest under
     `hornbook_output`."""
-    own = {name: getattr(output, name) for name in _OWN_FIELDS}
+    own = {name: asdict(output)[name] for name in _OWN_FIELDS}
     hf_config: dict = {"hornbook_output": {name: value for name, value in own.items() if value is not None}}
     if output.type.has_labels:
         labels = output.labels or tuple(f"LABEL_{i}" for i in range(output.num_labels))
@@ -136,7 +153,8 @@ def read_output(hf_config: dict, kind: str | None, num_labels: int) -> Output | 
         unknown = [name for name in own if name not in _OWN_FIELDS]
         if unknown:
             raise ValueError(f"its hornbook_output has '{unknown[0]}', which this version of Hornbook does not know")
-        return Output(**own, labels=labels)
+        graph = {"graph": GraphReasoning(**own["graph"])} if "graph" in own else {}
+        return Output(**own | graph, labels=labels)
     problem = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
     problem = problem or ("number" if OUTPUT_TYPES[kind].of_texts and num_labels == 1 else "single")
     return Output(kind, num_labels, labels if OUTPUT_TYPES[kind].has_labels else (), problem)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import Typed, setting
 from hornbook.models.heads import HEADS, ClsLayer
+from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
@@ -180,7 +181,8 @@ class Transformer(nn.Module):
     def add_output(self, output: Output) -> None:
         """Adds the head of a task; its weights, if it has any, are not initialised yet."""
         cls = self.cls_layer(self.config, output)
-        self.output, self.task = output, HEADS[output.kind](self.config, output, cls, self.scores_with_bias)
+        make = HEADS[output.kind] if output.graph is None else KagNetHead
+        self.output, self.task = output, make(self.config, output, cls, self.scores_with_bias)
 
     @classmethod
     def in_words(cls) -> str:

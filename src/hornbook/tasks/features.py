@@ -2,15 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from hornbook.batch import Batch
+    from hornbook.batch import Batch, Stream
 
 Outputs = list[np.ndarray]  # of a model, one per unit; for tokens and spans, per sequence
 Scorer = Callable[[np.ndarray | None], dict[str, float]]  # scores of the examples with these indices; None: all
+
+
+class Attached(Protocol):
+    """Streams besides tokens, such as the schema graphs of a knowledge graph."""
+
+    def streams(self, sequences: Sequence[int]) -> "dict[str, Stream]":
+        """The streams of these sequences, in this order."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,7 @@ class Features:
     group_size: int = 1
     num_cut: int = 0  # number of truncated texts
     places: list[Any] = field(default_factory=list)  # per sequence, what `decode` needs; depends on the task kind
+    attached: Attached | None = None
 
     @property
     def num_units(self) -> int:
@@ -47,13 +56,14 @@ class Features:
         """These sequences, in this order, as a packed batch."""
         from hornbook.batch import pack  # imports torch, which readers of data and reports do not need
 
-        return pack(
+        batch = pack(
             [self.ids[i] for i in sequences],
             [self.segments[i] for i in sequences],
             labels=None if self.labels is None else self.labels[list(sequences)],
             token_labels=None if self.token_labels is None else [self.token_labels[i] for i in sequences],
             group_size=self.group_size,
         )
+        return batch if self.attached is None else batch.with_streams(self.attached.streams(sequences))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ class TaskObjective:
     def __init__(self, output: Output, class_weights: Tensor | None = None):
         self.weights = {"task": 1.0}
         # Targets are part of the batch, so a CUDA graph can replay them; but an LSTM needs the lengths on the host.
-        self.is_capturable = output.head != "bilstm"
+        self.is_capturable = output.head != "bilstm" and output.graph is None
         self.output = output
         self.class_weights = class_weights
 

@@ -55,6 +55,10 @@ class EmbeddingModel(nn.Module):
         """Scores of triples: B. A relation of at least R is the inverse of that number minus R."""
         return self.compare_each(self.query(self.vectors(head_B), relation_B), self.vectors(tail_B))
 
+    def plausibility(self, head_BD: Tensor, relation_B: Tensor, tail_BD: Tensor) -> Tensor:
+        """How plausible triples are, from 0 to 1: (1 + cosine of the query and the tail) / 2; B."""
+        return (1 + functional.cosine_similarity(self.query(head_BD, relation_B), tail_BD, dim=-1)) / 2
+
     def score_all(self, head_B: Tensor, relation_B: Tensor) -> Tensor:
         """Scores with every entity as the tail: BN."""
         return self.compare(self.query(self.vectors(head_B), relation_B), self.entities)
@@ -75,6 +79,10 @@ class TransE(DistanceModel):
 
     def query(self, head_BD: Tensor, relation_B: Tensor) -> Tensor:
         return head_BD + self.relations[relation_B]
+
+    def plausibility(self, head_BD: Tensor, relation_B: Tensor, tail_BD: Tensor) -> Tensor:
+        """As in KagNet's code: the relation is compared with the way from head to tail."""
+        return (1 + functional.cosine_similarity(self.relations[relation_B], tail_BD - head_BD, dim=-1)) / 2
 
 
 class DistMult(EmbeddingModel):

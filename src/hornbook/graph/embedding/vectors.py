@@ -6,10 +6,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from hornbook.files import read_json
+from hornbook.files import read_json, sha256
 from hornbook.graph.graph import Graph
 
 FILE = "vectors.safetensors"
+AT_ONCE = 100_000  # triples whose vectors are compared together
 NEEDED = "make vectors with 'hornbook graph embed'"
 
 
@@ -33,6 +34,7 @@ class GraphVectors:
             raise ValueError(
                 f"{folder} holds vectors of another graph than {graph.folder}: give that graph, or {NEEDED}"
             )
+        self.model: str = (record.get("settings") or {}).get("model", "")
         try:
             found = load_file(self.folder / FILE)
             self.entities, self.relations = found["entities"], found["relations"]
@@ -53,6 +55,31 @@ class GraphVectors:
         numbers = np.array([next(iter(self.graph.candidates(each)), -1) for each in concepts], np.int64)
         has_vector = (numbers >= 0) & self.has_vector[numbers]
         return np.where(has_vector[:, None], self.entities[numbers], 0).astype(np.float32), has_vector
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the file of vectors."""
+        return sha256(self.folder / FILE)
+
+    def plausibility(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
+        """How plausible triples of entity and relation numbers are to the model that the vectors were trained with,
+        from 0 to 1; 0.5 if an entity has no vector."""
+        import torch
+
+        from hornbook.graph.embedding.models import MODELS
+
+        with torch.device("meta"):
+            model = MODELS[self.model](len(self.entities), len(self.relations) // 2, self.entities.shape[1])
+        model.relations.requires_grad_(False)
+        model.load_state_dict({"relations": torch.from_numpy(self.relations)}, strict=False, assign=True)
+        found = [np.zeros(0)]
+        for first in range(0, len(heads), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            head, tail = (torch.from_numpy(self.entities[each[some]]) for each in (heads, tails))
+            scores = model.plausibility(head, torch.from_numpy(relations[some].astype(np.int64)), tail)
+            has_vectors = self.has_vector[heads[some]] & self.has_vector[tails[some]]
+            found.append(np.where(has_vectors, scores.numpy(), 0.5))
+        return np.concatenate(found)
 
     def nearest(self, concept: str | int, top: int = 10) -> list[tuple[str, float]]:
         """The entities with the most similar vectors, by cosine."""

@@ -73,6 +73,10 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
             f"the teacher {teacher.name} has no head for a task: fine-tune it first with hornbook finetune "
             f"{teacher.name} --task {inputs.named.name} --data PATH --out RUN, and give that run as the teacher"
         )
+    if found.graph is not None:
+        raise ValueError(
+            f"the teacher {teacher.name} reads a knowledge graph, which a student cannot: give another one"
+        )
     for name in ("kind", "problem", "labels", "num_labels", "pairs", "answerable"):
         ours, theirs = getattr(needed, name), getattr(found, name)
         if ours != theirs:

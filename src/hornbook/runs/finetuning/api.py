@@ -7,6 +7,8 @@ result.predict(["a text", "another"])
 
 import dataclasses
 import itertools
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.requests import as_overrides
 from hornbook.lifecycle.resuming import other_options, other_request
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.runs.distillation.task_stages import note_another_data_set, refuse_unfit_teacher, with_projections
@@ -73,6 +76,9 @@ def finetune(
     search: bool = False,
     from_random: bool = False,
     strict: bool = False,
+    reason: str | None = None,
+    graph: str | Path | None = None,
+    vectors: str | Path | None = None,
     overrides: dict | None = None,
     resume: bool = False,
     on_progress: Callable[[Status], None] | None = None,
@@ -95,6 +101,8 @@ def finetune(
         search: Try the four published learning rates and keep the best by dev score.
         from_random: Train the same network from randomly initialised weights.
         strict: Raise a `ValueError` at the first bad row.
+        reason: `kagnet`: multiple choice also reads the paths of a knowledge graph between question and answers.
+        graph, vectors: The folders of that graph, and of its vectors.
         overrides: Any setting by its dotted name.
         resume: Continue the run in `out`.
         on_progress, log: Receive the training status and the log messages.
@@ -118,10 +126,11 @@ def finetune(
         raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
+    overrides = reason_overrides(reason, graph, vectors) | (overrides or {})
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
-    options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides or {}}
+    options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides}
     request = FinetuneRequest(None if model is None else str(model), task, path, **reading, **options)
     ranks = joined()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
@@ -131,6 +140,8 @@ def finetune(
         """The inputs with the settings of a request; data and model are read only once."""
         if not read_once:
             inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, log), folder=out)
+            if inputs.grounder is not None:
+                inputs.grounder.progress = _grounding_progress(on_progress)
             if teacher is not None and opened is None:
                 inputs = with_projections(inputs, model_folder(request.model), teacher, log)
             named = dataclasses.replace(request, model=inputs.model)
@@ -153,6 +164,25 @@ def finetune(
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return result
+
+
+def reason_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
+    """The settings of reasoning over a knowledge graph; folders are recorded with their whole paths."""
+    graph, vectors = (None if each is None else str(Path(each).expanduser().resolve()) for each in (graph, vectors))
+    return as_overrides(reason=reason, reason_graph=graph, reason_vectors=vectors)
+
+
+def _grounding_progress(on_progress: Callable[[Status], None]) -> Callable[[int, int], None]:
+    started = time.monotonic()
+
+    def show(num_done: int, num_all: int) -> None:
+        nonlocal started
+        seconds = time.monotonic() - started
+        left = (num_all - num_done) * seconds / num_done if num_done else math.inf
+        on_progress(Status(num_done, num_all, {}, 0.0, left, counted="paths of question"))
+        started = time.monotonic() if num_done == num_all else started
+
+    return show
 
 
 def checked_inputs(

@@ -17,6 +17,8 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.sentence_transformers import read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
+from hornbook.models.outputs import Output
+from hornbook.reasoning.grounding import Grounder, open_grounder
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
@@ -75,13 +77,15 @@ class Inputs(Labelled):
     projections: Mapping[str, Tensor] = field(default_factory=dict)
     folder: Path | None = None  # shared by all runs, for files that are made once
     model: str | None = None  # the name of the pre-trained model, if it is not `opened` by the caller
+    grounder: Grounder | None = None  # the knowledge graph that questions are grounded in
 
     @property
     def longest(self) -> int:
         return longest_for(self.trained.config.max_positions, self.data.kind, self.settings.task.max_length)
 
     def encode(self, examples: list[Example]) -> Features:
-        return self.saved.task.encode(examples, self.tokenizer, self.longest)
+        features = self.saved.task.encode(examples, self.tokenizer, self.longest)
+        return features if self.grounder is None else self.grounder.attach(features, examples)
 
     def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
         """The training examples encoded with another model's tokenizer and length limit."""
@@ -196,9 +200,28 @@ def open_inputs(
         _refuse_unused_teacher(read_data, settings)
     elif settings.task.teacher is not None:
         raise ValueError("task.teacher is for --task similarity: use hornbook distill for other tasks")
-    saved = make_task(named, read_data, output)
+    grounder = None
+    if settings.reason.method is not None:
+        grounder = _grounder(request, output, settings, log)
+        output = replace(output, graph=grounder.shape)
+    saved = replace(make_task(named, read_data, output), reason=None if grounder is None else grounder.about())
     split = training_split(read_data, named, settings)
-    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model)
+    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model, grounder=grounder)
+
+
+def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettings, log: Log) -> Grounder:
+    if output.kind != "choice":
+        raise ValueError(f"--reason is for multiple choice, and {request.task} is not: omit --reason and --graph")
+    if request.teacher is not None:
+        raise ValueError("a model that reads a knowledge graph cannot be distilled: use hornbook finetune instead")
+    grounder = open_grounder(settings.reason)
+    log(f"reading paths of at most {settings.reason.hops} edges in {grounder.graph.folder}")
+    if grounder.vectors is None:
+        log(
+            "note: there are no vectors of the graph, so concepts have random ones and paths are not scored; make some "
+            "with 'hornbook graph embed' and give --vectors"
+        )
+    return grounder
 
 
 def _refuse_unused_teacher(data: DataSet, settings: FinetuneSettings) -> None:

@@ -50,12 +50,15 @@ def build_job(
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
     output, seed = inputs.saved.task.output, settings.runtime.seed
+    keeps = not request.from_random and keeps_head(inputs.trained, output, settings.task)
     if request.from_random:
         model, new_parts = from_random(inputs.trained, output, seed, settings.layers.dropout), []
     else:
-        keeps = keeps_head(inputs.trained, output, settings.task)
         _log_head(inputs.trained.output, output, keeps, request.model, log)
         model, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
+    if inputs.grounder is not None and not keeps:
+        generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
+        model.task.initialise(generator, inputs.grounder.relation_vectors)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
     freeze(model, settings.layers, new_parts)

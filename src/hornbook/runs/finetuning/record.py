@@ -9,6 +9,7 @@ from hornbook.config import LARGEST_SEED, setting
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import other_request
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
+from hornbook.reasoning.grounding import Grounder
 from hornbook.runs.augmentation.kept import MADE_FROM
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.records import DataSet, fingerprint
@@ -125,6 +126,13 @@ def refuse_other_data(folder: RunFolder, run: dict, data: DataSet) -> None:
     recorded = run["inputs"]["data"]
     what = f"the data in {recorded['path'] or 'memory'}"
     folder.refuse_other_input(what, recorded["fingerprint"], fingerprint(data))
+
+
+def refuse_other_graph(folder: RunFolder, run: dict, grounder: Grounder | None) -> None:
+    """Raises a `ValueError` if the knowledge graph, or its vectors, changed since the run was started."""
+    for name, now in ({} if grounder is None else grounder.fingerprints).items():
+        path = grounder.settings.graph if name == "graph" else grounder.settings.vectors
+        folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", run["inputs"].get(name), now)
 
 
 def settings_of(run: dict) -> FinetuneSettings:

@@ -37,6 +37,7 @@ from hornbook.runs.finetuning.record import (
     Scored,
     read_run,
     refuse_other_data,
+    refuse_other_graph,
     refuse_other_request,
     run_folder,
     settings_of,
@@ -104,6 +105,7 @@ def run_once(
         run = read_run(folder)
         refuse_other_request(folder, run, request)
         refuse_other_data(folder, run, inputs.data)
+        refuse_other_graph(folder, run, inputs.grounder)
         if teacher is not None:
             refuse_other_teacher(folder, run, teacher)
         settings = settings_of(run)
@@ -127,7 +129,8 @@ def run_once(
             folder,
             request,
             inputs.data,
-            inputs={} if teacher is None else {"teacher": teacher.about()},
+            inputs=({} if teacher is None else {"teacher": teacher.about()})
+            | ({} if inputs.grounder is None else inputs.grounder.fingerprints),
             settings=settings,
             runtime=runtime,
             parameters=sum(p.numel() for p in model.parameters()),
@@ -139,6 +142,8 @@ def run_once(
         )
     _log_cut_texts("train", inputs.train_features, inputs, log)
     _log_cut_texts("dev", inputs.dev_features, inputs, log)
+    if inputs.grounder is not None:
+        log(inputs.train_features.attached.in_words)
     if teacher is not None and not is_done:
         with ranks.main_first():  # the others read what it has cached
             kept = kept_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)

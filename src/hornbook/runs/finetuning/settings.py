@@ -11,6 +11,7 @@ from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import DistillationSettings
+from hornbook.reasoning.settings import ReasonSettings
 from hornbook.runs.finetuning.presets import family_settings
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.loop import LoopSettings
@@ -27,6 +28,7 @@ from hornbook.train.settings import (
 
 PUBLISHED_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
 SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's width like the learning rate itself
+GRAPH_LR = 1e-3  # of the layers that read a knowledge graph, as published for KagNet
 LARGE_WIDTH = 1024
 MAX_LR = 1e-3
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
@@ -136,6 +138,7 @@ class FinetuneSettings(Typed, group=""):
     task: TaskSettings = field(default_factory=TaskSettings)
     augment: AugmentationSettings = field(default_factory=AugmentationSettings)
     layers: LayerSettings = field(default_factory=LayerSettings)
+    reason: ReasonSettings = field(default_factory=ReasonSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.1))
     batch: BatchSettings = field(default_factory=BatchSettings)
@@ -239,7 +242,11 @@ def settings_for(
     published = published_for(known, trained, settings)
     if isinstance(settings, TaskDistillationSettings):
         return _in_stages(settings, published, overrides, width, num_examples)
-    return configuration.with_overrides(settings, published | overrides)
+    settings = configuration.with_overrides(settings, published | overrides)
+    if settings.reason.method is None or "layers.head_lr_ratio" in published | overrides:
+        return settings
+    ratio = max(1.0, rounded(GRAPH_LR / settings.optimizer.lr))
+    return configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
 
 
 def published_for(known: KnownDataSet, trained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+"""`explain`: the paths of a knowledge graph by which a run chose an answer."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hornbook.cli.app import Device, Json, app, print_json
+
+PAGE = "explanation.html"
+
+
+@app.command(
+    "explain",
+    epilog="Example: hornbook explain runs/tools 'What do I dig with to plant flowers?' --choices 'trowel,excavator'",
+)
+def explain_command(
+    run: Annotated[str, typer.Argument(help="Run that was fine-tuned with --graph GRAPH --reason kagnet.")],
+    question: Annotated[str, typer.Argument(help="The question.")],
+    choices: Annotated[str, typer.Option(help="The possible answers, between commas (or |||, if they have commas).")],
+    context: Annotated[str | None, typer.Option(help="A text that goes before the question.")] = None,
+    to: Annotated[Path | None, typer.Option(help=f"Page to write; defaults to {PAGE} in the run folder.")] = None,
+    top: Annotated[int, typer.Option(help="Paths to print for each answer.")] = 5,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Answer a question and show the paths of the graph that were weighed, as text and as a page with pictures."""
+    import hornbook
+    from hornbook.report.explained import write_explanation
+    from hornbook.terminal import print_result, table
+
+    if top < 1:
+        raise ValueError(f"--top must be at least 1, not {top}")
+    found = hornbook.explain(run, question, choices.split("|||" if "|||" in choices else ","), context, device)
+    table(
+        [
+            (each.text, f"{each.probability:.1%}", f"{each.without_paths:.1%}", len(each.paths))
+            for each in found.choices
+        ],
+        ("answer", "probability", "without paths", "paths"),
+    )
+    for each in sorted(found.choices, key=lambda choice: -choice.probability):
+        print_result(f"\n{each.text}" + ("" if each.paths else ": no path"))
+        for path in each.paths[:top]:
+            print_result(f"  {path.weight:6.1%}  {path.path}")
+    page = write_explanation(to or Path(run) / PAGE, found.to_dict(), run)
+    print_result(f"\n{found.answer}; pictures are in {page}")
+    print_json(as_json, {**found.to_dict(), "page": str(page)})

@@ -1,0 +1,189 @@
+"""Questions and answers grounded in a knowledge graph: their schema graphs as streams of a batch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hornbook.batch import Stream, offsets
+from hornbook.files import refusing_damage
+from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
+from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.schema import Limits, SchemaBuilder, SchemaGraphs, expand
+from hornbook.models.kagnet import (
+    CONCEPTS,
+    EDGES,
+    PAIRS,
+    PATHS,
+    ConceptEdges,
+    ConceptNodes,
+    ConceptPairs,
+    ConceptPaths,
+)
+from hornbook.models.outputs import GraphReasoning
+from hornbook.reasoning.settings import ReasonSettings
+from hornbook.tasks.features import Features
+from hornbook.tasks.records import ChoiceExample
+
+RANDOM_WIDTH = 100  # numbers per entity, if there are no vectors
+Progress = Callable[[int, int], None]  # (questions done, all)
+READ = ("method", "graph", "vectors", "hops", "paths", "pairs", "min_score", "control")  # settings in `task.json`
+
+
+class Grounder:
+    """A graph, perhaps with vectors, that questions are grounded in. `progress` is called while they are."""
+
+    def __init__(self, settings: ReasonSettings, graph: Graph, vectors: GraphVectors | None):
+        self.settings, self.graph, self.vectors = settings, graph, vectors
+        limits = Limits(settings.hops, settings.paths, settings.pairs, settings.min_score)
+        self.builder = SchemaBuilder(graph, vectors, limits, settings.control == "shuffled-graph")
+        self.progress: Progress = lambda num_done, num_all: None
+
+    @property
+    def shape(self) -> GraphReasoning:
+        """The layers of the head."""
+        _, concept_width = self.concept_vectors.shape
+        relation_width = RANDOM_WIDTH if self.vectors is None else self.vectors.relations.shape[1]
+        layers = {name: getattr(self.settings, name) for name in ("width", "convolution", "lstm", "attention")}
+        return GraphReasoning(concept_width, relation_width, 2 * self.graph.num_relations, **layers)
+
+    @property
+    def uses_vectors(self) -> bool:
+        return self.vectors is not None and self.settings.control != "random-vectors"
+
+    @cached_property
+    def concept_vectors(self) -> np.ndarray:
+        """The vector of every entity, scaled to a root mean square of 1; random ones where there are none."""
+        if not self.uses_vectors:
+            width = RANDOM_WIDTH if self.vectors is None else self.vectors.entities.shape[1]
+            return np.random.default_rng(0).standard_normal((self.graph.num_entities, width), np.float32)
+        return _scaled(self.vectors.entities, self.vectors.has_vector)
+
+    @cached_property
+    def relation_vectors(self) -> np.ndarray | None:
+        """The initial vectors of the relations, with those for the inverse direction; None: random ones."""
+        if not self.uses_vectors:
+            return None
+        return _scaled(self.vectors.relations, np.ones(len(self.vectors.relations), bool))
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str | None]:
+        return {
+            "graph": self.graph.fingerprint,
+            "graph_vectors": None if self.vectors is None else self.vectors.fingerprint,
+        }
+
+    def about(self) -> dict[str, Any]:
+        """What `task.json` holds: the settings that change how questions are grounded, and the fingerprints."""
+        return {name: getattr(self.settings, name) for name in READ} | {"fingerprints": self.fingerprints}
+
+    def schema_graphs(self, examples: Sequence[ChoiceExample]) -> SchemaGraphs:
+        """The schema graphs of every ending of every example, in order."""
+        asked = self.builder.ground([f"{each.context} {each.beginning}" for each in examples])
+        endings = list(dict.fromkeys(ending for each in examples for ending in each.endings))
+        of_ending = dict(zip(endings, self.builder.ground(endings), strict=True))
+        questions = [
+            (concepts, [of_ending[ending] for ending in each.endings])
+            for concepts, each in zip(asked, examples, strict=True)
+        ]
+        return self.builder.build(questions, lambda num_done: self.progress(num_done, len(examples)))
+
+    def attach(self, features: Features, examples: Sequence[ChoiceExample]) -> Features:
+        """The features of these examples, with the schema graph of every sequence."""
+        return self.attached(features, self.schema_graphs(examples))
+
+    def attached(self, features: Features, schema: SchemaGraphs) -> Features:
+        return replace(features, attached=SchemaStreams(schema, self.concept_vectors))
+
+
+@dataclass(frozen=True)
+class SchemaStreams:
+    """Makes the streams of sequences, whose schema graphs are in the same order as the sequences of the features."""
+
+    schema: SchemaGraphs
+    vectors: np.ndarray
+
+    @property
+    def in_words(self) -> str:
+        """How much of the questions the graph covers."""
+        num_answers, num_paths = self.schema.num_statements, len(self.schema.paths_K)
+        if not num_paths:
+            return "note: the graph connects no answer with its question: check that its names are in their language"
+        without = float((np.diff(self.schema.path_starts) == 0).mean())
+        return f"{num_paths / num_answers:.1f} paths per answer; {without:.1%} of the answers have none"
+
+    def streams(self, sequences: Sequence[int]) -> dict[str, Stream]:
+        schema, chosen = self.schema, np.asarray(sequences, np.int64)
+        node_rows, nodes = expand(schema.node_starts, chosen)
+        edge_rows, edges = expand(schema.edge_starts, chosen)
+        pair_rows, pairs = expand(schema.pair_starts, chosen)
+        path_rows, paths = expand(schema.path_starts, chosen)
+        counts = [np.bincount(rows, minlength=len(chosen)) for rows in (node_rows, edge_rows, pair_rows, path_rows)]
+        node_starts, edge_starts, pair_starts, path_starts = map(offsets, counts)
+        ends_E2 = schema.edges_E2[edges] + node_starts[edge_rows][:, None]
+        ends_P2 = schema.pairs_P2[pairs] + node_starts[pair_rows][:, None]
+        degrees = np.bincount(ends_E2[:, 1], minlength=len(nodes))
+        entities = schema.entities_C[nodes]
+        return {
+            CONCEPTS: ConceptNodes(torch.from_numpy(self.vectors[entities]), entities, starts_host=node_starts),
+            EDGES: ConceptEdges(
+                *map(_tensor, ends_E2.T),
+                _tensor((1 / degrees[ends_E2[:, 1]]).astype(np.float32)),
+                starts_host=edge_starts,
+            ),
+            PAIRS: ConceptPairs(
+                _tensor(pair_rows), *map(_tensor, ends_P2.T), torch.ones(len(pairs)), starts_host=pair_starts
+            ),
+            PATHS: ConceptPaths(
+                _tensor(schema.paths_K[paths] + pair_starts[path_rows]),
+                _tensor(schema.nodes_KH[paths] + node_starts[path_rows][:, None]),
+                _tensor(schema.relations_KH[paths]),
+                _tensor(schema.lengths_K[paths]),
+                torch.ones(len(paths)),
+                starts_host=path_starts,
+            ),
+        }
+
+
+def open_grounder(settings: ReasonSettings) -> Grounder:
+    """Opens the graph and the vectors that the settings name."""
+    graph = open_graph(settings.graph)
+    return Grounder(settings, graph, None if settings.vectors is None else open_vectors(settings.vectors, graph))
+
+
+def reopened(about: Mapping[str, Any], run: Path) -> Grounder:
+    """The grounder of a saved run, from what its `task.json` holds. The graph and the vectors are looked for where they
+    were and, under the same names, in the run folder, next to it, and here. Raises a `ValueError` if they changed."""
+    with refusing_damage(run / "task.json"):
+        settings = ReasonSettings(**{name: about[name] for name in READ})
+        expected = {name: about["fingerprints"][name] for name in ("graph", "graph_vectors")}
+    found = {name: _found(getattr(settings, name), run) for name in ("graph", "vectors")}
+    grounder = open_grounder(replace(settings, **found))
+    for name, fingerprint in grounder.fingerprints.items():
+        if fingerprint != expected[name]:
+            what, where = ("the graph", found["graph"]) if name == "graph" else ("the vectors", found["vectors"])
+            raise ValueError(
+                f"{what} in {where} changed since {run} was trained: restore the folder, or train the run again"
+            )
+    return grounder
+
+
+def _found(path: str | None, run: Path) -> str | None:
+    if path is None:
+        return None
+    name = Path(path).name
+    places = [Path(path), run / name, run.parent / name, Path(name)]
+    return str(next((place for place in places if place.is_dir()), Path(path)))
+
+
+def _scaled(vectors: np.ndarray, is_used: np.ndarray) -> np.ndarray:
+    size = float(np.sqrt(np.square(vectors[is_used]).mean())) if is_used.any() else 0.0
+    return (vectors / (size or 1.0)).astype(np.float32)
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values))
