@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 ALLOWED["runs"] = set(ALLOWED) - {"terminal"}
 ALLOWED["evaluation"] = set(ALLOWED) - {"terminal"}
+ALLOWED["show"] = set(ALLOWED) - {"terminal"}
 ALLOWED["experiments"] = set(ALLOWED) - {"terminal"}
 ALLOWED["deployment"] = set(ALLOWED) - {"terminal", "experiments"}
 ALLOWED["cli"] = set(ALLOWED)
@@ -45,6 +46,7 @@ IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
     *("retrieval.", "tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
     "graph.embedding.",
+    *("show.masking", "show.parameters"),
 )
 
 MODULES = {

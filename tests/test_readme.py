@@ -14,7 +14,7 @@ README = Path(__file__).parent.parent / "README.md"
 SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
 SMALL = f"{SAME_SIZE} --set model.num_layers=1 --set model.width=32 --set model.num_heads=2 --set model.inner_width=64"
 
-PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment", "embeddings", "knowledge")
+PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment", "embeddings", "knowledge", "show")
 REVIEWS = (("charming", "good"), ("slow", "bad"))
 
 
