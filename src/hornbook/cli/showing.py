@@ -112,7 +112,7 @@ def tokens(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
 
 @show_app.command("forms", epilog='Example: hornbook show forms "The river is wide." "The river is narrow."')
 def forms(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
-    """Show how a text and a second one are given to a model in each kind of task; a GPT gets GPT-1's forms."""
+    """Show how two texts are given to a model in each kind of task; a GPT gets GPT-1's forms."""
     from hornbook.files import read_json
     from hornbook.interop.builtin import builtin_for
     from hornbook.interop.hub import model_folder
