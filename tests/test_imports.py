@@ -39,6 +39,7 @@ ALLOWED["evaluation"] = set(ALLOWED) - {"terminal"}
 ALLOWED["show"] = set(ALLOWED) - {"terminal"}
 ALLOWED["experiments"] = set(ALLOWED) - {"terminal"}
 ALLOWED["deployment"] = set(ALLOWED) - {"terminal", "experiments"}
+ALLOWED["serve"] = set(ALLOWED) - {"terminal", "experiments", "evaluation"}
 ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
 ALLOWED["__main__"] = {"cli"}

@@ -19,7 +19,7 @@ from hornbook.lifecycle.stopping import begin_work
 IN_ORDER = (
     *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect", "show"),
     *("generate", "score", "perplexity", "minimal-pairs", "prompt", "lm-eval"),
-    *("check", "finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info", "runs"),
+    *("check", "finetune", "distill", "evaluate", "predict", "export", "compare", "report", "info", "runs", "serve"),
     *("embed", "search", "evaluate-retrieval"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce", "graph"),
 )
