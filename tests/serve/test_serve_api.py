@@ -6,8 +6,6 @@ from dataclasses import asdict
 
 import pytest
 from fastapi.testclient import TestClient
-from finetuned import asked_questions, encoder, finetuned, labelled_texts, tagged_words
-from small_gpts import saved_gpt
 
 import hornbook as library
 from hornbook.serve.api import ServeSettings, build_app
@@ -15,18 +13,6 @@ from hornbook.serve.models import open_models
 
 SETTINGS = ServeSettings(timeout=20.0, max_bytes=50_000)
 TEXTS = ["the river", "a lantern of the teacher and the garden", "bread", "the silver bridge of the harbour"]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, tiny_tokenizer, tiny_run):
-    root = tmp_path_factory.mktemp("served")
-    model = encoder(root / "encoder", tiny_tokenizer)
-    finetuned(root / "texts", model, "classification", labelled_texts())
-    finetuned(root / "tags", model, "tagging", tagged_words())
-    finetuned(root / "answers", model, "spans-or-none", asked_questions())
-    saved_gpt(root / "gpt")
-    (root / "first").symlink_to(tiny_run)
-    return {name: root / name for name in ("first", "texts", "tags", "answers", "gpt")}
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +163,7 @@ def test_completions_refuse_what_they_would_ignore(client):
         message = refusal(client, "/v1/completions", 422, model="gpt", prompt="the", **{name: value})
         assert message == f"{name} is not supported: omit it"
     assert "lower n" in refusal(client, "/v1/completions", 422, model="gpt", prompt=["the"] * 20, n=10)
-    assert "more than the model's context" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the " * 90)
+    assert "more than the model's context" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the " * 3000)
 
 
 class Blocked:

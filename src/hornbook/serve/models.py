@@ -17,6 +17,7 @@ from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.generation import Generated
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
+from hornbook.interop.builtin import HANGUL
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.quantized import Weights
@@ -28,7 +29,7 @@ from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.tokens import show_tokens
 from hornbook.text.tokenizer import Tokenizer
 
-PAIRED = ("classification", "multi-label", "regression")
+HANGUL_SHARE = 0.2
 
 
 @dataclass
@@ -78,7 +79,7 @@ class ServedModel:
 
     def described(self) -> dict[str, Any]:
         """The model for the page: its name, family, abilities, and details of its task."""
-        about: dict[str, Any] = {"name": self.name, "abilities": self.abilities}
+        about: dict[str, Any] = {"name": self.name, "abilities": self.abilities, "language": self.language}
         if self.loaded is not None:
             config = self.loaded.model.config
             about |= {"family": self.loaded.model.family, "max_positions": config.max_positions}
@@ -87,6 +88,13 @@ class ServedModel:
             labels = list(self.predictor.labels)
             about["task"] = {"kind": saved.kind, "labels": labels, "has_pairs": bool(saved.has_pairs)}
         return about
+
+    @cached_property
+    def language(self) -> str:
+        """The language of the examples on the page: Korean if much of the vocabulary is Hangul."""
+        vocabulary = self.tokenizer.backend.get_vocab()
+        num_hangul = sum(any(ord(letter) in HANGUL for letter in token) for token in vocabulary)
+        return "ko" if num_hangul > HANGUL_SHARE * len(vocabulary) else "en"
 
     def public(self, message: str) -> str:
         """An error message without the path of the folder."""

@@ -7,10 +7,10 @@ const store = { // what the browser remembers, where it may
 };
 const state = {
   language: WORDS[store.get("language")] ? store.get("language") : (navigator.language || "").startsWith("ko") ? "ko" : "en",
-  models: [], values: {}, chosen: {}, key: sessionStorage.getItem("key") || "", running: null,
+  models: [], model: null, values: {}, chosen: {}, key: sessionStorage.getItem("key") || "", running: null,
 };
 const word = name => WORDS[state.language][name] ?? name;
-const example = name => word("examples")[name] ?? "";
+const example = name => WORDS[state.model?.language ?? "en"].examples[name] ?? ""; // in the language of the model
 const percent = share => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
 const $ = id => document.getElementById(id);
 
@@ -229,12 +229,12 @@ const PANELS = [
       let end = 0;
       for (const each of words) {
         shown.push(sentence.slice(end, each.start),
-          el("span", { className: "word", title: percent(each.probability), style: { "--share": each.probability } }, sentence.slice(each.start, each.stop)));
+          el("span", { className: "word", title: percent(each.probability), style: { "--share": Math.min(1, 1.5 * each.probability) } }, sentence.slice(each.start, each.stop)));
         end = each.stop;
       }
-      const suspicious = words.filter(each => each.probability >= 0.2).sort((a, b) => b.probability - a.probability);
+      const suspicious = [...words].sort((a, b) => b.probability - a.probability).slice(0, 5);
       return [el("div", { className: "sentence" }, shown, sentence.slice(end)),
-        suspicious.length ? bars(suspicious.slice(0, 8).map(each => ({ name: each.word, value: each.probability }))) : el("p", { className: "soft" }, word("clean"))];
+        bars(suspicious.map(each => ({ name: each.word, value: each.probability })))];
     } },
   { id: "similar", group: "use", fits: can("embed"), fields: () => [text("similar", { label: word("texts"), rows: 4 })],
     async run(model, signal) {
@@ -320,7 +320,7 @@ function draw() {
   if (!panel) return;
   state.running?.abort();
   const able = state.models.filter(panel.fits);
-  const model = able.find(each => each.name === state.chosen[panel.id]) ?? able[0];
+  const model = state.model = able.find(each => each.name === state.chosen[panel.id]) ?? able[0];
   const select = el("select", { id: "model" }, able.map(each => el("option", { value: each.name }, each.name)));
   select.value = model.name;
   select.onchange = () => { state.chosen[panel.id] = select.value; draw(); };
