@@ -1,5 +1,6 @@
 """The HTTP API answers what the Python API answers, and refuses in one sentence."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -242,3 +243,29 @@ def test_names_of_models(folders, tmp_path):
     assert list(open_models(names)) == [names[0], names[1], "gpt"]
     with pytest.raises(ValueError, match="is given twice"):
         open_models([names[2], names[2]])
+
+
+def test_runs_and_their_curves(folders, tmp_path):
+    run = tmp_path / "runs" / "first"
+    run.mkdir(parents=True)
+    for name in ("run.json", "config.json", "metrics.jsonl"):
+        (run / name).write_bytes((folders["first"] / name).read_bytes())
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    expected = {
+        kind: [[row["step"], row["loss"]] for row in lines if row["kind"] == kind] for kind in ("train", "validation")
+    }
+    models = open_models([str(folders["first"])])
+    with TestClient(build_app(models, ServeSettings(runs=tmp_path / "runs"))) as client:
+        (found,) = client.get("/runs").json()["runs"]
+        assert found["name"] == "first" and found["num_steps"] == 3 and client.get("/models").json()["has_runs"]
+        for kind, points in expected.items():
+            assert [point[:2] for point in found["curves"][kind]] == points
+        with (run / "metrics.jsonl").open("a") as file:  # a run that goes on, in the middle of a line
+            file.write('{"kind": "train", "step": 4, "loss": 1.5}\n{"kind": "train", "st')
+        (found,) = client.get("/runs").json()["runs"]
+        assert found["curves"]["train"][-1] == [4, 1.5, None]
+
+
+def test_runs_are_shown_only_if_asked(client):
+    found = client.get("/runs")
+    assert found.status_code == 404 and "--runs" in found.json()["error"]["message"]

@@ -203,3 +203,21 @@ def test_a_refusal_and_a_key(browser, folders):
         page.click("#run")
         assert "the text has no mask" in page.wait_for_selector("[role=alert]").inner_text()
         page.close()
+
+
+def test_curves_of_runs(browser, folders, tmp_path):
+    (tmp_path / "one").mkdir()
+    for name in ("run.json", "config.json"):
+        (tmp_path / "one" / name).write_bytes((folders["first"] / name).read_bytes())
+    lines = [f'{{"kind": "train", "step": {step}, "loss": {9 - step}}}' for step in (1, 2, 3)]
+    (tmp_path / "one" / "metrics.jsonl").write_text("\n".join(lines))
+    for address in served([folders["first"]], ServeSettings(runs=tmp_path)):
+        page = browser.new_page(locale="en-GB")
+        page.goto(f"{address}/#curves")
+        line = page.wait_for_selector("svg.curve .line")
+        assert len(line.get_attribute("points").split()) == 3
+        assert line.evaluate("line => getComputedStyle(line).stroke").startswith("rgb(")
+        assert "bert-tiny" in page.inner_text("table.values")
+        page.click(".swatch input")
+        page.wait_for_selector("text=There are no runs yet.")
+        page.close()

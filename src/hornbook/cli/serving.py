@@ -1,6 +1,7 @@
 """The command `serve`."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +26,7 @@ def serve_command(
     queue: Annotated[int, typer.Option(help="Requests that may wait per model; more are refused.", min=1)] = 64,
     batch_tokens: Annotated[int, typer.Option(help="Tokens of requests that are computed together.", min=1)] = 4096,
     slots: Annotated[int, typer.Option(help="Texts that a GPT generates at the same time.", min=1, max=64)] = 4,
+    runs: Annotated[Path | None, typer.Option(help="Show the runs in this folder on the page, as they train.")] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests.")] = False,
     weights: Weights = "float",
     device: Device = "auto",
@@ -40,12 +42,15 @@ def serve_command(
 
     if timeout <= 0:
         raise ValueError(f"--timeout must be above 0, not {timeout:g}")
+    if runs is not None and not runs.is_dir():
+        raise ValueError(f"{runs} is not a folder: give the folder that contains your runs")
     settings = ServeSettings(
         api_key=api_key or os.environ.get("HORNBOOK_API_KEY") or None,
         timeout=timeout,
         max_queue=queue,
         batch_tokens=batch_tokens,
         slots=slots,
+        runs=runs,
         log_text=log if log_texts else None,
     )
     serve(models or ["en"], host, port, settings, device, weights, log)

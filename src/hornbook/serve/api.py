@@ -21,6 +21,7 @@ from hornbook.serve.engine import Engine, Job, OnText, QueueFull, Run
 from hornbook.serve.metrics import Metrics
 from hornbook.serve.middleware import OPEN_PATHS, Gate
 from hornbook.serve.models import ServedModel
+from hornbook.serve.runs import list_runs
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", "/app.js": "app.js", "/words.js": "words.js", "/style.css": "style.css"}
@@ -46,6 +47,7 @@ class ServeSettings:
     batch_tokens: int = 4096
     slots: int = 4  # texts that a GPT generates at the same time
     hosts: tuple[str, ...] = ("*",)  # names under which the server may be addressed
+    runs: Path | None = None  # folder whose runs the page shows
     log_text: Callable[[str], None] | None = None  # gets the texts of requests; none: they are not logged
 
 
@@ -283,7 +285,15 @@ def _add_status(app: FastAPI, server: Server) -> None:
     @app.get("/models", tags=["status"])
     async def models() -> dict[str, Any]:
         """The models and what each can do."""
-        return {"models": [model.described() for model in server.models.values()]}
+        listed = [model.described() for model in server.models.values()]
+        return {"models": listed, "has_runs": server.settings.runs is not None}
+
+    @app.get("/runs", tags=["status"])
+    async def runs() -> dict[str, Any]:
+        """The runs in the folder of --runs, with their loss curves."""
+        if server.settings.runs is None:
+            raise HTTPException(404, "the server shows no runs: start it with --runs FOLDER")
+        return {"runs": await asyncio.to_thread(list_runs, server.settings.runs)}
 
     for path, name in PAGE_FILES.items():
 

@@ -52,7 +52,9 @@ class Job:
 
         def answer() -> None:
             if not self.future.done():
-                if error is not None:
+                if self.is_cancelled:
+                    self.future.cancel()
+                elif error is not None:
                     self.future.set_exception(error)
                 else:
                     self.future.set_result(result)
@@ -184,7 +186,7 @@ class Engine:
                 job.finish([next(results) for _ in job.items])
         except Abandoned:
             for job in jobs:
-                job.finish(error=TimeoutError())
+                job.finish()
         except Exception as error:
             if len(jobs) == 1:
                 jobs[0].finish(error=error)

@@ -1,6 +1,7 @@
 """The process of `hornbook serve`: starts, answers requests, and on Ctrl-C or SIGTERM finishes those that run."""
 
 import contextlib
+import dataclasses
 import ipaddress
 import signal
 import socket
@@ -15,6 +16,7 @@ from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+BACKLOG = 2048
 PAUSE = 5.0  # seconds after which idle connections are closed
 
 
@@ -60,7 +62,7 @@ def serve(
         raise ValueError(f"{host} can be reached by others: add --api-key KEY, or leave --host out")
     if is_loopback(host) and settings.api_key is None:
         # Another page in the same browser must not reach the server under a name of its own.
-        settings = _with_hosts(settings, host)
+        settings = dataclasses.replace(settings, hosts=tuple(dict.fromkeys((*LOOPBACK, host))))
     listening = _listen(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     app = build_app(open_models(models, device, weights), settings)
@@ -74,15 +76,10 @@ def serve(
         timeout_keep_alive=int(PAUSE),
         timeout_graceful_shutdown=int(settings.timeout) + 1,
     )
+    listening.listen(BACKLOG)  # from here on clients can connect
     log(f"serving on {address} (Ctrl-C stops)")
     _Uvicorn(config).run(sockets=[listening])
     log("stopped")
-
-
-def _with_hosts(settings: ServeSettings, host: str) -> ServeSettings:
-    import dataclasses
-
-    return dataclasses.replace(settings, hosts=tuple(dict.fromkeys((*LOOPBACK, host))))
 
 
 def _listen(host: str, port: int) -> socket.socket:

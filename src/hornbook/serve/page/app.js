@@ -260,7 +260,70 @@ const PANELS = [
     run: async (model, signal) => picture(await ask("/show/replaced", { model, text: value("tokens"), ...masking() }, signal)) },
   { id: "attention", group: "see", fits: can("attention"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
     run: async (model, signal) => picture(await ask("/show/attention", { model, text: value("tokens"), pair: value("also") || null }, signal)) },
+  { id: "curves", group: "runs", fits: () => state.hasRuns, watch: watchRuns },
 ];
+
+// ---- runs
+
+const COLORS = [210, 25, 150, 280, 340, 50, 190, 100]; // hues
+const LOOK_EVERY = 3000; // milliseconds
+
+function svg(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "hue") made.style.setProperty("--hue", value);
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+function chart(runs) { // training as lines, validation as dots
+  const width = 760, height = 330, left = 46, bottom = 30;
+  const points = runs.flatMap(run => Object.values(run.curves).flat()).filter(point => Number.isFinite(point[1]));
+  if (!points.length) return el("p", { className: "soft" }, word("noRuns"));
+  const losses = points.map(point => point[1]), low = Math.min(...losses), high = Math.max(...losses, low + 1e-9);
+  const last = Math.max(...points.map(point => point[0]), 1);
+  const x = step => left + (width - left - 8) * step / last, y = loss => 8 + (height - bottom - 8) * (high - loss) / (high - low);
+  const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curve", role: "img", "aria-label": `${word("loss")}, ${word("step")}` });
+  for (let i = 0; i <= 4; i++) {
+    const loss = low + (high - low) * i / 4, step = last * i / 4;
+    drawn.append(svg("line", { x1: left, x2: width - 8, y1: y(loss), y2: y(loss), class: "rule" }),
+      svg("text", { x: left - 6, y: y(loss) + 4, "text-anchor": "end" }, loss.toPrecision(3)),
+      svg("text", { x: x(step), y: height - 8, "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, Math.round(step).toLocaleString()));
+  }
+  for (const run of runs) {
+    const line = (run.curves.train ?? []).filter(point => Number.isFinite(point[1]));
+    drawn.append(svg("polyline", { points: line.map(point => `${x(point[0])},${y(point[1])}`).join(" "), hue: run.hue, class: "line" }));
+    for (const point of run.curves.validation ?? []) drawn.append(svg("circle", { cx: x(point[0]), cy: y(point[1]), r: 3, hue: run.hue, class: "dot" }));
+  }
+  return drawn;
+}
+
+async function watchRuns() {
+  const box = el("div", { id: "result" }), hidden = state.hidden ??= new Set();
+  $("panel").append(box);
+  while (box.isConnected) {
+    try {
+      const { runs } = await ask("/runs");
+      if (!box.isConnected) return;
+      runs.forEach((run, i) => { run.hue = COLORS[i % COLORS.length]; });
+      const rows = runs.map(run => {
+        const tick = el("input", { type: "checkbox", checked: !hidden.has(run.name), onchange: () => { hidden[tick.checked ? "delete" : "add"](run.name); show(); } });
+        const fast = run.curves.train?.at(-1)?.[2];
+        const swatch = el("label", { className: "swatch", style: { "--hue": run.hue } }, tick, run.name);
+        return el("tr", {}, [swatch, run.what, run.state, run.result, run.step == null ? "" : `${run.step.toLocaleString()} / ${run.num_steps.toLocaleString()}`,
+          fast ? Math.round(fast).toLocaleString() : ""].map(each => el("td", {}, each ?? "")));
+      });
+      const show = () => box.replaceChildren(chart(runs.filter(run => !hidden.has(run.name)).slice(0, 12)), el("div", { className: "scroll" },
+        el("table", { className: "values" }, el("thead", {}, el("tr", {}, ["", "", "", word("loss"), word("step"), word("speed")].map(each => el("th", {}, each)))), el("tbody", {}, rows))));
+      show();
+    } catch (error) {
+      box.replaceChildren(el("p", { className: "error", role: "alert" }, error.message));
+    }
+    await new Promise(resolve => setTimeout(resolve, LOOK_EVERY));
+  }
+}
 
 function maskingKnobs(units) {
   return el("div", { className: "knobs" }, units ? choice("unit", units) : null,
@@ -319,6 +382,13 @@ function draw() {
   const panel = current();
   if (!panel) return;
   state.running?.abort();
+  const [title, lead] = word(panel.id);
+  $("panel").setAttribute("aria-labelledby", `tab-${panel.id}`);
+  if (panel.watch) {
+    $("panel").replaceChildren(el("h2", {}, title), el("p", { className: "lead" }, lead));
+    panel.watch();
+    return;
+  }
   const able = state.models.filter(panel.fits);
   const model = state.model = able.find(each => each.name === state.chosen[panel.id]) ?? able[0];
   const select = el("select", { id: "model" }, able.map(each => el("option", { value: each.name }, each.name)));
@@ -328,13 +398,12 @@ function draw() {
   const form = el("form", { onsubmit: event => { event.preventDefault(); start(); } },
     panel.fields(model), el("div", { className: "row" }, able.length > 1 ? el("label", {}, el("span", {}, word("model")), select) : null, button));
   form.dataset.model = model.name;
-  const [title, lead] = word(panel.id);
   $("panel").replaceChildren(el("h2", {}, title), el("p", { className: "lead" }, lead), form, el("div", { id: "result", "aria-live": "polite" }));
-  $("panel").setAttribute("aria-labelledby", `tab-${panel.id}`);
 }
 
 async function start() {
   const form = document.querySelector("main form"), button = $("run"), panel = current();
+  if (!form) return;
   if (state.running) { state.running.abort(); return; }
   const running = state.running = new AbortController();
   button.textContent = word("stop");
@@ -372,7 +441,9 @@ $("theme").onclick = () => {
 };
 setTheme(store.get("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
 try {
-  state.models = (await ask("/models")).models;
+  const found = await ask("/models");
+  state.models = found.models;
+  state.hasRuns = found.has_runs;
   draw();
 } catch (error) {
   draw();
