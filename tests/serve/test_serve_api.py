@@ -13,6 +13,7 @@ from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
 
 SETTINGS = ServeSettings(timeout=20.0, max_bytes=50_000)
+JSON = {"Content-Type": "application/json"}
 TEXTS = ["the river", "a lantern of the teacher and the garden", "bread", "the silver bridge of the harbour"]
 
 
@@ -34,7 +35,7 @@ def refusal(client, path, status, **body):
 
 def test_models_and_what_they_can_do(client):
     found = {each["name"]: each for each in client.get("/models").json()["models"]}
-    assert list(found) == ["first", "texts", "tags", "answers", "gpt"]
+    assert list(found) == ["first", "texts", "tags", "answers", "choices", "numbers", "alike", "gpt"]
     assert {"fill-mask", "next-sentence", "embed", "masking", "attention"} <= set(found["first"]["abilities"])
     assert found["texts"]["abilities"]["predict"] == "classification" and "generate" in found["gpt"]["abilities"]
     assert "fill-mask" not in found["gpt"]["abilities"] and "fill-mask" not in found["texts"]["abilities"]
@@ -78,6 +79,18 @@ def test_answers_and_tags(client, folders):
     assert tagged["model"] == "tags" and tagged["words"] == ["the", "silver", "bridge"] and len(tagged["tags"]) == 3
 
 
+def test_choices_numbers_and_similarity(client, folders):
+    question = {"context": "the river", "endings": ["a garden", "bread", "the lantern"]}
+    for name, item in (("choices", question), ("numbers", ["the river", "bread"]), ("alike", ["a river", "bread"])):
+        predictor = library.load_predictor(folders[name])
+        asked = tuple(item) if isinstance(item, list) else item
+        (expected,) = predictor.describe([asked], predictor.predict([asked]))
+        (found,) = ask(client, "/predict", model=name, inputs=[item])["predictions"]
+        for key in ("probabilities", "value", "similarity"):
+            assert key not in expected or found[key] == pytest.approx(expected[key], abs=1e-5)
+        assert found.keys() == expected.keys()
+
+
 def test_the_same_answer_alone_as_in_a_batch(client, folders):
     """Requests from many clients at once, which share batches, against each text alone."""
     model, predictor = library.load(folders["first"]), library.load_predictor(folders["texts"])
@@ -110,8 +123,20 @@ def test_refusals_are_one_sentence(client, folders):
     assert "more than the model's maximum" in long
     wrong = refusal(client, "/predict", 422, model="answers", inputs=["only a text"])
     assert "this model takes a (question, passage)" in wrong
-    for path, body in (("/predict", b"{"), ("/predict", b"[]"), ("/predict", b"\xff"), ("/fill-mask", b"")):
-        found = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    deep = "the river"
+    for _ in range(10):
+        deep = [deep]
+    assert "nested too deeply" in refusal(client, "/predict", 422, inputs=[deep])
+    surrogate = client.post("/fill-mask", content=b'{"text": "[MASK] \\ud800"}', headers=JSON)
+    assert surrogate.status_code == 422
+    for path, body in (
+        ("/predict", b"[" * 40_000),
+        ("/predict", b"{"),
+        ("/predict", b"[]"),
+        ("/predict", b"\xff"),
+        ("/fill-mask", b""),
+    ):
+        found = client.post(path, content=body, headers=JSON)
         assert found.status_code in (400, 422) and found.json()["error"]["message"]
     assert client.get("/nothing").status_code == 404 and client.get("/predict").status_code == 405
 
@@ -269,3 +294,16 @@ def test_runs_and_their_curves(folders, tmp_path):
 def test_runs_are_shown_only_if_asked(client):
     found = client.get("/runs")
     assert found.status_code == 404 and "--runs" in found.json()["error"]["message"]
+
+
+def test_a_failure_is_no_secret_and_no_crash(folders, monkeypatch):
+    models = open_models([str(folders["first"])])
+
+    def fail(texts):
+        raise RuntimeError("something of the inside")
+
+    with TestClient(build_app(models, ServeSettings()), raise_server_exceptions=False) as client:
+        monkeypatch.setattr(models["first"].loaded, "embed", fail)
+        message = refusal(client, "/v1/embeddings", 500, model="first", input="the river")
+        assert message == "the server failed on this request: its log has the reason"
+        assert ask(client, "/fill-mask", text="the [MASK]")["masks"]

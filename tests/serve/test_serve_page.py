@@ -90,7 +90,7 @@ def tabs(page) -> list[str]:
 
 
 def test_panels_follow_what_the_models_can_do(page, browser, folders):
-    found = ["fill-mask", "next-sentence", "classify", "answer", "tag", "similar", "generate"]
+    found = ["fill-mask", "next-sentence", "classify", "choice", "answer", "tag", "similar", "generate"]
     assert tabs(page) == [*found, "tokens", "masking", "attention"]
     for address in served([folders["gpt"]], ServeSettings()):
         other = browser.new_page()
@@ -128,6 +128,14 @@ def test_a_task_of_each_kind(page, folders):
         assert page.inner_text("#result .error") == "No answer in this passage"
     page.click("summary")
     page.wait_for_selector("details table")
+    page.click("#tab-classify")
+    page.select_option("#model", "numbers")
+    page.fill("#pair", "bread")
+    page.click("#run")
+    expected = library.load_predictor(folders["numbers"]).predict([("a lantern", "bread")])[0]
+    assert page.wait_for_selector(".number").inner_text() == f"{expected:.3f}"
+    run(page, "choice", context="the river", endings="a garden\nbread")
+    assert len(page.query_selector_all(".bars li")) == 2
     run(page, "next-sentence", first="the river", second="a garden")
     assert len(page.query_selector_all(".bars li")) == 2
     run(page, "similar", similar="the river\na bridge\nthe river")

@@ -32,6 +32,7 @@ PAGE_HEADERS = {
 }
 MOST_ITEMS = 2048  # per request
 INLINE_CHARACTERS = 20_000  # longer requests are counted in a thread, so that others are not held up
+DEEPEST = 5  # lists and objects in each other
 GONE = 499  # the client closed the connection
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -185,13 +186,15 @@ class Server:
         return f"the request took longer than {self.settings.timeout:g} s: send less text, or raise --timeout"
 
 
-def _texts_in(item: Any) -> list[str]:
+def _texts_in(item: Any, depth: int = 0) -> list[str]:
     """All texts in an item: a text, or a list or dictionary of them."""
     if isinstance(item, str):
         return [item]
+    if depth == DEEPEST:
+        raise HTTPException(422, "the inputs are nested too deeply: give texts, pairs of texts, or objects")
     if isinstance(item, dict):
         item = list(item.values())
-    return [text for each in item for text in _texts_in(each)] if isinstance(item, list | tuple) else []
+    return [text for each in item for text in _texts_in(each, depth + 1)] if isinstance(item, list | tuple) else []
 
 
 async def _disconnected(request: Request) -> None:
@@ -260,6 +263,10 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         return error_response(error.status_code, str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return error_response(500, "the server failed on this request: its log has the reason")
 
     @app.exception_handler(QueueFull)
     async def busy(request: Request, error: QueueFull) -> Response:

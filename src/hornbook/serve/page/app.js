@@ -316,7 +316,7 @@ async function watchRuns() {
           fast ? Math.round(fast).toLocaleString() : ""].map(each => el("td", {}, each ?? "")));
       });
       const show = () => box.replaceChildren(chart(runs.filter(run => !hidden.has(run.name)).slice(0, 12)), el("div", { className: "scroll" },
-        el("table", { className: "values" }, el("thead", {}, el("tr", {}, ["", "", "", word("loss"), word("step"), word("speed")].map(each => el("th", {}, each)))), el("tbody", {}, rows))));
+        el("table", { className: "values" }, el("thead", {}, el("tr", {}, ["", "", "", word("result"), word("step"), word("speed")].map(each => el("th", {}, each)))), el("tbody", {}, rows))));
       show();
     } catch (error) {
       box.replaceChildren(el("p", { className: "error", role: "alert" }, error.message));
@@ -370,6 +370,7 @@ function drawTabs() {
       tabIndex: isCurrent ? 0 : -1, onclick: () => { location.hash = panel.id; } }, word(panel.id)[0]));
   }
   $("tabs").replaceChildren(...nodes);
+  $("tabs").querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 function draw() {

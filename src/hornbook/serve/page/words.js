@@ -24,7 +24,7 @@ export const WORDS = {
     prompt: "Beginning", max_tokens: "Length", temperature: "Temperature", top_p: "Top p", top_k: "Top k", penalty: "Repetition penalty",
     seed: "Seed", unit: "Unit", token: "Token", word: "Whole word", ngram: "N-gram", num: "Copies", share: "Share predicted",
     layer: "Layer", head: "Head", mean: "mean of all", darkest: "the darkest cell is", rate: "tokens per second",
-    start: "start and end probabilities", noRuns: "There are no runs yet.", step: "step", loss: "loss", speed: "tokens/s",
+    start: "start and end probabilities", noRuns: "There are no runs yet.", step: "step", loss: "loss", result: "result", speed: "tokens/s",
     examples: {
       "fill-mask": "The book was [MASK] in 1998 and won a [MASK].", first: "The man went to the store.", second: "He bought a gallon of milk.",
       classify: "A charming and often affecting journey.", question: "Who wrote the letters?", passage: "The letters were written by Ada in the spring of 1843, when she lived in London.",
@@ -56,7 +56,7 @@ export const WORDS = {
     prompt: "시작 글", max_tokens: "길이", temperature: "온도", top_p: "Top p", top_k: "Top k", penalty: "반복 벌점",
     seed: "시드", unit: "단위", token: "토큰", word: "단어 전체", ngram: "N-그램", num: "개수", share: "예측 비율",
     layer: "층", head: "헤드", mean: "전체 평균", darkest: "가장 진한 칸:", rate: "초당 토큰",
-    start: "시작과 끝 확률", noRuns: "아직 실행이 없습니다.", step: "스텝", loss: "손실", speed: "토큰/초",
+    start: "시작과 끝 확률", noRuns: "아직 실행이 없습니다.", step: "스텝", loss: "손실", result: "결과", speed: "토큰/초",
     examples: {
       "fill-mask": "서울은 대한민국의 [MASK]이다.", first: "그는 가게에 갔다.", second: "우유를 한 병 샀다.",
       classify: "정말 재미있는 영화였다.", question: "누가 편지를 썼나요?", passage: "편지는 1843년 봄 런던에 살던 에이다가 썼다.",
