@@ -37,15 +37,17 @@ ALLOWED: dict[str, set[str]] = {
 }
 ALLOWED["runs"] = set(ALLOWED) - {"terminal"}
 ALLOWED["evaluation"] = set(ALLOWED) - {"terminal"}
+ALLOWED["show"] = set(ALLOWED) - {"terminal"}
 ALLOWED["experiments"] = set(ALLOWED) - {"terminal"}
 ALLOWED["deployment"] = set(ALLOWED) - {"terminal", "experiments"}
+ALLOWED["serve"] = set(ALLOWED) - {"terminal", "experiments", "evaluation"}
 ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
 ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
     *("retrieval.", "tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
-    *("graph.embedding.", "reasoning.grounding"),
+    *("graph.embedding.", "reasoning.grounding", "show.masking", "show.parameters"),
 )
 
 MODULES = {

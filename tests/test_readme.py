@@ -15,7 +15,7 @@ README = Path(__file__).parent.parent / "README.md"
 SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
 SMALL = f"{SAME_SIZE} --set model.num_layers=1 --set model.width=32 --set model.num_heads=2 --set model.inner_width=64"
 
-PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment", "embeddings", "knowledge")
+PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment", "embeddings", "knowledge", "show")
 REVIEWS = (("charming", "good"), ("slow", "bad"))
 
 
@@ -26,7 +26,8 @@ def commands() -> list[list[str]]:
         block for page in texts for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     ]
     lines = dict.fromkeys(line for block in blocks for line in block.splitlines() if line.startswith("hornbook "))
-    return [shlex.split(line) for line in lines]
+    # A server runs until it is stopped: tests/serve starts one.
+    return [words for line in lines if (words := shlex.split(line))[1] != "serve"]
 
 
 def shortened(words: list[str]) -> list[str]:

@@ -22,6 +22,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "load": "hornbook.inference.opening",
     "load_predictor": "hornbook.inference.predictor",
+    "pipeline": "hornbook.inference.pipelines",
     "evaluate": "hornbook.inference.opening",
     "explain": "hornbook.inference.explaining",
     "extract_features": "hornbook.inference.features",
@@ -31,6 +32,7 @@ _MODULES = {
     "SearchIndex": "hornbook.retrieval.searching",
     "check": "hornbook.runs.finetuning.checking",
     "finetune": "hornbook.runs.finetuning.api",
+    "TextClassifier": "hornbook.runs.finetuning.estimator",
     "probe": "hornbook.evaluation.baselines.probe",
     "baseline": "hornbook.evaluation.baselines.run",
     "label_curve": "hornbook.evaluation.label_curve",

@@ -18,9 +18,10 @@ from hornbook.lifecycle.stopping import begin_work
 from hornbook.train.parallel.launched import refuse_command
 
 IN_ORDER = (
-    *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect"),
+    *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect", "show"),
     *("generate", "score", "perplexity", "minimal-pairs", "prompt", "lm-eval"),
     *("check", "finetune", "distill", "evaluate", "predict", "explain", "export", "compare", "report", "info", "runs"),
+    "serve",
     *("embed", "search", "evaluate-retrieval"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce", "graph"),
 )
@@ -100,10 +101,10 @@ MODEL = "A run folder, a transformers folder, a Hugging Face name, or the built-
 Model = Annotated[str, typer.Argument(help=MODEL)]
 
 
-def with_optional_model(last: str, help: str):
+def with_optional_model(last: str, help: str, first: str = "[MODEL]"):
     """The arguments of a command that takes [MODEL] LAST: `split_model` tells them apart."""
     help = f"{help} Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
-    return Annotated[list[str], typer.Argument(help=help, metavar=f"[MODEL] {last}", show_default=False)]
+    return Annotated[list[str], typer.Argument(help=help, metavar=f"{first} {last}", show_default=False)]
 
 
 def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:

@@ -15,21 +15,49 @@ PLOTS = (
 
 @app.command("fill-mask", epilog='Example: hornbook fill-mask "Paris is the [MASK] of France." --top 3')
 def fill_mask(
-    arguments: with_optional_model("TEXT", "A text with [MASK] where words are missing."),
+    arguments: with_optional_model("TEXT", "A text with [MASK] where words are missing.", "[MODEL]..."),
     top: Annotated[int, typer.Option(help="Predictions per mask.")] = 5,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Predict the masked tokens of a text."""
+    """Predict the masked tokens of a text. Several models, such as a teacher and its student, are compared."""
     import hornbook
     from hornbook.interop.builtin import builtin_for
     from hornbook.terminal import table
 
-    model, text = split_model(arguments, "a text")
-    masks = hornbook.load(model or builtin_for([text]), device=device).fill_mask(text, top)
+    *models, text = arguments
+    if len(models) > 1:
+        _compare_masks(models, text, top, device, as_json)
+        return
+    masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top)
     for guesses in masks:
         table([(f"{guess.probability:.2%}", guess.word, guess.text) for guess in guesses], ("", "word", "text"))
     print_json(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
+
+
+def _compare_masks(models: list[str], text: str, top: int, device: str, as_json: bool) -> None:
+    """Prints the probability that each model gives to the best tokens of all of them."""
+    import hornbook
+    from hornbook.terminal import table
+
+    loaded = [hornbook.load(model, device=device) for model in models]
+    guesses = [each.fill_mask(text, top) for each in loaded]
+    if len({len(each) for each in guesses}) > 1:
+        raise ValueError("the models read different numbers of masks in the text: write each mask as [MASK]")
+    distributions = [each.mask_probabilities([text])[0].probabilities_KV for each in loaded]
+    masks = []
+    for number, of_mask in enumerate(zip(*guesses, strict=True)):
+        tokens = dict.fromkeys(guess.token for its in of_mask for guess in its)
+        rows = []
+        for token in tokens:
+            ids = [each.tokenizer.id(token) for each in loaded]
+            chances = zip(ids, distributions, strict=True)
+            rows.append((token, [None if i is None else float(found[number, i]) for i, found in chances]))
+        rows.sort(key=lambda row: -max(chance or 0.0 for chance in row[1]))
+        cells = [(token, *("-" if each is None else f"{each:.2%}" for each in chances)) for token, chances in rows]
+        table(cells, ("token", *models))
+        masks.append([{"token": token, "probabilities": chances} for token, chances in rows])
+    print_json(as_json, {"models": models, "masks": masks})
 
 
 @app.command("next-sentence", epilog='Example: hornbook next-sentence runs/first "He went out." "It was raining."')

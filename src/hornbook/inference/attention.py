@@ -6,6 +6,7 @@ keys.
 Shapes: T = S tokens of one sequence, D width, H heads, C width of a head.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,23 +21,29 @@ MOST_TOKENS = 40  # more do not fit into a plot
 FILE = "attention.json"
 
 
-@torch.no_grad()
 def attention_of(model: nn.Module, batch: Batch, layer: int = -1) -> Tensor:
     """Returns softmax(q k / sqrt(C)) of a layer (from 0, or -1 from the end) for a batch of one sequence, H x S x S.
 
     Row i holds the weights of token i over all tokens and sums to 1. Without dropout, in float32.
     """
+    return attentions_of(model, batch, [layer])[0]
+
+
+@torch.no_grad()
+def attentions_of(model: nn.Module, batch: Batch, layers: Sequence[int]) -> list[Tensor]:
+    """`attention_of` for several layers, from one forward pass."""
     if batch.num_sequences != 1:
         raise ValueError(f"attention weights need a batch of one sequence, not {batch.num_sequences}")
-    if not -len(model.blocks) <= layer < len(model.blocks):
-        raise ValueError(f"there is no layer {layer}: the model has {len(model.blocks)}, counted from 0")
+    for layer in layers:
+        if not -len(model.blocks) <= layer < len(model.blocks):
+            raise ValueError(f"there is no layer {layer}: the model has {len(model.blocks)}, counted from 0")
     was_training = model.training
     model.eval()
     try:
-        number = layer % len(model.blocks) + 1
-        qkv: dict[int, Tensor | None] = {number: None}  # filled by the forward pass
+        numbers = [layer % len(model.blocks) + 1 for layer in layers]
+        qkv: dict[int, Tensor | None] = dict.fromkeys(numbers)  # filled by the forward pass
         model(batch, qkv=qkv)
-        return _weights(model.blocks[layer].attention, qkv[number])
+        return [_weights(model.blocks[number - 1].attention, qkv[number]) for number in numbers]
     finally:
         model.train(was_training)
 

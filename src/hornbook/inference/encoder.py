@@ -13,14 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
-from hornbook.inference.loaded import LoadedModel
+from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
 from hornbook.inference.scoring import MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
+from hornbook.tasks.running import grouped
 from hornbook.text.tokenizer import Tokenizer
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks
@@ -42,6 +43,15 @@ class JudgedWord:
     probability: float  # of being replaced
 
 
+@dataclass(frozen=True)
+class MaskProbabilities:
+    """Shapes: K masks, V vocabulary."""
+
+    text: str
+    spans: list[tuple[int, int]]  # character offsets of the masks
+    probabilities_KV: Tensor  # float32, on the CPU
+
+
 class EncoderModel(LoadedModel):
     """A bidirectional model (or, with `direction=left`, a left-to-right one) with its tokenizer, ready to use."""
 
@@ -49,32 +59,46 @@ class EncoderModel(LoadedModel):
         super().__init__(model, tokenizer, folder)
         self._generator: nn.Module | None = None
 
-    @torch.no_grad()
-    def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """Returns the `top` most likely tokens of each mask in the text, in order. The mask is written as [MASK] or as
-        the tokenizer's own mask token."""
-        filler = self.mask_filler
+    def fill_mask(self, text: str | Sequence[str], top: int = 5) -> list[list[Guess]] | list[list[list[Guess]]]:
+        """Returns the `top` most likely tokens of each mask in the text, in order; for several texts, a list of these
+        lists. The mask is written as [MASK] or as the tokenizer's own mask token."""
         top = checked(top, int, "top", low=1)
-        mask = self._mask_token
-        text = text.replace("[MASK]", mask)
-        encoded = self.tokenizer.encode(text)
-        positions = [i for i, token in enumerate(encoded.ids) if token == self.tokenizer.mask_id]
-        if not positions:
-            raise ValueError(f"the text has no mask: write {mask} where a word is missing")
-        batch = self._pack([encoded.ids], [encoded.segments])
-        logits = filler.mlm_logits(filler(batch)[positions])[:, : filler.config.vocab_size]
-        # Embedding rows without a token count in the softmax, but are not returned.
-        probabilities = torch.softmax(logits.float(), -1)[:, : self.tokenizer.vocab_size]
-        best = probabilities.topk(min(top, probabilities.shape[-1]))
-        return [
-            [
-                self._guess(text, encoded.offsets[position], token, probability)
-                for token, probability in zip(tokens, probabilities, strict=True)
-            ]
-            for position, tokens, probabilities in zip(
-                positions, best.indices.tolist(), best.values.tolist(), strict=True
+        found = []
+        for masked in self.mask_probabilities([text] if isinstance(text, str) else text):
+            best = masked.probabilities_KV.topk(min(top, masked.probabilities_KV.shape[-1]))
+            found.append(
+                [
+                    [self._guess(masked.text, span, *each) for each in zip(tokens, chances, strict=True)]
+                    for span, tokens, chances in zip(
+                        masked.spans, best.indices.tolist(), best.values.tolist(), strict=True
+                    )
+                ]
             )
-        ]
+        return found[0] if isinstance(text, str) else found
+
+    @torch.no_grad()
+    def mask_probabilities(self, texts: Sequence[str]) -> list[MaskProbabilities]:
+        """Returns the probability of every token at each mask of each text."""
+        filler, mask = self.mask_filler, self._mask_token
+        texts = [text.replace("[MASK]", mask) for text in texts]
+        encoded = [self.tokenizer.encode(text) for text in texts]
+        positions = [[i for i, token in enumerate(each.ids) if token == self.tokenizer.mask_id] for each in encoded]
+        if not all(positions):
+            raise ValueError(f"the text has no mask: write {mask} where a word is missing")
+        found: dict[int, MaskProbabilities] = {}
+        lengths = [len(each.ids) for each in encoded]
+        for group in grouped(sorted(range(len(texts)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
+            batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group])
+            x_TD = filler(batch)
+            for i, start in zip(group, batch.starts_host.tolist(), strict=False):
+                rows = [start + place for place in positions[i]]
+                logits_KV = filler.mlm_logits(x_TD[rows])[:, : filler.config.vocab_size].float()
+                # Embedding rows without a token count in the softmax, but are not returned.
+                chances_KV = torch.softmax(logits_KV, -1)[:, : self.tokenizer.vocab_size].cpu()
+                found[i] = MaskProbabilities(
+                    texts[i], [encoded[i].offsets[place] for place in positions[i]], chances_KV
+                )
+        return [found[i] for i in range(len(texts))]
 
     @property
     def _mask_token(self) -> str:

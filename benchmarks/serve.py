@@ -1,0 +1,148 @@
+"""`hornbook serve` under load, compared with the same model offline.
+
+    python benchmarks/serve.py [MODEL] [--seconds 20] [--words 40]
+
+Measures (1) texts per second of `embed` in Python, in one batch; (2) requests per second of one text each over HTTP,
+from 32 clients that ask again as soon as they are answered; (3) latency when requests arrive at random (Poisson) at 70%
+of that rate; (4) the same at 150%: how many are refused (429), and the latency of the others. The clients run in this
+process and share the machine's cores with the server; the CPU time per text, on Linux, does not depend on them.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+import hornbook
+
+TEXT = "the river was wide and a teacher walked to the harbour in the morning with letters for her children"
+CLIENTS = 32
+
+
+def make_texts(num: int, num_words: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [
+        " ".join(draw.choice(TEXT.split()) for _ in range(draw.randint(num_words // 2, num_words))) for _ in range(num)
+    ]
+
+
+def offline(model: str, texts: list[str], seconds: float) -> str:
+    """Texts per second in Python, and CPU time per text."""
+    loaded = hornbook.load(model)
+    loaded.embed(texts[:32])
+    started, used, num = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - started < seconds:
+        loaded.embed(texts[:256])
+        num += 256
+    rate = num / (time.perf_counter() - started)
+    return f"{rate:.1f} texts/s, {1000 * (time.process_time() - used) / num:.1f} ms of CPU time per text"
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU time that another process has used; 0 where that is unknown."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Load:
+    def __init__(self, address: str, process: int, model: str, texts: list[str]):
+        self.process, self.used = process, cpu_seconds(process)
+        self.client = httpx.AsyncClient(base_url=address, timeout=120, limits=httpx.Limits(max_connections=2000))
+        self.model, self.texts = model, texts
+        self.latencies: list[float] = []
+        self.statuses: list[int] = []
+
+    async def ask(self, number: int) -> None:
+        started = time.perf_counter()
+        body = {"model": self.model, "input": self.texts[number % len(self.texts)], "encoding_format": "base64"}
+        answer = await self.client.post("/v1/embeddings", json=body)
+        self.statuses.append(answer.status_code)
+        if answer.status_code == 200:
+            self.latencies.append(time.perf_counter() - started)
+
+    async def closed(self, seconds: float) -> float:
+        """Requests per second of clients that ask again at once."""
+        started = time.perf_counter()
+
+        async def one(first: int) -> None:
+            number = first
+            while time.perf_counter() - started < seconds:
+                await self.ask(number)
+                number += CLIENTS
+
+        await asyncio.gather(*map(one, range(CLIENTS)))
+        return len(self.latencies) / (time.perf_counter() - started)
+
+    async def open(self, rate: float, seconds: float) -> float:
+        """Requests that arrive at random at `rate` per second; returns how many per second were answered."""
+        draw, tasks, number = random.Random(0), [], 0
+        started = arrival = time.perf_counter()
+        while arrival - started < seconds:
+            arrival += draw.expovariate(rate)
+            await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
+            tasks.append(asyncio.create_task(self.ask(number)))
+            number += 1
+        await asyncio.gather(*tasks)
+        return len(self.latencies) / (time.perf_counter() - started)
+
+    def line(self, what: str, rate: float) -> str:
+        p50, p99 = np.percentile(self.latencies, [50, 99]) * 1000
+        refused = self.statuses.count(429)
+        others = len(self.statuses) - refused - len(self.latencies)
+        used = 1000 * (cpu_seconds(self.process) - self.used) / len(self.latencies)
+        return (
+            f"{what}: {rate:.1f} answers/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms, {len(self.statuses)} requests, "
+            f"{refused} refused (429), {others} other errors, {used:.1f} ms of CPU time per answer"
+        )
+
+
+def start(model: str) -> tuple[subprocess.Popen, str]:
+    words = [sys.executable, "-m", "hornbook", "serve", model, "--port", "0"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if found := re.search(r"serving on (\S+)", line):
+            return process, found[1]
+    raise SystemExit("the server did not start")
+
+
+async def measure(address: str, process: int, name: str, texts: list[str], seconds: float) -> None:
+    await Load(address, process, name, texts).closed(3)  # warms up
+    load = Load(address, process, name, texts)
+    capacity = await load.closed(seconds)
+    print(load.line(f"{CLIENTS} clients", capacity), flush=True)
+    for share in (0.7, 1.5):
+        load = Load(address, process, name, texts)
+        rate = await load.open(share * capacity, seconds)
+        print(load.line(f"{share:.0%} load ({share * capacity:.1f} requests/s)", rate), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", default="en")
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--words", type=int, default=40)
+    chosen = parser.parse_args()
+    texts = make_texts(1000, chosen.words, seed=0)
+    print(f"offline: {offline(chosen.model, texts, chosen.seconds)}", flush=True)
+    process, address = start(chosen.model)
+    try:
+        name = httpx.get(f"{address}/models").json()["models"][0]["name"]
+        asyncio.run(measure(address, process.pid, name, texts, chosen.seconds))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    main()

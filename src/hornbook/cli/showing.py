@@ -1,0 +1,238 @@
+"""The commands `show tokens`, `show masking`, `show replaced`, `show example`, `show forms`, `show attention`, `show
+parameters` and `show answer`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hornbook.cli.app import MODEL, Device, Json, Model, app, print_json
+
+if TYPE_CHECKING:
+    from hornbook.show.picture import Picture
+    from hornbook.text.tokenizer import Tokenizer
+
+show_app = typer.Typer(
+    help="Show what a model reads and does: tokens, masking, training examples, attention, parameters.",
+    no_args_is_help=True,
+)
+app.add_typer(show_app, name="show")
+
+TEXTS = f"One text or two. Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
+Texts = Annotated[list[str], typer.Argument(help=TEXTS, metavar="[MODEL] TEXT [SECOND TEXT]", show_default=False)]
+Html = Annotated[Path | None, typer.Option(help="Also write the picture to this HTML file.")]
+Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
+Unit = Annotated[str, typer.Option(help="What is masked as a whole: token, word or ngram.")]
+Probability = Annotated[float, typer.Option(help="Share of the tokens that are predicted.")]
+STYLES = {
+    "special": "dim",
+    "unknown": "bold red",
+    "piece": "cyan",
+    "masked": "bold yellow",
+    "random": "bold magenta",
+    "kept": "bold green",
+    "replaced": "bold magenta",
+    "found": "bold green",
+    "wrong": "bold red",
+    "answer": "bold green",
+}
+
+
+def split_texts(arguments: list[str]) -> tuple[str | None, str, str | None]:
+    """The model, None if there is none, the text and the second text, None if there is none.
+
+    >>> split_texts(["en", "A text."]), split_texts(["A text.", "Another."])
+    (('en', 'A text.', None), (None, 'A text.', 'Another.'))
+    """
+    if len(arguments) > 3:
+        raise ValueError(
+            f"there are {len(arguments)} arguments, and only a model and two texts are expected: quote texts"
+        )
+    is_model = len(arguments) == 3 or (len(arguments) == 2 and _may_be_model(arguments[0]))
+    model, texts = (arguments[0], arguments[1:]) if is_model else (None, arguments)
+    for text in texts:
+        if not text.strip():
+            raise ValueError("the text is empty: give a sentence")
+    return model, texts[0], texts[1] if len(texts) == 2 else None
+
+
+def _may_be_model(argument: str) -> bool:
+    """A folder, or one word, as the names of models are."""
+    return Path(argument).is_dir() or len(argument.split()) == 1
+
+
+def open_tokenizer(model: str | None, text: str) -> "Tokenizer":
+    """The tokenizer of a model, or of a tokenizer folder."""
+    from hornbook.interop.builtin import builtin_for
+    from hornbook.interop.hub import model_folder
+    from hornbook.text.tokenizer import Tokenizer
+
+    return Tokenizer.load(model_folder(model or builtin_for([text])))
+
+
+def print_picture(picture: "Picture", html: Path | None, as_json: bool, drawn: "Picture | None" = None) -> None:
+    """Prints a picture, and writes it, or `drawn` in its place, to an HTML file."""
+    from rich.text import Text
+
+    from hornbook.show.picture import write_picture
+    from hornbook.terminal import log, print_result, result_console, table
+
+    for note in picture.notes:
+        print_result(note)
+    for strip in picture.strips:
+        line = Text(f"{strip.label}: ")
+        for cell in strip.cells:
+            note = f"({cell.note})" if cell.note else ""
+            line.append(cell.text + note, STYLES.get(cell.mark, "")).append(" ")
+        result_console.print(line)
+    for found in picture.tables:
+        print_result("")
+        if found.title:
+            print_result(found.title)
+        table(found.rows, found.headings if any(found.headings) else ())
+    if picture.legend:
+        legend = Text()
+        for mark, meaning in picture.legend.items():
+            legend.append(f"{mark}: ", STYLES.get(mark, "")).append(f"{meaning}   ")
+        print_result("")
+        result_console.print(legend)
+    if html is not None:
+        log(f"written to {write_picture(html, drawn or picture)}")
+    print_json(as_json, picture.as_dict())
+
+
+@show_app.command("tokens", epilog='Example: hornbook show tokens "The unbelievable hornbook." "A second text."')
+def tokens(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
+    """Show the tokens of a text or a pair: pieces, ids, positions, segments, unknown words."""
+    from hornbook.show.tokens import show_tokens
+
+    model, text, pair = split_texts(arguments)
+    print_picture(show_tokens(open_tokenizer(model, text), text, pair), html, as_json)
+
+
+@show_app.command("forms", epilog='Example: hornbook show forms "The river is wide." "The river is narrow."')
+def forms(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
+    """Show how two texts are given to a model in each kind of task; a GPT gets GPT-1's forms."""
+    from hornbook.files import read_json
+    from hornbook.interop.builtin import builtin_for
+    from hornbook.interop.hub import model_folder
+    from hornbook.show.tokens import show_forms
+
+    model, text, pair = split_texts(arguments)
+    if pair is None:
+        raise ValueError("the forms of tasks need a second text: give two sentences")
+    config = model_folder(model or builtin_for([text])) / "config.json"
+    is_gpt = config.is_file() and "gpt" in str(read_json(config).get("model_type"))
+    print_picture(show_forms(open_tokenizer(model, text), text, pair, is_gpt), html, as_json)
+
+
+@show_app.command("masking", epilog='Example: hornbook show masking "The cat sat on the mat." --unit word')
+def masking(
+    arguments: Texts,
+    unit: Unit = "token",
+    probability: Probability = 0.15,
+    num: Annotated[int, typer.Option(help="Number of masked copies.")] = 5,
+    seed: Seed = 0,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Show a text masked several times as in pre-training: 80% masks, 10% random tokens, 10% unchanged."""
+    from hornbook.objectives.masking import MaskingSettings
+    from hornbook.show.masking import show_masking
+
+    model, text, pair = split_texts(arguments)
+    settings = MaskingSettings(probability=probability, unit=unit)
+    print_picture(show_masking(open_tokenizer(model, text), text, pair, settings, num, seed), html, as_json)
+
+
+@show_app.command("replaced", epilog='Example: hornbook show replaced "The chef cooked the meal for the guests."')
+def replaced(
+    arguments: Texts,
+    probability: Probability = 0.15,
+    num: Annotated[int, typer.Option(help="Number of copies.")] = 3,
+    seed: Seed = 0,
+    html: Html = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show ELECTRA's pre-training on a text: masked, filled in by the generator, judged by the discriminator."""
+    import hornbook
+    from hornbook.inference.encoder import EncoderModel
+    from hornbook.interop.builtin import builtin_for
+    from hornbook.show.masking import show_replaced
+
+    model, text, pair = split_texts(arguments)
+    if pair is not None:
+        raise ValueError("show replaced takes one text: omit the second")
+    loaded = hornbook.load(model or builtin_for([text]), device=device)
+    if not isinstance(loaded, EncoderModel):
+        raise ValueError(f"{model} is a GPT, which has no masks: give an ELECTRA")
+    print_picture(show_replaced(loaded, text, num, probability, seed), html, as_json)
+
+
+@show_app.command("example", epilog="Example: hornbook show example corpus --layout sop --number 3")
+def example(
+    corpus: Annotated[Path, typer.Argument(help="Corpus folder, made by 'hornbook corpus build'.")],
+    layout: Annotated[str, typer.Option(help="nsp, sop, segments, packed, or documents (left to right).")] = "nsp",
+    length: Annotated[int, typer.Option(help="Maximum tokens per sequence.")] = 64,
+    number: Annotated[int, typer.Option(help="Number of the example, from 0.")] = 0,
+    unit: Unit = "token",
+    probability: Probability = 0.15,
+    seed: Seed = 0,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Show a training example of a corpus as the model gets it: segments, masks, label."""
+    from hornbook.objectives.masking import MaskingSettings
+    from hornbook.show.examples import show_example
+
+    settings = MaskingSettings(probability=probability, unit=unit)
+    print_picture(show_example(corpus, layout, length, number, settings, seed), html, as_json)
+
+
+@show_app.command("attention", epilog='Example: hornbook show attention "The cat sat." --layer 3 --html attention.html')
+def attention(
+    arguments: Texts,
+    layer: Annotated[int | None, typer.Option(help="Layer, from 1; the last by default.")] = None,
+    head: Annotated[int | None, typer.Option(help="Head, from 1; by default the mean of all.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write a page with every layer and head to this HTML file.")
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show which tokens each token of a text attends to, in any layer and head."""
+    import hornbook
+    from hornbook.interop.builtin import builtin_for
+    from hornbook.show.attention import show_all_attention, show_attention
+
+    model, text, pair = split_texts(arguments)
+    loaded = hornbook.load(model or builtin_for([text]), device=device)
+    drawn = None if html is None else show_all_attention(loaded, text, pair)
+    print_picture(show_attention(loaded, text, pair, layer, head), html, as_json, drawn)
+
+
+@show_app.command("parameters", epilog="Example: hornbook show parameters albert-base")
+def parameters(
+    model: Annotated[str, typer.Argument(help="A preset, or a model.")], html: Html = None, as_json: Json = False
+) -> None:
+    """Show where the parameters of a preset or a model are, by part, and what sharing layers would save."""
+    from hornbook.show.parameters import show_parameters
+
+    print_picture(show_parameters(model), html, as_json)
+
+
+@show_app.command("answer", epilog='Example: hornbook show answer runs/squad "Who?" "Ada wrote it."')
+def answer(
+    model: Model,
+    question: Annotated[str, typer.Argument(help="Question.")],
+    passage: Annotated[str, typer.Argument(help="Passage that may have the answer.")],
+    html: Html = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show the start and end probabilities of every token of a passage, and the answer to a question."""
+    from hornbook.inference.predictor import load_predictor
+    from hornbook.show.answers import show_answer
+
+    print_picture(show_answer(load_predictor(model, device), question, passage), html, as_json)

@@ -1,0 +1,219 @@
+"""`hornbook.pipeline`: a model as a function, with the names of tasks, arguments and results of `transformers`.
+
+fill = hornbook.pipeline("fill-mask")
+fill("Paris is the [MASK] of France.")[0]["token_str"]
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hornbook.batch import pack
+from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.encoder import EncoderModel, Guess
+from hornbook.inference.opening import load
+from hornbook.inference.predictor import Predictor, load_predictor
+from hornbook.interop.builtin import DEFAULT
+from hornbook.metrics.tagging import entities
+from hornbook.tasks.kinds.tagging import word_offsets
+from hornbook.tasks.records import TaggedExample
+
+ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
+WITHOUT_HEAD = ("fill-mask", "feature-extraction")  # tasks for which there is a built-in model
+
+
+def pipeline(task: str, model: str | Path | None = None, device: str = "auto") -> Callable[..., Any]:
+    """A function that uses a model for a task, as `transformers.pipeline` returns.
+
+    Args:
+        task: `fill-mask`, `feature-extraction`, `text-classification` (`sentiment-analysis`), `token-classification`
+            (`ner`), `question-answering` or `text-generation`.
+        model: A run folder, a folder that `transformers` wrote, or a Hugging Face name; `fill-mask` and
+            `feature-extraction` use the built-in English model by default.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+
+    >>> import hornbook
+    >>> hornbook.pipeline("fill-mask")("The book was [MASK] in 1998.")[0]["token_str"]
+    'published'
+    >>> hornbook.pipeline("text-classification", "runs/reviews")("A charming journey.")[0]["label"] in ("good", "bad")
+    True
+    """
+    task = ALIASES.get(task, task)
+    if task not in PIPELINES:
+        raise ValueError(f"there is no pipeline '{task}': choose {', '.join([*PIPELINES, *ALIASES])}")
+    if model is None and task not in WITHOUT_HEAD:
+        raise ValueError(f"there is no built-in model for {task}: name a model")
+    return PIPELINES[task](model or DEFAULT, device)
+
+
+class FillMask:
+    """A text with one mask: a list of {score, token, token_str, sequence}; with several masks, a list of these."""
+
+    def __init__(self, model: str | Path, device: str):
+        self.model = load(model, device=device)
+        if not isinstance(self.model, EncoderModel):
+            raise ValueError(f"{model} is a GPT, which cannot fill in masks: use text-generation")
+
+    def __call__(self, inputs: str | Sequence[str], top_k: int = 5) -> list:
+        found = [self._masks(masks) for masks in self.model.fill_mask(_listed(inputs), top_k)]
+        return found[0] if isinstance(inputs, str) else found
+
+    def _masks(self, masks: list[list[Guess]]) -> list:
+        rows = [[self._row(guess) for guess in guesses] for guesses in masks]
+        return rows[0] if len(rows) == 1 else rows
+
+    def _row(self, guess: Guess) -> dict[str, Any]:
+        number = self.model.tokenizer.id(guess.token)
+        return {"score": guess.probability, "token": number, "token_str": guess.word, "sequence": guess.text}
+
+
+class FeatureExtraction:
+    """The last hidden states of every token, special ones included: a list of 1 x tokens x width per text."""
+
+    def __init__(self, model: str | Path, device: str):
+        self.model = load(model, device=device)
+
+    def __call__(self, inputs: str | Sequence[str]) -> list:
+        found = []
+        for text in _listed(inputs):
+            encoded = self.model.tokenizer.encode(text)
+            arrays = (np.array(each, np.int64) for each in (encoded.ids, encoded.segments))
+            with torch.inference_mode():
+                batch = pack(*([each] for each in arrays)).to(self.model.device)
+                found.append([self.model.model(batch).float().cpu().tolist()])
+        return found[0] if isinstance(inputs, str) else found
+
+
+class _OfTask:
+    kinds: tuple[str, ...]  # of task that the model may be fine-tuned for
+
+    def __init__(self, model: str | Path, device: str):
+        self.predictor: Predictor = load_predictor(model, device)
+        if self.predictor.saved.kind not in self.kinds:
+            raise ValueError(f"{model} was fine-tuned for {self.predictor.saved.kind}, not for {self.kinds[0]}")
+
+
+class TextClassification(_OfTask):
+    """A text, a pair ({text, text_pair}) or a list of these: [{label, score}], with the `top_k` best labels each; None
+    for all."""
+
+    kinds = ("classification", "multi-label")
+
+    def __call__(self, inputs: Any, top_k: int | None = 1) -> list:
+        is_one = isinstance(inputs, str | dict)
+        items = [_pair(each) for each in ([inputs] if is_one else inputs)]
+        found = []
+        for each in self.predictor.predict(items):
+            best = sorted(each.probabilities.items(), key=lambda pair: -pair[1])[:top_k]
+            found.append([{"label": label, "score": score} for label, score in best])
+        if is_one:
+            return found[0]
+        return [each[0] for each in found] if top_k == 1 else found
+
+
+class TokenClassification(_OfTask):
+    """A text or a list: the words with a tag other than O, each {entity, score, index, word, start, end}; with
+    `aggregation_strategy="simple"`, the entities, each {entity_group, score, word, start, end}."""
+
+    kinds = ("tagging",)
+
+    def __call__(self, inputs: str | Sequence[str], aggregation_strategy: str = "none") -> list:
+        if aggregation_strategy not in ("none", "simple"):
+            raise ValueError(f"aggregation_strategy must be none or simple, not '{aggregation_strategy}'")
+        texts = _listed(inputs)
+        examples = self.predictor.task.from_text
+        found = []
+        for text, prediction in zip(texts, self.predictor.predict(texts), strict=True):
+            example = examples("0", text)
+            rows = self._entities if aggregation_strategy == "simple" else self._words
+            found.append(rows(example, prediction))
+        return found[0] if isinstance(inputs, str) else found
+
+    def _words(self, example: TaggedExample, prediction: Any) -> list[dict[str, Any]]:
+        offsets = word_offsets(example.words, example.text)
+        rows = zip(example.words, prediction.tags, prediction.probabilities, offsets, strict=True)
+        return [
+            {"entity": tag, "score": score, "index": index, "word": word, "start": start, "end": end}
+            for index, (word, tag, score, (start, end)) in enumerate(rows, 1)
+            if tag != "O"
+        ]
+
+    def _entities(self, example: TaggedExample, prediction: Any) -> list[dict[str, Any]]:
+        offsets, found = word_offsets(example.words, example.text), []
+        for kind, first, after in entities(prediction.tags):
+            start, end = offsets[first][0], offsets[after - 1][1]
+            score = float(np.mean(prediction.probabilities[first:after]))
+            row = {"entity_group": kind, "score": score, "word": example.text[start:end], "start": start, "end": end}
+            found.append(row)
+        return found
+
+
+class QuestionAnswering(_OfTask):
+    """`question` and `context`: {score, start, end, answer}; the answer is empty if the model finds none."""
+
+    kinds = ("spans",)
+
+    def __call__(self, question: str, context: str, top_k: int = 1) -> Any:
+        (found,) = self.predictor.predict([(question, context)])
+        if not found.answer:
+            return {"score": 0.0, "start": 0, "end": 0, "answer": ""}
+        rows = [
+            {"score": each.probability, "start": each.start, "end": each.end, "answer": each.text}
+            for each in found.n_best[:top_k]
+        ]
+        return rows[0] if top_k == 1 else rows
+
+
+class TextGeneration:
+    """A prompt: [{generated_text}] with `num_return_sequences` texts, prompt included unless `return_full_text` is
+    False; for a list of prompts, a list of these."""
+
+    def __init__(self, model: str | Path, device: str):
+        self.model = load(model, device=device)
+        if not isinstance(self.model, DecoderModel):
+            raise ValueError(f"{model} is an encoder, which cannot generate text: use a GPT")
+
+    def __call__(
+        self,
+        inputs: str | Sequence[str],
+        max_new_tokens: int = 100,
+        do_sample: bool = True,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        num_return_sequences: int = 1,
+        seed: int = 0,
+        return_full_text: bool = True,
+    ) -> list:
+        prompts = _listed(inputs)
+        settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p} if do_sample else {"temperature": 0.0}
+        settings |= {"repetition_penalty": repetition_penalty, "num": num_return_sequences, "seed": seed}
+        found = [
+            [{"generated_text": prompt + each.text if return_full_text else each.text} for each in samples]
+            for prompt, samples in zip(prompts, self.model.generate(prompts, max_new_tokens, **settings), strict=True)
+        ]
+        return found[0] if isinstance(inputs, str) else found
+
+
+PIPELINES: dict[str, Callable[[str | Path, str], Callable[..., Any]]] = {
+    "fill-mask": FillMask,
+    "feature-extraction": FeatureExtraction,
+    "text-classification": TextClassification,
+    "token-classification": TokenClassification,
+    "question-answering": QuestionAnswering,
+    "text-generation": TextGeneration,
+}
+
+
+def _listed(inputs: str | Sequence[str]) -> list[str]:
+    return [inputs] if isinstance(inputs, str) else list(inputs)
+
+
+def _pair(item: Any) -> Any:
+    if isinstance(item, dict) and "text" in item:
+        return (item["text"], item["text_pair"]) if item.get("text_pair") is not None else item["text"]
+    return item

@@ -1,0 +1,402 @@
+"""The HTTP routes: our own, and the rules that all share (who may ask, how much, how long, how errors look)."""
+
+import asyncio
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from hornbook import __version__
+from hornbook.objectives.masking import MaskingSettings
+from hornbook.serve.engine import Engine, Job, OnText, QueueFull, Run
+from hornbook.serve.metrics import Metrics
+from hornbook.serve.middleware import OPEN_PATHS, Gate
+from hornbook.serve.models import ServedModel
+from hornbook.serve.runs import list_runs
+
+PAGE = Path(__file__).parent / "page"
+PAGE_FILES = {"/": "index.html", "/app.js": "app.js", "/words.js": "words.js", "/style.css": "style.css"}
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+MOST_ITEMS = 2048  # per request
+INLINE_CHARACTERS = 20_000  # longer requests are counted in a thread, so that others are not held up
+DEEPEST = 5  # lists and objects in each other
+GONE = 499  # the client closed the connection
+TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeSettings:
+    """What the server allows."""
+
+    api_key: str | None = None
+    timeout: float = 60.0  # seconds per request
+    max_queue: int = 64  # waiting requests per model
+    max_bytes: int = 1_000_000  # of a request
+    batch_tokens: int = 4096
+    slots: int = 4  # texts that a GPT generates at the same time
+    hosts: tuple[str, ...] = ("*",)  # names under which the server may be addressed
+    runs: Path | None = None  # folder whose runs the page shows
+    log_text: Callable[[str], None] | None = None  # gets the texts of requests; none: they are not logged
+
+
+class Body(BaseModel):
+    """A request; a field that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Annotated[str | None, Field(description="Name of the model; by default the first that can do it.")] = None
+
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class FillMask(Body):
+    text: Annotated[Text | list[Text], Field(description="A text, or several, with [MASK] where words are missing.")]
+    top: Annotated[int, Field(ge=1, le=1000)] = 5
+
+
+class Texts(Body):
+    text: Annotated[Text | list[Text], Field(description="A text, or several.")]
+
+
+class Pair(Body):
+    first: Text
+    second: Text
+
+
+class Predict(Body):
+    inputs: Annotated[
+        list[Any], Field(min_length=1, max_length=MOST_ITEMS, description="Texts, pairs of texts, or objects.")
+    ]
+
+
+class Question(Body):
+    question: Text
+    passage: Text
+
+
+class Shown(Body):
+    text: Text
+    pair: str | None = None
+
+
+class ShownMasking(Shown):
+    unit: Literal["token", "word", "ngram"] = "token"
+    probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    num: Annotated[int, Field(ge=1, le=50)] = 5
+    seed: Annotated[int, Field(ge=0, le=2**31)] = 0
+
+
+class Server:
+    """The served models and the rules, as the routes need them."""
+
+    def __init__(self, models: dict[str, ServedModel], settings: ServeSettings):
+        self.models, self.settings, self.metrics = models, settings, Metrics()
+        self.is_ready = False
+        for name, model in models.items():
+            is_cpu_gpt = "generate" in model.abilities and model.loaded.device.type == "cpu"
+            model.engine = Engine(
+                settings.batch_tokens,
+                settings.max_queue,
+                settings.slots if is_cpu_gpt else 1,
+                lambda report, name=name: self.metrics.batch(name, report),
+            )
+            self.metrics.watch(name, model.engine)
+
+    def find(self, name: str | None, ability: str, kind: str | None = None) -> ServedModel:
+        """The model of this name, or the first that has the ability; for `predict`, of a kind of task."""
+
+        def can(model: ServedModel) -> bool:
+            return ability in model.abilities and (kind is None or model.abilities[ability] == kind)
+
+        what = f"{ability} ({kind})" if kind else ability
+        if name is None:
+            found = next(filter(can, self.models.values()), None)
+            if found is None:
+                raise HTTPException(422, f"no model here can do {what}: serve one that can")
+            return found
+        if name not in self.models:
+            raise HTTPException(404, f"there is no model '{name}' here: there is {', '.join(self.models)}")
+        if not can(self.models[name]):
+            able = ", ".join(self.models[name].abilities)
+            raise HTTPException(422, f"the model {name} cannot do {what}: it can do {able}")
+        return self.models[name]
+
+    async def submit(
+        self,
+        model: ServedModel,
+        key: Hashable,
+        items: list,
+        run: Run,
+        on_text: OnText | None = None,
+        each_tokens: int = 0,
+    ) -> Job:
+        """Queues a request. `each_tokens` are the tokens of each item besides those of its texts."""
+        texts = [text for item in items for text in _texts_in(item)]
+        if not 1 <= len(items) <= MOST_ITEMS:
+            raise HTTPException(422, f"the request has {len(items)} texts: give 1 to {MOST_ITEMS}")
+        if self.settings.log_text is not None:
+            for text in texts:
+                self.settings.log_text(text)
+        try:
+            if sum(map(len, texts)) <= INLINE_CHARACTERS:
+                num_tokens = model.count(texts)
+            else:
+                num_tokens = await asyncio.to_thread(model.count, texts)
+        except ValueError as error:
+            raise HTTPException(422, model.public(str(error))) from None
+        return model.engine.submit(key, items, run, num_tokens + each_tokens * len(items), on_text)
+
+    async def answer(self, request: Request, model: ServedModel, key: Hashable, items: list, run: Run) -> Sequence[Any]:
+        """One result per item; ends early if the client goes away or its time is up."""
+        job = await self.submit(model, key, items, run)
+        return await self.wait(request, model, job)
+
+    async def wait(self, request: Request, model: ServedModel, job: Job) -> Sequence[Any]:
+        gone = asyncio.create_task(_disconnected(request))
+        try:
+            await asyncio.wait({job.future, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not job.future.done():
+                job.cancel()
+                if gone.done():
+                    raise HTTPException(GONE, "the client closed the connection")
+                raise HTTPException(504, self.too_slow)
+            try:
+                return job.future.result()
+            except ValueError as error:
+                raise HTTPException(422, model.public(str(error))) from None
+        finally:
+            gone.cancel()
+
+    @property
+    def too_slow(self) -> str:
+        return f"the request took longer than {self.settings.timeout:g} s: send less text, or raise --timeout"
+
+
+def _texts_in(item: Any, depth: int = 0) -> list[str]:
+    """All texts in an item: a text, or a list or dictionary of them."""
+    if isinstance(item, str):
+        return [item]
+    if depth == DEEPEST:
+        raise HTTPException(422, "the inputs are nested too deeply: give texts, pairs of texts, or objects")
+    if isinstance(item, dict):
+        item = list(item.values())
+    return [text for each in item for text in _texts_in(each, depth + 1)] if isinstance(item, list | tuple) else []
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An error in the form that clients of OpenAI expect: one sentence under error.message."""
+    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status, headers)
+
+
+def validation_sentence(errors: Sequence[Any]) -> str:
+    """The problems of a request as one sentence."""
+    found = []
+    for each in list(errors)[:3]:
+        if each["type"] == "json_invalid":
+            return f"the body is not valid JSON: {each['ctx']['error']}"
+        if each["loc"] == ("body",):
+            return "the body is not a JSON object: send one, with the header Content-Type: application/json"
+        place = ".".join(str(part) for part in each["loc"][1:])
+        found.append(f"{place}: {each['msg'][0].lower()}{each['msg'][1:]}")
+    return "the request is invalid: " + "; ".join(found)
+
+
+def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAPI:
+    """The application that serves these models."""
+    server = Server(models, settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        server.is_ready = True
+        yield
+        server.is_ready = False
+        for model in models.values():
+            await asyncio.to_thread(model.engine.close)
+
+    app = FastAPI(
+        title="Hornbook",
+        version=__version__,
+        summary="Language models of the BERT and GPT families.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.server = server
+    _add_errors(app)
+    _add_status(app, server)
+    _add_operations(app, server)
+    _add_pictures(app, server)
+    from hornbook.serve.openai import add_openai_routes
+
+    add_openai_routes(app, server)
+    if settings.hosts != ("*",):
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
+    app.add_middleware(Gate, server=server)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return error_response(422, validation_sentence(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        return error_response(error.status_code, str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return error_response(500, "the server failed on this request: its log has the reason")
+
+    @app.exception_handler(QueueFull)
+    async def busy(request: Request, error: QueueFull) -> Response:
+        return error_response(429, str(error), {"Retry-After": str(error.seconds)})
+
+
+def _add_status(app: FastAPI, server: Server) -> None:
+    @app.get("/health", tags=["status"])
+    async def health() -> dict[str, str]:
+        """Whether the process is alive."""
+        return {"status": "alive"}
+
+    @app.get("/ready", tags=["status"])
+    async def ready() -> Response:
+        """Whether requests are answered."""
+        return JSONResponse({"ready": server.is_ready}, 200 if server.is_ready else 503)
+
+    @app.get("/metrics", tags=["status"])
+    async def metrics() -> Response:
+        """Metrics in Prometheus' format."""
+        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/models", tags=["status"])
+    async def models() -> dict[str, Any]:
+        """The models and what each can do."""
+        listed = [model.described() for model in server.models.values()]
+        return {"models": listed, "has_runs": server.settings.runs is not None}
+
+    @app.get("/runs", tags=["status"])
+    async def runs() -> dict[str, Any]:
+        """The runs in the folder of --runs, with their loss curves."""
+        if server.settings.runs is None:
+            raise HTTPException(404, "the server shows no runs: start it with --runs FOLDER")
+        return {"runs": await asyncio.to_thread(list_runs, server.settings.runs)}
+
+    for path, name in PAGE_FILES.items():
+
+        @app.get(path, include_in_schema=False)
+        async def page(name: str = name) -> Response:
+            return FileResponse(PAGE / name, headers=PAGE_HEADERS)
+
+    assert set(PAGE_FILES) <= OPEN_PATHS
+
+
+def _add_operations(app: FastAPI, server: Server) -> None:
+    @app.post("/fill-mask", tags=["models"])
+    async def fill_mask(body: FillMask, request: Request) -> dict[str, Any]:
+        """The likeliest tokens of each mask of a text."""
+        model = server.find(body.model, "fill-mask")
+        texts = [body.text] if isinstance(body.text, str) else body.text
+        key = ("fill-mask", body.top)
+        found = await server.answer(request, model, key, texts, model.fill_mask(body.top))
+        return {"model": model.name} | ({"masks": found[0]} if isinstance(body.text, str) else {"texts": found})
+
+    @app.post("/next-sentence", tags=["models"])
+    async def next_sentence(body: Pair, request: Request) -> dict[str, Any]:
+        """The probability that the second sentence follows the first."""
+        model = server.find(body.model, "next-sentence")
+        pairs = [(body.first, body.second)]
+        (chance,) = await server.answer(request, model, "next-sentence", pairs, model.next_sentence)
+        return {"model": model.name, "is_next": chance}
+
+    @app.post("/detect", tags=["models"])
+    async def detect(body: Texts, request: Request) -> dict[str, Any]:
+        """The probability of each word of having been replaced."""
+        model = server.find(body.model, "detect")
+        texts = [body.text] if isinstance(body.text, str) else body.text
+        found = await server.answer(request, model, "detect", texts, model.detect)
+        return {"model": model.name} | ({"words": found[0]} if isinstance(body.text, str) else {"texts": found})
+
+    @app.post("/predict", tags=["models"])
+    async def predict(body: Predict, request: Request) -> dict[str, Any]:
+        """Predictions of a fine-tuned model: one per input, which is a text, a pair, or an object by the names of the
+        model's inputs."""
+        model = server.find(body.model, "predict")
+        items = [tuple(each) if isinstance(each, list) else each for each in body.inputs]
+        found = await server.answer(request, model, "predict", items, model.predict)
+        return {"model": model.name, "predictions": found}
+
+    @app.post("/answer", tags=["models"])
+    async def answer(body: Question, request: Request) -> dict[str, Any]:
+        """The span of a passage that answers a question; `answer` is empty if the model finds none."""
+        model = server.find(body.model, "predict", "spans")
+        items = [(body.question, body.passage)]
+        (found,) = await server.answer(request, model, "predict", items, model.predict)
+        return {"model": model.name, "has_answer": bool(found.get("answer")), **found}
+
+    @app.post("/tag", tags=["models"])
+    async def tag(body: Texts, request: Request) -> dict[str, Any]:
+        """The words of a text with their tags, and the entities."""
+        model = server.find(body.model, "predict", "tagging")
+        texts = [body.text] if isinstance(body.text, str) else body.text
+        found = await server.answer(request, model, "predict", texts, model.predict)
+        return {"model": model.name} | (found[0] if isinstance(body.text, str) else {"texts": found})
+
+
+def _add_pictures(app: FastAPI, server: Server) -> None:
+    @app.post("/show/tokens", tags=["show"])
+    async def tokens(body: Shown, request: Request) -> dict[str, Any]:
+        """The tokens of a text or pair."""
+        model = server.find(body.model, "tokens")
+        items = [(body.text, body.pair or None)]
+        return (await server.answer(request, model, "tokens", items, model.show_tokens))[0]
+
+    @app.post("/show/masking", tags=["show"])
+    async def masking(body: ShownMasking, request: Request) -> dict[str, Any]:
+        """A text masked several times."""
+        model = server.find(body.model, "masking")
+        settings = MaskingSettings(probability=body.probability, unit=body.unit)
+        run = model.show_masking(settings, body.num, body.seed)
+        key = ("masking", settings, body.num, body.seed)
+        return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
+
+    @app.post("/show/replaced", tags=["show"])
+    async def replaced(body: ShownMasking, request: Request) -> dict[str, Any]:
+        """A text masked, filled in by the generator and judged by the discriminator."""
+        model = server.find(body.model, "replaced")
+        run = model.show_replaced(body.num, body.probability, body.seed)
+        return (await server.answer(request, model, secrets.token_hex(8), [body.text], run))[0]
+
+    @app.post("/show/attention", tags=["show"])
+    async def attention(body: Shown, request: Request) -> dict[str, Any]:
+        """The attention of every layer and head."""
+        model = server.find(body.model, "attention")
+        items = [(body.text, body.pair or None)]
+        return (await server.answer(request, model, "attention", items, model.show_attention))[0]
+
+    @app.post("/show/answer", tags=["show"])
+    async def answer(body: Question, request: Request) -> dict[str, Any]:
+        """The start and end probabilities of every token of a passage."""
+        model = server.find(body.model, "predict", "spans")
+        items = [(body.question, body.passage)]
+        return (await server.answer(request, model, "show answer", items, model.show_answer))[0]

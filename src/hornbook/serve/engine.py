@@ -1,0 +1,195 @@
+"""Queues requests and runs them in batches by token count, each model in threads of its own.
+
+A job is one request: its items, and the operation that answers them. A thread takes the oldest job and adds later ones
+with the same key (model, operation and settings) while the batch has at most `batch_tokens` tokens; then it runs the
+operation once. If a batch fails, its jobs are run one by one, so that an invalid request fails alone.
+"""
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+OnText = Callable[[int, int, str], None]  # index of the item, index of the sample, new text
+Run = Callable[[list, OnText], Sequence[Any]]  # one result per item
+SMOOTHING = 0.9  # of the mean time per job
+
+
+class QueueFull(Exception):
+    """The queue is full; `seconds` is when a slot is expected to be free."""
+
+    def __init__(self, seconds: int):
+        super().__init__(f"the server is busy: try again in {seconds} s")
+        self.seconds = seconds
+
+
+class Abandoned(Exception):
+    """Raised into an operation whose clients are all gone."""
+
+
+@dataclass
+class Job:
+    key: Hashable
+    items: list
+    run: Run
+    num_tokens: int
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future
+    on_text: OnText | None = None
+    is_cancelled: bool = False  # the client is gone, or its time is up
+    queued_at: float = field(default_factory=time.monotonic)
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def finish(self, result: Any = None, error: Exception | None = None) -> None:
+        """Answers the job, from another thread; nothing happens if nobody waits for it any more."""
+
+        def answer() -> None:
+            if not self.future.done():
+                if self.is_cancelled:
+                    self.future.cancel()
+                elif error is not None:
+                    self.future.set_exception(error)
+                else:
+                    self.future.set_result(result)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(answer)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What a batch was, for the metrics."""
+
+    num_jobs: int
+    num_tokens: int
+    seconds: float
+    waited: float  # seconds that its oldest job waited
+
+
+class Engine:
+    """The queue of one model and its threads.
+
+    >>> import asyncio
+    >>> engine = Engine(batch_tokens=100, max_queue=10)
+    >>> async def ask():
+    ...     lengths = lambda items, on_text: [len(item) for item in items]
+    ...     return await engine.submit("length", ["a", "abc"], lengths, 4).future
+    >>> asyncio.run(ask())
+    [1, 3]
+    >>> engine.close()
+    """
+
+    def __init__(
+        self,
+        batch_tokens: int,
+        max_queue: int,
+        num_threads: int = 1,
+        on_batch: Callable[[BatchReport], None] = lambda report: None,
+    ):
+        self.batch_tokens, self.max_queue, self.on_batch = batch_tokens, max_queue, on_batch
+        self.waiting: deque[Job] = deque()
+        self.num_running = 0
+        self.changed = threading.Condition()
+        self.is_closed = False
+        self.seconds_per_job = 0.1
+        self.threads = [threading.Thread(target=self._work, daemon=True) for _ in range(num_threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def submit(
+        self,
+        key: Hashable,
+        items: list,
+        run: Run,
+        num_tokens: int,
+        on_text: OnText | None = None,
+    ) -> Job:
+        """Queues a job of the running event loop and returns it: `await job.future` is one result per item."""
+        loop = asyncio.get_running_loop()
+        job = Job(key, items, run, num_tokens, loop, loop.create_future(), on_text)
+        with self.changed:
+            self._drop_cancelled()
+            if len(self.waiting) >= self.max_queue:
+                raise QueueFull(max(1, math.ceil(self.seconds_per_job * len(self.waiting) / len(self.threads))))
+            self.waiting.append(job)
+            self.changed.notify()
+        return job
+
+    def close(self) -> None:
+        """Ends the threads after the jobs that are queued."""
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify_all()
+        for thread in self.threads:
+            thread.join()
+
+    def _drop_cancelled(self) -> None:
+        self.waiting = deque(job for job in self.waiting if not job.is_cancelled)
+
+    def _work(self) -> None:
+        while (jobs := self._next()) is not None:
+            started = time.monotonic()
+            try:
+                self._answer(jobs)
+            finally:
+                seconds = time.monotonic() - started
+                with self.changed:
+                    self.num_running -= len(jobs)
+                    mean = seconds / len(jobs)
+                    self.seconds_per_job = SMOOTHING * self.seconds_per_job + (1 - SMOOTHING) * mean
+                num_tokens = sum(job.num_tokens for job in jobs)
+                waited = started - min(job.queued_at for job in jobs)
+                self.on_batch(BatchReport(len(jobs), num_tokens, seconds, waited))
+
+    def _next(self) -> list[Job] | None:
+        """The jobs of the next batch; None when the engine is closed."""
+        with self.changed:
+            while True:
+                self._drop_cancelled()
+                if self.waiting:
+                    break
+                if self.is_closed:
+                    return None
+                self.changed.wait()
+            jobs, left, key = [], deque(), self.waiting[0].key
+            num_tokens = 0
+            for job in self.waiting:
+                if job.key == key and (not jobs or num_tokens + job.num_tokens <= self.batch_tokens):
+                    jobs.append(job)
+                    num_tokens += job.num_tokens
+                else:
+                    left.append(job)
+            self.waiting = left
+            self.num_running += len(jobs)
+            return jobs
+
+    def _answer(self, jobs: list[Job]) -> None:
+        owners = [(job, place) for job in jobs for place in range(len(job.items))]
+
+        def on_text(index: int, sample: int, text: str) -> None:
+            if all(job.is_cancelled for job in jobs):
+                raise Abandoned
+            job, place = owners[index]
+            if job.on_text is not None and not job.is_cancelled:
+                job.on_text(place, sample, text)
+
+        try:
+            results = iter(jobs[0].run([item for job in jobs for item in job.items], on_text))
+            for job in jobs:
+                job.finish([next(results) for _ in job.items])
+        except Abandoned:
+            for job in jobs:
+                job.finish()
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].finish(error=error)
+                return
+            for job in jobs:
+                self._answer([job])

@@ -1,0 +1,87 @@
+"""What every request passes before its route: the key, the size of its body, and the metrics."""
+
+import asyncio
+import json
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hornbook.serve.api import Server
+
+OPEN_PATHS = {"/", "/app.js", "/words.js", "/style.css", "/health", "/ready"}  # need no key
+
+
+class Gate:
+    """ASGI middleware. The body is read here, so that a route never waits for a slow client."""
+
+    def __init__(self, app: Any, server: "Server"):
+        self.app, self.server = app, server
+
+    async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, status = time.monotonic(), 500
+
+        async def counted(message: dict) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._pass(scope, receive, counted)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path", "other")
+            self.server.metrics.requests.labels(path, status).inc()
+            self.server.metrics.seconds.labels(path).observe(time.monotonic() - started)
+
+    async def _pass(self, scope: dict, receive: Any, send: Any) -> None:
+        settings = self.server.settings
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if settings.api_key is not None and scope["path"] not in OPEN_PATHS:
+            given = headers.get("authorization", "").removeprefix("Bearer ").encode()
+            if not secrets.compare_digest(given, settings.api_key.encode()):
+                await _refuse(send, 401, "the API key is missing or wrong: send 'Authorization: Bearer KEY'")
+                return
+        too_large = f"the request is larger than {settings.max_bytes:,} bytes: send less text at once"
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > settings.max_bytes:
+            await _refuse(send, 413, too_large)
+            return
+        body = bytearray()
+        try:
+            async with asyncio.timeout(settings.timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message.get("body", b"")
+                    if len(body) > settings.max_bytes:
+                        await _refuse(send, 413, too_large)
+                        return
+                    if not message.get("more_body"):
+                        break
+        except TimeoutError:
+            await _refuse(send, 408, f"the request did not arrive within {settings.timeout:g} s: send it again")
+            return
+        is_read = False
+
+        async def replay() -> dict:
+            nonlocal is_read
+            if is_read:
+                return await receive()
+            is_read = True
+            return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        await self.app(scope, replay, send)
+
+
+async def _refuse(send: Any, status: int, message: str) -> None:
+    kind = "authentication_error" if status == 401 else "invalid_request_error"
+    content = json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,176 @@
+"""The served models: what each can do, and the operations that answer requests.
+
+An operation takes a list of items and returns one JSON value per item, so that the engine can run the items of several
+requests at once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.encoder import EncoderModel
+from hornbook.inference.generation import Generated
+from hornbook.inference.opening import load
+from hornbook.inference.predictor import Predictor, load_predictor
+from hornbook.interop.builtin import HANGUL
+from hornbook.interop.hub import model_folder
+from hornbook.interop.onnx import is_exported
+from hornbook.models.quantized import Weights
+from hornbook.objectives.masking import MaskingSettings
+from hornbook.serve.engine import Engine, OnText
+from hornbook.show.answers import show_answer
+from hornbook.show.attention import show_all_attention
+from hornbook.show.masking import show_masking, show_replaced
+from hornbook.show.tokens import show_tokens
+from hornbook.text.tokenizer import Tokenizer
+
+HANGUL_SHARE = 0.2
+
+
+@dataclass
+class ServedModel:
+    """A model under the name that requests use. `loaded` is None for an exported model, which only predicts."""
+
+    name: str
+    tokenizer: Tokenizer
+    folder: Path
+    loaded: EncoderModel | DecoderModel | None = None
+    predictor: Predictor | None = None
+    engine: Engine | None = None
+
+    @cached_property
+    def abilities(self) -> dict[str, str | None]:
+        """What the model can do: the names of operations; for `predict`, with the kind of task."""
+        found: dict[str, str | None] = {}
+        model = self.loaded
+        if self.predictor is not None:
+            found["predict"] = self.predictor.saved.kind
+        if isinstance(model, DecoderModel) and "clm" in model.model.heads:
+            found["generate"] = None
+        if isinstance(model, EncoderModel):
+            found |= dict.fromkeys(self._encoder_abilities(model))
+        found["tokens"] = None
+        if self.tokenizer.mask_id is not None:
+            found["masking"] = None
+        if model is not None:
+            found["attention"] = None
+        return found
+
+    @staticmethod
+    def _encoder_abilities(model: EncoderModel) -> list[str]:
+        found = ["embed"]
+        heads, is_bidirectional = model.model.heads, not model.is_left_to_right
+        try:
+            fills = model.mask_filler is not None and model.tokenizer.mask_token is not None
+        except ValueError:
+            fills = False
+        if fills:
+            found.append("fill-mask")
+        if is_bidirectional and {"sentence", "pooler"} <= set(heads):
+            found.append("next-sentence")
+        if "rtd" in heads:
+            found += ["detect", "replaced"] if fills else ["detect"]
+        return found
+
+    def described(self) -> dict[str, Any]:
+        """The model for the page: its name, family, abilities, and details of its task."""
+        about: dict[str, Any] = {"name": self.name, "abilities": self.abilities, "language": self.language}
+        if self.loaded is not None:
+            config = self.loaded.model.config
+            about |= {"family": self.loaded.model.family, "max_positions": config.max_positions}
+        if self.predictor is not None:
+            saved = self.predictor.saved
+            labels = list(self.predictor.labels)
+            about["task"] = {"kind": saved.kind, "labels": labels, "has_pairs": bool(saved.has_pairs)}
+        return about
+
+    @cached_property
+    def language(self) -> str:
+        """The language of the examples on the page: Korean if much of the vocabulary is Hangul."""
+        vocabulary = self.tokenizer.backend.get_vocab()
+        num_hangul = sum(any(ord(letter) in HANGUL for letter in token) for token in vocabulary)
+        return "ko" if num_hangul > HANGUL_SHARE * len(vocabulary) else "en"
+
+    def public(self, message: str) -> str:
+        """An error message without the path of the folder."""
+        return message.replace(str(self.folder), self.name)
+
+    def count(self, texts: Sequence[str]) -> int:
+        """The number of tokens of texts, with special tokens."""
+        encoded = self.tokenizer.encode_batch(list(texts))
+        return sum(len(each.ids) + self.tokenizer.num_special(False) for each in encoded)
+
+    # ---- operations: items to results
+
+    def embed(self, texts: list[str], on_text: OnText) -> np.ndarray:
+        return self.loaded.embed(texts)
+
+    def fill_mask(self, top: int) -> Callable[[list[str], OnText], list]:
+        return lambda texts, on_text: [
+            [[asdict(guess) for guess in guesses] for guesses in masks] for masks in self.loaded.fill_mask(texts, top)
+        ]
+
+    def next_sentence(self, pairs: list[tuple[str, str]], on_text: OnText) -> list[float]:
+        return [self.loaded.next_sentence(*pair) for pair in pairs]
+
+    def detect(self, texts: list[str], on_text: OnText) -> list[list[dict]]:
+        return [[asdict(word) for word in self.loaded.detect(text)] for text in texts]
+
+    def predict(self, items: list, on_text: OnText) -> list[dict]:
+        return self.predictor.describe(items, self.predictor.predict(items))
+
+    def generate(self, settings: dict[str, Any]) -> Callable[[list[str], OnText], list[list[Generated]]]:
+        return lambda prompts, on_text: self.loaded.generate(prompts, on_token=on_text, **settings)
+
+    def show_tokens(self, items: list[tuple[str, str | None]], on_text: OnText) -> list[dict]:
+        return [show_tokens(self.tokenizer, *item).as_dict() for item in items]
+
+    def show_masking(self, settings: MaskingSettings, num: int, seed: int) -> Callable[[list, OnText], list[dict]]:
+        return lambda items, on_text: [
+            show_masking(self.tokenizer, *item, settings, num, seed).as_dict() for item in items
+        ]
+
+    def show_replaced(self, num: int, probability: float, seed: int) -> Callable[[list, OnText], list[dict]]:
+        return lambda texts, on_text: [
+            show_replaced(self.loaded, text, num, probability, seed).as_dict() for text in texts
+        ]
+
+    def show_attention(self, items: list[tuple[str, str | None]], on_text: OnText) -> list[dict]:
+        return [show_all_attention(self.loaded, *item).as_dict() for item in items]
+
+    def show_answer(self, items: list[tuple[str, str]], on_text: OnText) -> list[dict]:
+        return [show_answer(self.predictor, *item).as_dict() for item in items]
+
+
+def open_models(names: Sequence[str], device: str = "auto", weights: Weights = "float") -> dict[str, ServedModel]:
+    """Loads the models, by the name under which each is served: the last part of its path, or all of it where two would
+    be the same."""
+    short = [Path(name).name or name for name in names]
+    served = {}
+    for name, brief in zip(names, short, strict=True):
+        brief = brief if short.count(brief) == 1 else name
+        if brief in served:
+            raise ValueError(f"{name} is given twice: give each model once")
+        served[brief] = _opened(brief, name, device, weights)
+    return served
+
+
+def _opened(brief: str, name: str, device: str, weights: Weights) -> ServedModel:
+    folder = model_folder(name)
+    if is_exported(folder):
+        predictor = load_predictor(name, device)
+        return ServedModel(brief, predictor.tokenizer, folder, predictor=predictor)
+    loaded = load(name, weights if weights == "float" or _is_gpt(folder) else "float", device)
+    predictor = loaded.predictor if loaded.model.output is not None else None
+    return ServedModel(brief, loaded.tokenizer, folder, loaded, predictor)
+
+
+def _is_gpt(folder: Path) -> bool:
+    from hornbook.files import read_json
+
+    return "gpt" in str(read_json(folder / "config.json").get("model_type"))

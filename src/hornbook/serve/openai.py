@@ -1,0 +1,214 @@
+"""The routes that clients of OpenAI use: `/v1/models`, `/v1/embeddings` and `/v1/completions`."""
+
+import asyncio
+import base64
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from hornbook.inference.generation import Generated
+from hornbook.serve.api import Server
+from hornbook.serve.engine import Job
+from hornbook.serve.models import ServedModel
+
+REASONS = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
+MOST_CHOICES = 128  # texts per request
+MOST_NEW_TOKENS = 4096
+
+
+class Embeddings(BaseModel):
+    """As in OpenAI's API; other fields are ignored."""
+
+    model: str
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+
+
+class Completions(BaseModel):
+    """As in OpenAI's API, with top_k and repetition_penalty; fields that would be ignored are refused where they change
+    the text."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    prompt: str | list[str] = ""
+    max_tokens: Annotated[int | None, Field(ge=1, le=MOST_NEW_TOKENS)] = 16
+    temperature: Annotated[float | None, Field(ge=0, le=100)] = 1.0
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int | None, Field(ge=1)] = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
+    n: Annotated[int | None, Field(ge=1, le=MOST_CHOICES)] = 1
+    stop: str | list[str] | None = None
+    seed: Annotated[int | None, Field(ge=0, le=2**31)] = None
+    stream: bool | None = False
+    stream_options: dict[str, Any] | None = None
+    echo: bool | None = False
+    # Not supported: refused unless they have no effect.
+    logprobs: int | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+    presence_penalty: float | None = 0.0
+    frequency_penalty: float | None = 0.0
+    logit_bias: dict[str, float] | None = None
+
+    def unsupported(self) -> str | None:
+        """The name of a field that has an effect which is not supported."""
+        given = {name: getattr(self, name) for name in ("logprobs", "suffix", "logit_bias")}
+        given |= {name: getattr(self, name) for name in ("presence_penalty", "frequency_penalty")}
+        given["best_of"] = self.best_of if self.best_of not in (None, self.n) else None
+        return next((name for name, value in given.items() if value), None)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `generate`."""
+        is_greedy = self.temperature == 0
+        seed = self.seed if self.seed is not None else secrets.randbelow(2**31)
+        return {
+            "max_tokens": self.max_tokens or 16,
+            "temperature": 1.0 if self.temperature is None else self.temperature,
+            "top_p": None if self.top_p in (None, 1) or is_greedy else self.top_p,
+            "top_k": None if is_greedy else self.top_k,
+            "repetition_penalty": self.repetition_penalty,
+            "num": self.n or 1,
+            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            "seed": 0 if is_greedy else seed,  # so that greedy requests share batches
+        }
+
+
+def add_openai_routes(app: FastAPI, server: Server) -> None:
+    @app.get("/v1/models", tags=["openai"])
+    async def models() -> dict[str, Any]:
+        """The names of the models."""
+        listed = [{"id": name, "object": "model", "created": 0, "owned_by": "hornbook"} for name in server.models]
+        return {"object": "list", "data": listed}
+
+    @app.post("/v1/embeddings", tags=["openai"])
+    async def embeddings(body: Embeddings, request: Request) -> Response:
+        """One vector per text."""
+        model = server.find(body.model, "embed")
+        texts = [body.input] if isinstance(body.input, str) else list(body.input)
+        if not all(isinstance(text, str) for text in texts):
+            raise HTTPException(422, "input has token ids, which differ between vocabularies: send texts")
+        width = model.loaded.model.config.width
+        if body.dimensions not in (None, width):
+            raise HTTPException(422, f"the vectors of {model.name} have {width} dimensions: omit dimensions")
+        job = await server.submit(model, "embed", texts, model.embed)
+        vectors = await server.wait(request, model, job)
+        content = {
+            "object": "list",
+            "model": model.name,
+            "data": [
+                {"object": "embedding", "index": index, "embedding": _encoded(vector, body.encoding_format)}
+                for index, vector in enumerate(vectors)
+            ],
+            "usage": {"prompt_tokens": job.num_tokens, "total_tokens": job.num_tokens},
+        }
+        return Response(json.dumps(content), media_type="application/json")
+
+    @app.post("/v1/completions", tags=["openai"], response_model=None)
+    async def completions(body: Completions, request: Request) -> Response | dict[str, Any]:
+        """Continuations of a prompt; with `stream`, as they are generated."""
+        model = server.find(body.model, "generate")
+        if (name := body.unsupported()) is not None:
+            raise HTTPException(422, f"{name} is not supported: omit it")
+        prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+        settings = body.settings()
+        if len(prompts) * settings["num"] > MOST_CHOICES:
+            raise HTTPException(422, f"the request asks for more than {MOST_CHOICES} texts: lower n")
+        texts = _Completion(server, model, body, prompts, settings)
+        return await (texts.stream() if body.stream else texts.whole(request))
+
+
+def _encoded(vector: np.ndarray, encoding: str) -> str | list[float]:
+    if encoding == "base64":
+        return base64.b64encode(np.ascontiguousarray(vector, np.float32).tobytes()).decode()
+    return vector.tolist()
+
+
+class _Completion:
+    """One request for completions. Choice i is sample i % n of prompt i // n."""
+
+    def __init__(self, server: Server, model: ServedModel, body: Completions, prompts: list[str], settings: dict):
+        self.server, self.model, self.body, self.prompts, self.settings = server, model, body, prompts, settings
+        self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
+
+    async def _submit(self, on_text=None) -> Job:
+        # A prompt that is empty is still one token; the key holds every setting, so that a batch has one set of them.
+        key = ("generate", tuple(sorted(self.settings.items())))
+        num_new = self.settings["max_tokens"] * self.settings["num"]
+        run = self.model.generate(self.settings)
+        return await self.server.submit(self.model, key, self.prompts, run, on_text, num_new)
+
+    async def whole(self, request: Request) -> dict[str, Any]:
+        job = await self._submit()
+        found = await self.server.wait(request, self.model, job)
+        choices = []
+        for prompt, samples in zip(self.prompts, found, strict=True):
+            for each in samples:
+                text = prompt + each.text if self.body.echo else each.text
+                choices.append(self._choice(len(choices), text, REASONS[each.ended]))
+        return self._chunk(choices) | {"usage": self._usage(found)}
+
+    async def stream(self) -> Response:
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue = asyncio.Queue()
+
+        def on_text(place: int, sample: int, text: str) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, (place * self.settings["num"] + sample, text))
+
+        job = await self._submit(on_text)
+        job.future.add_done_callback(lambda _: events.put_nowait(None))
+        return StreamingResponse(
+            self._events(job, events), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+        )
+
+    async def _events(self, job: Job, events: asyncio.Queue) -> AsyncIterator[str]:
+        try:
+            if self.body.echo:
+                for number in range(len(self.prompts) * self.settings["num"]):
+                    prompt = self.prompts[number // self.settings["num"]]
+                    yield self._event([self._choice(number, prompt, None)])
+            async with asyncio.timeout(self.server.settings.timeout):
+                while (event := await events.get()) is not None:
+                    yield self._event([self._choice(*event, None)])
+            found = job.future.result()
+            ended = [each.ended for samples in found for each in samples]
+            yield self._event([self._choice(number, "", REASONS[why]) for number, why in enumerate(ended)])
+            if (self.body.stream_options or {}).get("include_usage"):
+                yield _data(self._chunk([]) | {"usage": self._usage(found)})
+            yield "data: [DONE]\n\n"
+        except TimeoutError:
+            yield _data({"error": {"message": self.server.too_slow, "type": "server_error", "code": 504}})
+        except ValueError as error:
+            message = self.model.public(str(error))
+            yield _data({"error": {"message": message, "type": "invalid_request_error", "code": 422}})
+        finally:  # also when the client is gone
+            job.cancel()
+
+    def _event(self, choices: list[dict]) -> str:
+        return _data(self._chunk(choices))
+
+    def _chunk(self, choices: list[dict]) -> dict[str, Any]:
+        about = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model.name}
+        return about | {"choices": choices}
+
+    def _choice(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
+        return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+
+    def _usage(self, found: list[list[Generated]]) -> dict[str, int]:
+        num_prompt = self.model.count(self.prompts)
+        num_new = sum(len(each.ids) for samples in found for each in samples)
+        self.server.metrics.generated.labels(self.model.name).inc(num_new)
+        return {"prompt_tokens": num_prompt, "completion_tokens": num_new, "total_tokens": num_prompt + num_new}
+
+
+def _data(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"

@@ -1,0 +1,128 @@
+"""The same text masked several times, as in pre-training; and ELECTRA's way from masks to samples to judgements.
+
+Shapes: T tokens of all copies, K masked tokens, V vocabulary.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from hornbook.batch import Batch, pack
+from hornbook.config import checked
+from hornbook.inference.encoder import EncoderModel
+from hornbook.objectives.masking import Masking, MaskingSettings
+from hornbook.objectives.rtd import RtdObjective, guess, put
+from hornbook.show.picture import Cell, Picture, Strip, Table, readable, token_cells
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.objective import Targets
+from hornbook.train.randomness import token_keys
+
+UNITS = {"token": "single tokens", "word": "whole words", "ngram": "n-grams of whole words"}
+ELECTRA_MASKING = {"mask_fraction": 0.85, "random_fraction": 0.0}  # as published
+
+
+def show_masking(
+    tokenizer: Tokenizer,
+    text: str,
+    pair: str | None = None,
+    settings: MaskingSettings | None = None,
+    num: int = 5,
+    seed: int = 0,
+) -> Picture:
+    """The text masked `num` times with different random numbers, as every epoch of pre-training masks it anew."""
+    settings = settings or MaskingSettings()
+    batch = copies(tokenizer, text, pair, num)
+    ids_T, targets = masking_of(tokenizer, settings).prepare(batch, token_keys(batch, seed))
+    strips, outcomes = [], Counter()
+    cells = masked_cells(tokenizer, batch, ids_T, targets)
+    for number, (start, stop) in enumerate(bounds(batch), 1):
+        strips.append(Strip(f"copy {number}", cells[start:stop]))
+        outcomes.update(cell.mark for cell in cells[start:stop] if cell.mark in ("masked", "random", "kept"))
+    total = sum(outcomes.values())
+    random, mask = settings.random_fraction, settings.mask_fraction
+    expected = {"masked": mask, "random": random, "kept": 1 - mask - random}
+    rows = [(name, outcomes[name], f"{outcomes[name] / total:.0%}", f"{expected[name]:.0%}") for name in expected]
+    notes = [
+        f"{settings.probability:.0%} of the tokens are predicted, as {UNITS[settings.unit]}; the loss is computed at "
+        "these only"
+    ]
+    return Picture("Masking", notes, strips, [Table("", ("predicted tokens", "here", "", "expected"), rows)])
+
+
+@torch.no_grad()
+def show_replaced(model: EncoderModel, text: str, num: int = 3, probability: float = 0.15, seed: int = 0) -> Picture:
+    """ELECTRA's pre-training on a text (Clark et al. 2020, figure 2): tokens are masked, the generator samples others
+    in their place, and the discriminator judges for every token whether it was replaced."""
+    if "rtd" not in model.model.heads:
+        raise ValueError(f"{model.folder} has no head that detects replaced tokens: give an ELECTRA")
+    filler, tokenizer = model.mask_filler, model.tokenizer
+    batch = copies(tokenizer, text, None, num)
+    settings = MaskingSettings(probability=probability, **ELECTRA_MASKING)
+    step = RtdObjective(masking_of(tokenizer, settings)).prepare(batch, seed)
+    masks, original_T = step.targets["mlm"], batch.ids_T
+    step_batch = step.batch.to(model.device)
+    logits_KV = filler.mlm_logits(filler(step_batch)[masks.positions_K.to(model.device)])
+    logits_KV = logits_KV[:, : tokenizer.vocab_size].float().cpu()
+    text_T = put(step.batch.ids_T, masks, guess(logits_KV, step.targets["guesses"].values_K))
+    judged = step_batch.with_values("tokens", ids_T=text_T.to(model.device))
+    replaced_T = torch.sigmoid(model.model.rtd_logits(model.model(judged)).float()).cpu()
+
+    masked_at = set(masks.positions_K[masks.weights_K > 0].tolist())
+    strips, right = [], 0
+    masked = masked_cells(tokenizer, batch, step.batch.ids_T, masks)
+    for number, (start, stop) in enumerate(bounds(batch), 1):
+        generated, verdicts = [], []
+        for place in range(start, stop):
+            token, before = text_T[place].item(), original_T[place].item()
+            cell = token_cells(tokenizer, [token])[0]
+            is_replaced, chance = token != before, replaced_T[place].item()
+            note = readable(tokenizer, before) if place in masked_at else ""
+            generated.append(Cell(cell.text, "replaced" if place in masked_at else cell.mark, note))
+            is_right = (chance > 0.5) == is_replaced
+            right += is_right
+            mark = ("found" if is_replaced else cell.mark) if is_right else "wrong"
+            verdicts.append(Cell(cell.text, mark, f"{chance:.0%}" if mark in ("found", "wrong") else ""))
+        strips.append(Strip(f"{number}: masked", masked[start:stop]))
+        strips.append(Strip(f"{number}: generated", generated))
+        strips.append(Strip(f"{number}: judged", verdicts))
+    by = "its generator" if filler is not model.model else "the model's own vocabulary head, as there is no generator"
+    notes = [
+        f"masks are filled by samples from {by}; a sample that equals the original counts as original",
+        f"{right} of {batch.num_tokens} tokens are judged correctly",
+    ]
+    return Picture("Replaced token detection", notes, strips)
+
+
+def copies(tokenizer: Tokenizer, text: str, pair: str | None, num: int) -> Batch:
+    """A batch of `num` copies of an encoded text or pair."""
+    num = checked(num, int, "the number of copies", low=1, high=1000)
+    encoded = tokenizer.encode(text, pair)
+    if all(word is None for word in encoded.word_ids):
+        raise ValueError("the text has no words to mask: give a sentence")
+    words = encoded.word_ids
+    starts = [word is None or place == 0 or word != words[place - 1] for place, word in enumerate(words)]
+    arrays = ((encoded.ids, np.int64), (encoded.segments, np.int64), (starts, bool))
+    return pack(*([np.array(values, kind)] * num for values, kind in arrays))
+
+
+def masking_of(tokenizer: Tokenizer, settings: MaskingSettings) -> Masking:
+    if tokenizer.mask_id is None:
+        raise ValueError("the tokenizer has no mask token, so the model was not trained on masks: use an encoder")
+    return Masking(settings, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+
+
+def bounds(batch: Batch) -> Sequence[tuple[int, int]]:
+    """(start, stop) of the tokens of each sequence."""
+    return list(zip(batch.starts_host[:-1].tolist(), batch.starts_host[1:].tolist(), strict=True))
+
+
+def masked_cells(tokenizer: Tokenizer, batch: Batch, ids_T: torch.Tensor, targets: Targets) -> list[Cell]:
+    """The tokens of a masked batch: predicted ones have the original as note."""
+    cells = token_cells(tokenizer, ids_T.tolist(), batch.word_starts_T.tolist())
+    chosen = targets.positions_K[targets.weights_K > 0]
+    for place, now, before in zip(chosen.tolist(), ids_T[chosen].tolist(), batch.ids_T[chosen].tolist(), strict=True):
+        mark = "masked" if now == tokenizer.mask_id else "kept" if now == before else "random"
+        cells[place] = Cell(cells[place].text, mark, readable(tokenizer, before))
+    return cells

@@ -1,0 +1,164 @@
+"""A ledger of the parameters of a model by part, which adds up to the exact number.
+
+V is the vocabulary, E the embedding width, H the width of the blocks, I the inner width, L the number of blocks.
+"""
+
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hornbook.interop.folder import load_model
+from hornbook.interop.hub import model_folder
+from hornbook.models.electra import ElectraPair
+from hornbook.models.transformer import PADDED, Transformer
+from hornbook.nn.block import SHARED_PARTS
+from hornbook.runs.pretraining.assembly import new_network
+from hornbook.runs.pretraining.presets import PRESETS
+from hornbook.show.picture import Picture, Table
+
+PARTS = {  # our names to what a reader calls them, in print order
+    "embeddings.tokens": "token embeddings",
+    "project": "projection of the embeddings (E x H)",
+    "embeddings.positions": "position embeddings",
+    "embeddings.segments": "segment embeddings",
+    "embeddings.norm": "norm of the embeddings",
+    "attention.query": "query",
+    "attention.key": "key",
+    "attention.value": "value",
+    "attention.out": "attention output",
+    "attention_norm": "norm of the attention",
+    "fc1": "feed-forward, H x I",
+    "fc2": "feed-forward, I x H",
+    "norm": "norm of the feed-forward network",
+    "final": "final norm",
+    "pooler": "pooler",
+    "mlm": "masked-language-model head",
+    "clm": "next-token head",
+    "sentence": "sentence head",
+    "rtd": "replaced-token head",
+    "reward": "reward head",
+    "task": "task head",
+}
+SHARING = {
+    "none": "nothing",
+    "attention": "attention",
+    "ffn": "the feed-forward network",
+    "all": "everything (ALBERT)",
+}
+
+
+def show_parameters(name: str | Path) -> Picture:
+    """The ledger of a preset, or of the model in a folder.
+
+    >>> show_parameters("bert-base").tables[-1].rows[0][1]
+    '110,106,428'
+    """
+    if str(name) in PRESETS and not Path(name).is_dir():
+        with torch.device("meta"):
+            network = new_network(PRESETS[str(name)])
+    else:
+        network = load_model(model_folder(name))
+    models = {"": network}
+    if isinstance(network, ElectraPair):
+        models = {"discriminator": network.discriminator, "generator": network.generator}
+    tables, notes, seen, total = [], [], set(), 0
+    for title, model in models.items():
+        ledger = ledger_of(model, seen)
+        total += sum(number for _, _, number in ledger)
+        rows = [(part, formula, f"{number:,}") for part, formula, number in ledger]
+        tables.append(Table(title, ("part", "", "parameters"), rows))
+        notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model)]
+        if len(models) > 1 and not any(part == PARTS["embeddings.tokens"] for part, _, _ in ledger):
+            notes.append(f"{title}: the embeddings are those of the discriminator")
+    if len(models) == 1:
+        tables.append(Table("if the blocks shared", ("", "total"), sharing_totals(network)))
+    tables.append(Table("", ("", ""), [("total", f"{total:,}")]))
+    return Picture(f"Parameters of {name}", notes, tables=tables)
+
+
+def ledger_of(model: Transformer, seen: set[int] | None = None) -> list[tuple[str, str, int]]:
+    """(part, formula, number) of each part of a model. Rows that pad the vocabulary do not count; parameters whose
+    ids are in `seen` were counted before, and those counted now are added."""
+    seen = set() if seen is None else seen
+    shapes: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for name, parameter in model.named_parameters():
+        if id(parameter) in seen:
+            continue
+        seen.add(id(parameter))
+        part, num_copies = _part(name)
+        for which in (part,) if num_copies == 1 else ("attention.query", "attention.key", "attention.value"):
+            shapes[which].append(_shape(name, parameter, model.config.vocab_size, num_copies))
+    found = []
+    for part, title in PARTS.items():
+        if part in shapes:
+            number = sum(math.prod(shape) for shape in shapes[part])
+            found.append((title, _formula(shapes[part]), number))
+    assert len(found) == len(shapes), set(shapes) - set(PARTS)
+    return found
+
+
+def sharing_totals(model: Transformer) -> list[tuple[str, str]]:
+    """The number of parameters if the blocks shared nothing, their attention, their feed-forward network or all."""
+    config = model.config
+    once: dict[str, int] = defaultdict(int)  # parameters of one block by part
+    fixed = 0
+    seen: set[str] = set()
+    for name, parameter in model.named_parameters():
+        number = math.prod(_shape(name, parameter, config.vocab_size, 1))
+        inside = re.fullmatch(r"blocks\.\d+\.(.+)", name)
+        if inside is None:
+            fixed += number
+        elif inside[1] not in seen:
+            seen.add(inside[1])
+            once[inside[1].partition(".")[0]] += number
+    totals = {
+        mode: fixed + sum(number * (1 if part in shared else config.num_layers) for part, number in once.items())
+        for mode, shared in SHARED_PARTS.items()
+    }
+    return [
+        (f"{SHARING[mode]}{' (this model)' if mode == config.sharing else ''}", f"{totals[mode]:,}") for mode in SHARING
+    ]
+
+
+def _about(model: Transformer) -> list[str]:
+    config = model.config
+    vocab_size, narrow, width = config.vocab_size, config.embedding_width, config.width
+    lines = [f"L = {config.num_layers}, H = {width:,}, I = {config.inner_width:,}, {config.num_heads} heads"]
+    if model.project is None:
+        return [*lines, f"V x H = {vocab_size:,} x {width:,} = {vocab_size * width:,}"]
+    factorised = f"V x E + E x H = {vocab_size:,} x {narrow:,} + {narrow:,} x {width:,}"
+    number = vocab_size * narrow + narrow * width
+    return [*lines, f"{factorised} = {number:,}, where V x H would be {vocab_size * width:,}"]
+
+
+def _part(name: str) -> tuple[str, int]:
+    """(part, number of parts that the parameter holds) of a parameter."""
+    name = re.sub(r"^blocks\.\d+\.", "blocks.", name)
+    if name.startswith("blocks.attention.qkv"):
+        return "attention.qkv", 3
+    if name.startswith("blocks."):
+        return re.match(r"blocks\.(attention\.out|\w+)", name)[1], 1
+    if name.startswith("norm."):
+        return "final", 1
+    return re.match(r"embeddings\.\w+|\w+", name)[0], 1
+
+
+def _shape(name: str, parameter: nn.Parameter, vocab_size: int, num_parts: int) -> tuple[int, ...]:
+    rows, *rest = parameter.shape
+    return (vocab_size if name in PADDED else rows // num_parts, *rest)
+
+
+def _formula(shapes: list[tuple[int, ...]]) -> str:
+    """`12 x (768 x 768 + 768)` for the same shapes in 12 blocks."""
+    kinds = list(dict.fromkeys(shapes))
+    counts = {shapes.count(kind) for kind in kinds}
+    num = counts.pop() if len(counts) == 1 else 1
+    listed = kinds if num > 1 or len(kinds) == len(shapes) else shapes
+    text = " + ".join(" x ".join(f"{size:,}" for size in shape) for shape in listed)
+    if num == 1:
+        return text
+    return f"{num} x ({text})" if "x" in text or "+" in text else f"{num} x {text}"

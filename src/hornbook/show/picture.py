@@ -1,0 +1,100 @@
+"""A picture as plain values: strips of marked tokens and tables. Nothing here imports torch."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hornbook.files import write_text
+from hornbook.report.rendering import render
+from hornbook.text.tokenizer import Tokenizer
+
+MARKS = {  # what the mark of a token means
+    "special": "special token",
+    "unknown": "not in the vocabulary",
+    "piece": "continues a word",
+    "masked": "replaced by the mask token, with the original",
+    "random": "replaced by a random token, with the original",
+    "kept": "predicted but unchanged, with the original",
+    "replaced": "sampled from the generator, with the original",
+    "found": "judged to be replaced, with the probability of it",
+    "wrong": "judged wrongly, with the probability of it",
+    "answer": "the answer",
+    "target": "with the next token, which it predicts",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One token: its text, a key of `MARKS`, and a note, such as the original token."""
+
+    text: str
+    mark: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Strip:
+    label: str
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    headings: tuple[str, ...]
+    rows: list[tuple]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`attention` is for the page with a selector: see `show/attention.py`."""
+
+    title: str
+    notes: list[str] = field(default_factory=list)
+    strips: list[Strip] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    attention: dict[str, Any] | None = None
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """The meaning of the marks that occur."""
+        used = {cell.mark for strip in self.strips for cell in strip.cells}
+        return {mark: meaning for mark, meaning in MARKS.items() if mark in used}
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"legend": self.legend}
+
+
+def write_picture(file: Path, picture: Picture) -> Path:
+    """Writes the picture as one HTML file that needs no other."""
+    write_text(file, render("show.html", title=picture.title, picture=picture))
+    return file
+
+
+def token_cells(
+    tokenizer: Tokenizer, ids: Sequence[int], word_starts: Sequence[bool] | None = None, texts: Sequence[str] = ()
+) -> list[Cell]:
+    """The tokens with their marks; `texts` are the texts that they stand for, to show where a token is unknown."""
+    special = set(tokenizer.special_ids)
+    found = []
+    for place, number in enumerate(ids):
+        text = readable(tokenizer, number)
+        if number == tokenizer.unk_id:
+            found.append(Cell(text, "unknown", texts[place] if texts else ""))
+        elif number in special:
+            found.append(Cell(text, "special"))
+        else:
+            is_piece = word_starts is not None and not word_starts[place]
+            found.append(Cell(text, "piece" if is_piece else ""))
+    return found
+
+
+def readable(tokenizer: Tokenizer, number: int) -> str:
+    """The token as in the vocabulary; one of a byte-level vocabulary as the text that its bytes spell, with `Ġ` for a
+    space, where they spell one."""
+    token = tokenizer.token(number)
+    if tokenizer.kind != "bpe" or number in tokenizer.special_ids or token.isascii():
+        return token
+    text = tokenizer.decode([number], skip_special=False)
+    return token if not text.strip() or "\ufffd" in text else text.replace(" ", "Ġ")

@@ -1,0 +1,69 @@
+"""What the model reads for a text or a pair: tokens, ids, positions, segments; and the forms of inputs of tasks."""
+
+from hornbook.show.picture import Picture, Strip, Table, token_cells
+from hornbook.text.marks import marked
+from hornbook.text.tokenizer import Tokenizer
+
+
+def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Picture:
+    """The tokens of a text or pair as the model reads them.
+
+    >>> from hornbook.text.tokenizer import Tokenizer
+    >>> picture = show_tokens(Tokenizer.load("vocabulary"), "the river", "a bridge")
+    >>> [cell.text for cell in picture.strips[0].cells]
+    ['[CLS]', 'the', 'river', '[SEP]', 'a', 'bridge', '[SEP]']
+    """
+    parts = [text] if pair is None else [text, pair]
+    encoding = tokenizer.with_special_tokens(*tokenizer.encode_batch(parts))
+    # The tokens of the first text may have no number of their own.
+    owners = [
+        None if word is None else (owner or 0)
+        for owner, word in zip(encoding.sequence_ids, encoding.word_ids, strict=True)
+    ]
+    words = list(zip(owners, encoding.word_ids, strict=True))
+    starts = [word[1] is None or place == 0 or word != words[place - 1] for place, word in enumerate(words)]
+    texts = [
+        "" if part is None else parts[part][start:stop]
+        for part, (start, stop) in zip(owners, encoding.offsets, strict=True)
+    ]
+    cells = token_cells(tokenizer, encoding.ids, starts, texts)
+    rows = [
+        (place, cell.text, number, segment, said, cell.mark)
+        for place, (cell, number, segment, said) in enumerate(
+            zip(cells, encoding.ids, encoding.type_ids, texts, strict=True)
+        )
+    ]
+    num_words = sum(start and number is not None for start, (_, number) in zip(starts, words, strict=True))
+    num_unknown = sum(cell.mark == "unknown" for cell in cells)
+    notes = [f"{len(cells)} tokens of {num_words} words, from a vocabulary of {tokenizer.vocab_size:,}"]
+    if num_unknown:
+        notes.append(f"{num_unknown} of the tokens stand for text that the vocabulary does not have")
+    table = Table("", ("position", "token", "id", "segment", "text", ""), rows)
+    return Picture("Tokens", notes, [Strip("input", cells)], [table])
+
+
+def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool) -> Picture:
+    """The input of each form of task, as in figure 1 of the GPT paper (Radford et al. 2018) and figure 4 of the BERT
+    paper (Devlin et al. 2018): one row per sequence that the model reads."""
+    tokenizer = marked(tokenizer) if is_gpt else tokenizer
+    reads = "the last token" if is_gpt else "the first token"
+    forms = [
+        (f"classification: {reads} is classified", (text, None)),
+        (f"entailment or paraphrase: {reads} is classified", (text, pair)),
+    ]
+    if is_gpt:
+        forms += [
+            ("similarity, first order", (text, pair)),
+            ("similarity, second order: the two are summed", (pair, text)),
+        ]
+    forms += [
+        (f"multiple choice, ending 1: one logit from {reads}", (text, pair)),
+        ("multiple choice, ending 2: a softmax over the endings", (text, "...")),
+    ]
+    if not is_gpt:
+        forms += [
+            ("question answering: a start and an end logit for every token of the passage", (text, pair)),
+            ("tagging: a label for the first token of every word", (text, None)),
+        ]
+    strips = [Strip(label, token_cells(tokenizer, tokenizer.encode(*parts).ids)) for label, parts in forms]
+    return Picture("Inputs of tasks", ["each row is one sequence that the model reads"], strips)

@@ -1,0 +1,33 @@
+"""Tiny models of every kind that is served."""
+
+import pytest
+from finetuned import (
+    asked_questions,
+    completed,
+    encoder,
+    finetuned,
+    labelled_texts,
+    numbered_pairs,
+    tagged_words,
+)
+from small_gpts import saved_gpt
+
+NAMES = ("first", "texts", "tags", "answers", "choices", "numbers", "alike", "gpt")
+PAIRS = [
+    (f"the river {word}", f"a river {word}") for word in ["teacher", "lantern", "bridge", "garden", "bread", "letters"]
+] * 3
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory, tiny_tokenizer, tiny_run):
+    root = tmp_path_factory.mktemp("served")
+    model = encoder(root / "encoder", tiny_tokenizer)
+    finetuned(root / "texts", model, "classification", labelled_texts())
+    finetuned(root / "tags", model, "tagging", tagged_words())
+    finetuned(root / "answers", model, "spans-or-none", asked_questions())
+    finetuned(root / "choices", model, "choice", completed())
+    finetuned(root / "numbers", model, "regression", numbered_pairs())
+    finetuned(root / "alike", model, "similarity", [{"text": a, "pair": b} for a, b in PAIRS])
+    saved_gpt(root / "gpt", end=None, n_positions=2000)
+    (root / "first").symlink_to(tiny_run)
+    return {name: root / name for name in NAMES}

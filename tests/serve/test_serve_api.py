@@ -1,0 +1,309 @@
+"""The HTTP API answers what the Python API answers, and refuses in one sentence."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+import pytest
+from fastapi.testclient import TestClient
+
+import hornbook as library
+from hornbook.serve.api import ServeSettings, build_app
+from hornbook.serve.models import open_models
+
+SETTINGS = ServeSettings(timeout=20.0, max_bytes=50_000)
+JSON = {"Content-Type": "application/json"}
+TEXTS = ["the river", "a lantern of the teacher and the garden", "bread", "the silver bridge of the harbour"]
+
+
+@pytest.fixture(scope="module")
+def client(folders):
+    with TestClient(build_app(open_models([str(folder) for folder in folders.values()]), SETTINGS)) as client:
+        yield client
+
+
+def ask(client, path, status=200, **body):
+    found = client.post(path, json=body)
+    assert found.status_code == status, found.text
+    return found.json()
+
+
+def refusal(client, path, status, **body):
+    return ask(client, path, status, **body)["error"]["message"]
+
+
+def test_models_and_what_they_can_do(client):
+    found = {each["name"]: each for each in client.get("/models").json()["models"]}
+    assert list(found) == ["first", "texts", "tags", "answers", "choices", "numbers", "alike", "gpt"]
+    assert {"fill-mask", "next-sentence", "embed", "masking", "attention"} <= set(found["first"]["abilities"])
+    assert found["texts"]["abilities"]["predict"] == "classification" and "generate" in found["gpt"]["abilities"]
+    assert "fill-mask" not in found["gpt"]["abilities"] and "fill-mask" not in found["texts"]["abilities"]
+    assert found["texts"]["task"] == {"kind": "classification", "labels": ["dark", "light"], "has_pairs": False}
+    assert [each["id"] for each in client.get("/v1/models").json()["data"]] == list(found)
+
+
+def test_masks(client, folders):
+    model = library.load(folders["first"])
+    found = ask(client, "/fill-mask", text="the [MASK] of the [MASK]", top=3)
+    expected = [[asdict(guess) for guess in guesses] for guesses in model.fill_mask("the [MASK] of the [MASK]", 3)]
+    for ours, theirs in zip(found["masks"], expected, strict=True):
+        assert [each["word"] for each in ours] == [each["word"] for each in theirs]
+    several = ask(client, "/fill-mask", text=["the [MASK]", "a [MASK] of the river"])
+    assert len(several["texts"]) == 2 and len(several["texts"][0][0]) == 5
+
+
+def test_next_sentence(client, folders):
+    expected = library.load(folders["first"]).next_sentence("the river", "a garden")
+    assert ask(client, "/next-sentence", first="the river", second="a garden")["is_next"] == pytest.approx(expected)
+
+
+def test_predictions(client, folders):
+    predictor = library.load_predictor(folders["texts"])
+    expected = predictor.describe(TEXTS, predictor.predict(TEXTS))
+    found = ask(client, "/predict", model="texts", inputs=TEXTS)["predictions"]
+    assert [each["label"] for each in found] == [each["label"] for each in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours["probabilities"] == pytest.approx(theirs["probabilities"], abs=1e-5)
+    pair = ask(client, "/predict", model="texts", inputs=[["the river", "bread"]])["predictions"][0]
+    assert pair["pair"] == "bread"
+
+
+def test_answers_and_tags(client, folders):
+    predictor = library.load_predictor(folders["answers"])
+    found = ask(client, "/answer", question="the garden", passage="the river and a bridge")
+    expected = predictor.predict([("the garden", "the river and a bridge")])[0]
+    assert (found["answer"], found["start"], found["end"]) == (expected.answer, expected.start, expected.end)
+    assert found["has_answer"] == bool(expected.answer)
+    tagged = ask(client, "/tag", text="the silver bridge")
+    assert tagged["model"] == "tags" and tagged["words"] == ["the", "silver", "bridge"] and len(tagged["tags"]) == 3
+
+
+def test_choices_numbers_and_similarity(client, folders):
+    question = {"context": "the river", "endings": ["a garden", "bread", "the lantern"]}
+    for name, item in (("choices", question), ("numbers", ["the river", "bread"]), ("alike", ["a river", "bread"])):
+        predictor = library.load_predictor(folders[name])
+        asked = tuple(item) if isinstance(item, list) else item
+        (expected,) = predictor.describe([asked], predictor.predict([asked]))
+        (found,) = ask(client, "/predict", model=name, inputs=[item])["predictions"]
+        for key in ("probabilities", "value", "similarity"):
+            assert key not in expected or found[key] == pytest.approx(expected[key], abs=1e-5)
+        assert found.keys() == expected.keys()
+
+
+def test_the_same_answer_alone_as_in_a_batch(client, folders):
+    """Requests from many clients at once, which share batches, against each text alone."""
+    model, predictor = library.load(folders["first"]), library.load_predictor(folders["texts"])
+    texts = [f"{text} {word}" for text in TEXTS for word in ("", "the garden", "of letters and windows")]
+    with ThreadPoolExecutor(12) as clients:
+        vectors = list(clients.map(lambda text: ask(client, "/v1/embeddings", model="first", input=text), texts))
+        labels = list(clients.map(lambda text: ask(client, "/predict", model="texts", inputs=[text]), texts))
+    for text, vector, label in zip(texts, vectors, labels, strict=True):
+        assert vector["data"][0]["embedding"] == pytest.approx(model.embed(text)[0], abs=1e-5)
+        expected = predictor.predict([text])[0].probabilities
+        assert label["predictions"][0]["probabilities"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_pictures(client):
+    assert [cell["text"] for cell in ask(client, "/show/tokens", text="the river")["strips"][0]["cells"]][1] == "the"
+    assert len(ask(client, "/show/masking", text="the river of bread", num=3, unit="word")["strips"]) == 3
+    assert ask(client, "/show/attention", model="gpt", text="the river")["attention"]["num_layers"] == 2
+    assert ask(client, "/show/answer", question="the", passage="the river")["tables"][0]["headings"][1] == "start"
+
+
+def test_refusals_are_one_sentence(client, folders):
+    assert refusal(client, "/fill-mask", 422, text="no mask").startswith("the text has no mask")
+    assert refusal(client, "/fill-mask", 404, text="[MASK]", model="other").startswith("there is no model 'other'")
+    assert "the model gpt cannot do fill-mask" in refusal(client, "/fill-mask", 422, text="[MASK]", model="gpt")
+    assert refusal(client, "/fill-mask", 422, text="[MASK]", topp=3) == (
+        "the request is invalid: topp: extra inputs are not permitted"
+    )
+    assert "no model here can do detect" in refusal(client, "/detect", 422, text="the river")
+    long = refusal(client, "/fill-mask", 422, text="the [MASK] " * 300)
+    assert "more than the model's maximum" in long
+    wrong = refusal(client, "/predict", 422, model="answers", inputs=["only a text"])
+    assert "this model takes a (question, passage)" in wrong
+    deep = "the river"
+    for _ in range(10):
+        deep = [deep]
+    assert "nested too deeply" in refusal(client, "/predict", 422, inputs=[deep])
+    surrogate = client.post("/fill-mask", content=b'{"text": "[MASK] \\ud800"}', headers=JSON)
+    assert surrogate.status_code == 422
+    for path, body in (
+        ("/predict", b"[" * 40_000),
+        ("/predict", b"{"),
+        ("/predict", b"[]"),
+        ("/predict", b"\xff"),
+        ("/fill-mask", b""),
+    ):
+        found = client.post(path, content=body, headers=JSON)
+        assert found.status_code in (400, 422) and found.json()["error"]["message"]
+    assert client.get("/nothing").status_code == 404 and client.get("/predict").status_code == 405
+
+
+def test_no_path_of_a_request_reaches_the_file_system(client, folders):
+    for name in (str(folders["first"]), "../first", "/etc", "en"):
+        assert refusal(client, "/fill-mask", 404, text="[MASK]", model=name).startswith("there is no model")
+    for path in ("/../api.py", "/page/../api.py", "/%2e%2e/api.py", "/page/app.js"):
+        assert client.get(path).status_code == 404
+    message = refusal(client, "/fill-mask", 422, text="[MASK]", model="gpt")
+    assert str(folders["gpt"].parent) not in message
+
+
+def test_large_bodies_are_refused(client):
+    assert "larger than 50,000 bytes" in refusal(client, "/fill-mask", 413, text="x" * 60_000)
+
+    def pieces():
+        for _ in range(100):
+            yield b" " * 1000
+
+    found = client.post("/fill-mask", content=pieces(), headers={"Content-Type": "application/json"})
+    assert found.status_code == 413
+
+
+def test_status_pages(client):
+    assert client.get("/health").json() == {"status": "alive"} and client.get("/ready").json() == {"ready": True}
+    ask(client, "/v1/embeddings", model="first", input="the river")
+    metrics = client.get("/metrics").text
+    assert 'hornbook_requests_total{path="/v1/embeddings",status="200"}' in metrics
+    assert (
+        'hornbook_batch_tokens_sum{model="first"}' in metrics and 'hornbook_waiting_requests{model="gpt"} 0' in metrics
+    )
+
+
+def test_the_description_lists_every_route(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    expected = {"/predict", "/fill-mask", "/answer", "/tag", "/detect", "/next-sentence", "/show/attention"}
+    assert expected | {"/v1/embeddings", "/v1/completions", "/health", "/ready", "/metrics"} <= set(paths)
+    assert all(route.get("description") for methods in paths.values() for route in methods.values())
+
+
+def test_embeddings_take_texts_only(client):
+    assert "send texts" in refusal(client, "/v1/embeddings", 422, model="first", input=[1, 2])
+    assert "have 32 dimensions" in refusal(client, "/v1/embeddings", 422, model="first", input="a", dimensions=8)
+    assert "give 1 to 2048" in refusal(client, "/v1/embeddings", 422, model="first", input=[])
+
+
+def test_completions_refuse_what_they_would_ignore(client):
+    for name, value in (("logprobs", 3), ("suffix", "x"), ("best_of", 4), ("presence_penalty", 0.5)):
+        message = refusal(client, "/v1/completions", 422, model="gpt", prompt="the", **{name: value})
+        assert message == f"{name} is not supported: omit it"
+    assert "lower n" in refusal(client, "/v1/completions", 422, model="gpt", prompt=["the"] * 20, n=10)
+    assert "more than the model's context" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the " * 3000)
+
+
+class Blocked:
+    """Holds the thread of a model until it is released."""
+
+    def __init__(self, monkeypatch, model):
+        self.started, self.released = threading.Event(), threading.Event()
+        embed = model.loaded.embed
+
+        def slow(texts):
+            self.started.set()
+            assert self.released.wait(20)
+            return embed(texts)
+
+        monkeypatch.setattr(model.loaded, "embed", slow)
+
+
+def test_a_full_queue_answers_429(folders, monkeypatch):
+    models = open_models([str(folders["first"])])
+    blocked = Blocked(monkeypatch, models["first"])
+    with TestClient(build_app(models, ServeSettings(max_queue=1))) as client, ThreadPoolExecutor(4) as clients:
+        running = clients.submit(ask, client, "/v1/embeddings", model="first", input="the river")
+        assert blocked.started.wait(20)
+        waiting = clients.submit(ask, client, "/v1/embeddings", model="first", input="bread")
+        while not models["first"].engine.waiting:
+            pass
+        refused = client.post("/v1/embeddings", json={"model": "first", "input": "more"})
+        assert refused.status_code == 429 and int(refused.headers["Retry-After"]) >= 1
+        assert "try again in" in refused.json()["error"]["message"]
+        blocked.released.set()
+        assert running.result()["data"] and waiting.result()["data"]
+
+
+def test_a_request_ends_after_its_time(folders, monkeypatch):
+    models = open_models([str(folders["first"])])
+    blocked = Blocked(monkeypatch, models["first"])
+    with TestClient(build_app(models, ServeSettings(timeout=0.2))) as client:
+        assert "took longer than 0.2 s" in refusal(client, "/v1/embeddings", 504, model="first", input="the river")
+        assert "took longer" in refusal(client, "/v1/embeddings", 504, model="first", input="waits behind it")
+        assert not models["first"].engine.waiting or models["first"].engine.waiting[0].is_cancelled
+        blocked.released.set()
+
+
+def test_a_key_is_needed_where_one_is_set(folders):
+    with TestClient(build_app(open_models([str(folders["first"])]), ServeSettings(api_key="secret"))) as client:
+        assert "the API key is missing or wrong" in refusal(client, "/fill-mask", 401, text="the [MASK]")
+        for key in ("Bearer wrong", "Bearer sécret", "secret2"):
+            headers = {"Authorization": key.encode("latin-1")}
+            assert client.get("/models", headers=headers).status_code == 401
+        headers = {"Authorization": "Bearer secret"}
+        assert client.get("/models", headers=headers).status_code == 200
+        assert client.get("/metrics").status_code == 401 and client.get("/openapi.json").status_code == 401
+        assert all(client.get(path).status_code == 200 for path in ("/", "/app.js", "/health", "/ready"))
+
+
+def test_texts_are_logged_only_if_asked(folders, capfd):
+    for log in (None, []):
+        settings = ServeSettings(log_text=None if log is None else log.append)
+        with TestClient(build_app(open_models([str(folders["first"])]), settings)) as client:
+            ask(client, "/fill-mask", text="a secret [MASK]")
+        assert log in (None, ["a secret [MASK]"])
+    assert "secret" not in "".join(capfd.readouterr())
+
+
+def test_other_names_of_this_machine_are_refused(folders):
+    """A page elsewhere could otherwise reach the server by a name that resolves to this machine."""
+    settings = ServeSettings(hosts=("localhost", "127.0.0.1"))
+    with TestClient(build_app(open_models([str(folders["first"])]), settings), base_url="http://localhost") as client:
+        assert client.get("/models").status_code == 200
+        assert client.get("/models", headers={"Host": "elsewhere.example"}).status_code == 400
+
+
+def test_names_of_models(folders, tmp_path):
+    (tmp_path / "first").symlink_to(folders["first"])
+    names = [str(folders["first"]), str(tmp_path / "first"), str(folders["gpt"])]
+    assert list(open_models(names)) == [names[0], names[1], "gpt"]
+    with pytest.raises(ValueError, match="is given twice"):
+        open_models([names[2], names[2]])
+
+
+def test_runs_and_their_curves(folders, tmp_path):
+    run = tmp_path / "runs" / "first"
+    run.mkdir(parents=True)
+    for name in ("run.json", "config.json", "metrics.jsonl"):
+        (run / name).write_bytes((folders["first"] / name).read_bytes())
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    expected = {
+        kind: [[row["step"], row["loss"]] for row in lines if row["kind"] == kind] for kind in ("train", "validation")
+    }
+    models = open_models([str(folders["first"])])
+    with TestClient(build_app(models, ServeSettings(runs=tmp_path / "runs"))) as client:
+        (found,) = client.get("/runs").json()["runs"]
+        assert found["name"] == "first" and found["num_steps"] == 3 and client.get("/models").json()["has_runs"]
+        for kind, points in expected.items():
+            assert [point[:2] for point in found["curves"][kind]] == points
+        with (run / "metrics.jsonl").open("a") as file:  # a run that goes on, in the middle of a line
+            file.write('{"kind": "train", "step": 4, "loss": 1.5}\n{"kind": "train", "st')
+        (found,) = client.get("/runs").json()["runs"]
+        assert found["curves"]["train"][-1] == [4, 1.5, None]
+
+
+def test_runs_are_shown_only_if_asked(client):
+    found = client.get("/runs")
+    assert found.status_code == 404 and "--runs" in found.json()["error"]["message"]
+
+
+def test_a_failure_is_no_secret_and_no_crash(folders, monkeypatch):
+    models = open_models([str(folders["first"])])
+
+    def fail(texts):
+        raise RuntimeError("something of the inside")
+
+    with TestClient(build_app(models, ServeSettings()), raise_server_exceptions=False) as client:
+        monkeypatch.setattr(models["first"].loaded, "embed", fail)
+        message = refusal(client, "/v1/embeddings", 500, model="first", input="the river")
+        assert message == "the server failed on this request: its log has the reason"
+        assert ask(client, "/fill-mask", text="the [MASK]")["masks"]

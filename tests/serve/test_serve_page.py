@@ -1,0 +1,231 @@
+"""The page in a real browser, where there is one: Chromium, and the package playwright."""
+
+import re
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+import hornbook as library
+from hornbook.serve.api import PAGE, PAGE_FILES, ServeSettings, build_app
+from hornbook.serve.models import open_models
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def test_the_page_is_complete_and_loads_nothing_else():
+    assert sorted(path.name for path in PAGE.iterdir()) == sorted(PAGE_FILES.values())
+    for path in PAGE.iterdir():
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|@import|url\(", text), path
+
+
+def test_both_languages_have_the_same_words():
+    text = (PAGE / "words.js").read_text(encoding="utf-8")
+    english, korean = text.split("\n  ko: {")
+    names = [set(re.findall(r'(?:^|[{,]\s*)"?([a-z_-]+)"?: ["\[{]', part, re.M | re.I)) for part in (english, korean)]
+    assert names[0] - {"en"} == names[1] and len(names[1]) > 50
+    used = re.findall(r'word\("([\w-]+)"\)', (PAGE / "app.js").read_text(encoding="utf-8"))
+    assert set(used) <= names[1]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def served(names: list[Path | str], settings: ServeSettings):
+    """A server in a thread; yields its address."""
+    server = uvicorn.Server(
+        uvicorn.Config(build_app(open_models([str(name) for name in names]), settings), port=0, log_level="error")
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(folders):
+    yield from served(list(folders.values()), ServeSettings())
+
+
+@pytest.fixture
+def page(browser, address):
+    context = browser.new_context(locale="en-GB", color_scheme="light")
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    errors = []
+    page.on("pageerror", lambda error: errors.append(error))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.goto(address)
+    page.wait_for_selector("#run")
+    yield page
+    context.close()
+    assert not errors
+
+
+def run(page, panel, **texts):
+    page.click(f"#tab-{panel}")
+    for name, text in texts.items():
+        page.fill(f"#{name}", text)
+    page.click("#run")
+    page.wait_for_selector("#result > *")
+
+
+def tabs(page) -> list[str]:
+    return [each.get_attribute("id").removeprefix("tab-") for each in page.query_selector_all("[role=tab]")]
+
+
+def test_panels_follow_what_the_models_can_do(page, browser, folders):
+    found = ["fill-mask", "next-sentence", "classify", "choice", "answer", "tag", "similar", "generate"]
+    assert tabs(page) == [*found, "tokens", "masking", "attention"]
+    for address in served([folders["gpt"]], ServeSettings()):
+        other = browser.new_page()
+        other.goto(address)
+        other.wait_for_selector("#run")
+        assert tabs(other) == ["generate", "tokens", "masking", "attention"]
+        other.close()
+
+
+def test_masks_are_filled_in_and_a_click_puts_a_word_in(page, folders):
+    page.fill("#fill-mask", "the [MASK] of the [MASK]")
+    page.click("#run")
+    page.wait_for_selector(".bars")
+    best = [guesses[0].word for guesses in library.load(folders["first"]).fill_mask("the [MASK] of the [MASK]")]
+    assert [each.inner_text() for each in page.query_selector_all("mark")] == best
+    names = page.query_selector_all(".bars")[1].query_selector_all(".name")
+    chosen = names[2].inner_text()
+    names[2].click()
+    assert page.input_value("#fill-mask") == f"the [MASK] of the {chosen}"
+
+
+def test_a_task_of_each_kind(page, folders):
+    run(page, "classify", classify="a lantern")
+    expected = library.load_predictor(folders["texts"]).predict("a lantern")[0]
+    assert page.inner_text(".bars .best .name") == expected.label
+    run(page, "tag", tag="the silver bridge")
+    tags = library.load_predictor(folders["tags"]).predict("the silver bridge")[0].tags
+    assert len(page.query_selector_all(".tagged")) == 3
+    assert len(page.query_selector_all(".tagged.hue")) == sum(tag != "O" for tag in tags)
+    run(page, "answer", question="the garden", passage="the river and a bridge")
+    answer = library.load_predictor(folders["answers"]).predict([("the garden", "the river and a bridge")])[0].answer
+    if answer:
+        assert page.inner_text("mark") == answer
+    else:
+        assert page.inner_text("#result .error") == "No answer in this passage"
+    page.click("summary")
+    page.wait_for_selector("details table")
+    page.click("#tab-classify")
+    page.select_option("#model", "numbers")
+    page.fill("#pair", "bread")
+    page.click("#run")
+    expected = library.load_predictor(folders["numbers"]).predict([("a lantern", "bread")])[0]
+    assert page.wait_for_selector(".number").inner_text() == f"{expected:.3f}"
+    run(page, "choice", context="the river", endings="a garden\nbread")
+    assert len(page.query_selector_all(".bars li")) == 2
+    run(page, "next-sentence", first="the river", second="a garden")
+    assert len(page.query_selector_all(".bars li")) == 2
+    run(page, "similar", similar="the river\na bridge\nthe river")
+    assert page.inner_text(".bars .best .name") == "the river"
+
+
+def test_text_is_written_as_it_comes_and_can_be_stopped(page, folders):
+    page.click("#tab-generate")
+    page.fill("#prompt", "the river")
+    page.fill("#seed", "7")
+    page.locator("#max_tokens").evaluate("box => { box.value = 16; box.dispatchEvent(new Event('input')); }")
+    page.click("#run")
+    page.wait_for_selector("#result p:not(:empty)")
+    settings = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1, "seed": 7}
+    expected = library.load(folders["gpt"]).generate("the river", 16, **settings)[0].text
+    assert page.locator(".written").evaluate("box => box.textContent") == "the river" + expected
+    page.locator("#max_tokens").evaluate("box => { box.value = 1024; box.dispatchEvent(new Event('input')); }")
+    page.click("#run")
+    page.wait_for_selector(".written span:nth-child(2):not(:empty)")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#run:text('Run')")
+    assert 0 < len(page.locator(".written span:nth-child(2)").inner_text()) < 1024
+
+
+def test_pictures(page):
+    run(page, "tokens", tokens="the river <b>")
+    assert "[CLS]" in page.inner_text(".strip") and not page.query_selector("#result b")
+    run(page, "masking", tokens="the river of bread")
+    assert len(page.query_selector_all(".strip")) == 5
+    run(page, "attention", tokens="the river of bread")
+    assert len(page.query_selector_all(".grid td")) == 6 * 6
+    page.select_option("#head", "1")
+    assert "the darkest cell is" in page.inner_text("#result")
+
+
+def test_the_keyboard(page):
+    page.focus("#tab-fill-mask")
+    page.keyboard.press("ArrowDown")
+    assert page.url.endswith("#next-sentence")
+    page.wait_for_selector("#tab-next-sentence[aria-selected=true]")
+    page.keyboard.press("End")
+    page.wait_for_selector("#tab-attention[aria-selected=true]")
+    page.focus("#tokens")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".grid")
+
+
+def test_korean_dark_and_a_phone(browser, address):
+    context = browser.new_context(locale="ko-KR", color_scheme="dark", viewport={"width": 360, "height": 700})
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#run")
+    assert page.inner_text("#run") == "실행" and page.get_attribute("html", "lang") == "ko"
+    assert page.get_attribute("html", "data-theme") == "dark"
+    for name in tabs(page):
+        page.click(f"#tab-{name}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+    page.click("#language")
+    page.click("#theme")
+    page.reload()
+    page.wait_for_selector("#run")
+    assert page.inner_text("#run") == "Run" and page.get_attribute("html", "data-theme") == "light"
+    context.close()
+
+
+def test_a_refusal_and_a_key(browser, folders):
+    for address in served([folders["first"]], ServeSettings(api_key="secret")):
+        page = browser.new_page(locale="en-GB")
+        page.goto(address)
+        page.fill("#key-value", "secret")
+        page.click("#key button")
+        page.fill("#fill-mask", "no mask")
+        page.click("#run")
+        assert "the text has no mask" in page.wait_for_selector("[role=alert]").inner_text()
+        page.close()
+
+
+def test_curves_of_runs(browser, folders, tmp_path):
+    (tmp_path / "one").mkdir()
+    for name in ("run.json", "config.json"):
+        (tmp_path / "one" / name).write_bytes((folders["first"] / name).read_bytes())
+    lines = [f'{{"kind": "train", "step": {step}, "loss": {9 - step}}}' for step in (1, 2, 3)]
+    (tmp_path / "one" / "metrics.jsonl").write_text("\n".join(lines))
+    for address in served([folders["first"]], ServeSettings(runs=tmp_path)):
+        page = browser.new_page(locale="en-GB")
+        page.goto(f"{address}/#curves")
+        line = page.wait_for_selector("svg.curve .line")
+        assert len(line.get_attribute("points").split()) == 3
+        assert line.evaluate("line => getComputedStyle(line).stroke").startswith("rgb(")
+        assert "bert-tiny" in page.inner_text("table.values")
+        page.click(".swatch input")
+        page.wait_for_selector("text=There are no runs yet.")
+        page.close()

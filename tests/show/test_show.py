@@ -1,0 +1,276 @@
+"""What is shown is what the model reads and does."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import torch
+from finetuned import asked_questions, encoder, finetuned
+from tiny import KOREAN, TINY_MODEL
+
+import hornbook as library
+from hornbook.batch import pack
+from hornbook.cli.showing import split_texts
+from hornbook.inference.attention import attention_of
+from hornbook.inference.predictor import load_predictor
+from hornbook.models import registry
+from hornbook.models.albert import Albert, AlbertConfig
+from hornbook.objectives.masking import MaskingSettings
+from hornbook.runs.pretraining.plan import count_parameters
+from hornbook.runs.pretraining.presets import PRESETS
+from hornbook.runs.pretraining.run import pretrain
+from hornbook.show.answers import show_answer
+from hornbook.show.attention import show_all_attention, show_attention
+from hornbook.show.examples import LAYOUTS, show_example
+from hornbook.show.masking import show_masking, show_replaced
+from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
+from hornbook.show.picture import write_picture
+from hornbook.show.tokens import show_forms, show_tokens
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.text.training import train_tokenizer
+
+TEXT = "the river and the garden of the teacher"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer)
+
+
+def texts(strip) -> list[str]:
+    return [cell.text for cell in strip.cells]
+
+
+def test_tokens_of_a_pair(tokenizer):
+    picture = show_tokens(tokenizer, "the river", "a ☃ bridge")
+    encoded = tokenizer.encode("the river", "a ☃ bridge")
+    rows = picture.tables[0].rows
+    assert [row[2] for row in rows] == encoded.ids and [row[3] for row in rows] == encoded.segments
+    assert [row[0] for row in rows] == list(range(len(encoded.ids)))
+    marks = {cell.text: (cell.mark, cell.note) for cell in picture.strips[0].cells}
+    assert marks["[UNK]"] == ("unknown", "☃") and marks["[CLS]"][0] == "special" and marks["river"] == ("", "")
+    assert [row[4] for row in rows if row[5] != "special"] == ["the", "river", "a", "☃", "bridge"]
+    assert "unknown" in picture.legend and "1 of the tokens" in picture.notes[1]
+
+
+def test_words_in_pieces_and_korean(tokenizer):
+    picture = show_tokens(tokenizer, "riverbridge")
+    pieces = [cell for cell in picture.strips[0].cells if cell.mark == "piece"]
+    assert pieces and "of 1 words" in picture.notes[0]
+    said = [row[4] for row in show_tokens(tokenizer, KOREAN).tables[0].rows]
+    assert "".join(said) == KOREAN.replace(" ", "")
+
+
+def test_bytes_are_shown_as_text():
+    tokenizer = train_tokenizer([KOREAN] * 20, vocab_size=400, kind="bpe")
+    assert "한국어" in "".join(texts(show_tokens(tokenizer, "한국어").strips[0])).replace("Ġ", "")
+
+
+def test_masking_is_that_of_pretraining(tokenizer):
+    picture = show_masking(tokenizer, TEXT, settings=MaskingSettings(probability=0.3), num=200)
+    encoded = tokenizer.encode(TEXT)
+    cells = [cell for strip in picture.strips for cell in strip.cells]
+    chosen = [cell for cell in cells if cell.note]
+    assert len(picture.strips) == 200 and len(chosen) == 200 * round(0.3 * len(encoded.ids))
+    shares = {name: sum(cell.mark == name for cell in chosen) / len(chosen) for name in ("masked", "random", "kept")}
+    assert shares == pytest.approx({"masked": 0.8, "random": 0.1, "kept": 0.1}, abs=0.05)
+    for strip in picture.strips:
+        restored = [cell.note or cell.text for cell in strip.cells]
+        assert restored == [tokenizer.token(number) for number in encoded.ids]
+    for cell in chosen:
+        assert (cell.text == "[MASK]") == (cell.mark == "masked") and (cell.mark == "kept") == (cell.text == cell.note)
+
+
+def test_whole_words_are_masked_together(tokenizer):
+    text = "riverbridge gardenbread silverriver"
+    strips = show_masking(tokenizer, text, settings=MaskingSettings(probability=0.4, unit="word"), num=20).strips
+    words = tokenizer.encode(text).word_ids
+    for strip in strips:
+        chosen = [bool(cell.note) for cell in strip.cells]
+        by_word = {word: {hit for hit, its in zip(chosen, words, strict=True) if its == word} for word in words}
+        assert all(len(hits) == 1 for hits in by_word.values())
+
+
+def test_masking_needs_words_and_a_mask_token(tokenizer):
+    with pytest.raises(ValueError, match="no words to mask"):
+        show_masking(tokenizer, " ")
+    with pytest.raises(ValueError, match="no mask token"):
+        show_masking(Tokenizer(tokenizer.backend, {"unk_token": "[UNK]"}), TEXT)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_examples(tiny_corpus, tokenizer, layout):
+    picture = show_example(tiny_corpus, layout, length=32, number=2)
+    if layout == "documents":
+        cells = picture.strips[0].cells
+        assert [cell.note for cell in cells[:-1]] == texts(picture.strips[0])[1:]
+        return
+    tokens = [text for strip in picture.strips for text in texts(strip)]
+    assert tokens[0] == "[CLS]" and tokens[-1] == "[SEP]" and len(tokens) <= 32
+    assert len(picture.strips) == (1 if layout == "packed" else 2)
+    num = sum(bool(cell.note) for strip in picture.strips for cell in strip.cells)
+    assert f"{len(tokens)} tokens, of which {num} are predicted" in picture.notes
+
+
+def test_an_unknown_layout_is_refused(tiny_corpus):
+    with pytest.raises(ValueError, match="there is no layout 'pairs': choose nsp"):
+        show_example(tiny_corpus, "pairs")
+
+
+def test_forms_of_tasks(tokenizer):
+    gpt = show_forms(tokenizer.without_special_tokens(), "the river", "a garden", is_gpt=True)
+    forms = {strip.label.partition(":")[0]: texts(strip) for strip in gpt.strips}
+    assert forms["classification"] == ["_start_", "the", "river", "_classify_"]
+    assert forms["similarity, second order"] == ["_start_", "a", "garden", "_delimiter_", "the", "river", "_classify_"]
+    encoder = show_forms(tokenizer, "the river", "a garden", is_gpt=False)
+    assert texts(encoder.strips[1]) == ["[CLS]", "the", "river", "[SEP]", "a", "garden", "[SEP]"]
+
+
+@pytest.fixture(scope="module")
+def electra(tmp_path_factory, tiny_corpus):
+    folder = tmp_path_factory.mktemp("electra")
+    overrides = TINY_MODEL | {"model.embedding_width": 16, "objective.generator_size": 0.5}
+    settings = {"steps": 2, "batch_tokens": 512, "recipe": "published", "log": lambda words: None}
+    pretrain("electra-small", [tiny_corpus], folder / "run", overrides=overrides, **settings)
+    return library.load(folder / "run")
+
+
+def test_masked_generated_judged(electra):
+    picture = show_replaced(electra, TEXT, num=2, probability=0.4)
+    assert "its generator" in picture.notes[0] and len(picture.strips) == 6
+    for masked, generated, judged in zip(*(picture.strips[i::3] for i in range(3)), strict=True):
+        assert texts(generated) == texts(judged)
+        for before, after in zip(masked.cells, generated.cells, strict=True):
+            assert (after.mark == "replaced") == bool(before.note) and after.note == before.note
+            assert before.note or before.text == after.text
+        ids = [electra.tokenizer.id(text) for text in texts(generated)]
+        original = [electra.tokenizer.id(cell.note or cell.text) for cell in masked.cells]
+        with torch.no_grad():
+            found = torch.sigmoid(electra.model.rtd_logits(electra.model(pack([np.array(ids)])))).tolist()
+        for cell, chance, now, then in zip(judged.cells, found, ids, original, strict=True):
+            is_right = (chance > 0.5) == (now != then)
+            assert (cell.mark == "wrong") == (not is_right)
+            assert cell.mark not in ("wrong", "found") or cell.note == f"{chance:.0%}"
+
+
+def test_other_models_have_nothing_to_judge(tiny_run):
+    with pytest.raises(ValueError, match="no head that detects replaced tokens: give an ELECTRA"):
+        show_replaced(library.load(tiny_run), TEXT)
+
+
+def test_attention(tiny_run, tmp_path):
+    model = library.load(tiny_run)
+    encoded = model.tokenizer.encode(TEXT, "a bridge")
+    batch = pack([np.array(encoded.ids)], [np.array(encoded.segments)])
+    weights_HSS = attention_of(model.model, batch)
+    found = show_attention(model, TEXT, "a bridge").attention
+    assert found["weights"] == pytest.approx(weights_HSS.mean(0).numpy(), abs=1e-5)
+    assert show_attention(model, TEXT, "a bridge", 1, 2).attention["weights"] == pytest.approx(weights_HSS[1], abs=1e-5)
+    for layer, head, message in ((2, None, "the layer"), (1, 3, "the head")):
+        with pytest.raises(ValueError, match=message):
+            show_attention(model, TEXT, None, layer, head)
+    every = show_all_attention(model, TEXT, "a bridge").attention
+    values = np.frombuffer(base64.b64decode(every["weights"]), np.uint8).reshape(1, 2, *weights_HSS.shape[1:])
+    assert values[0] / 255 == pytest.approx(weights_HSS.numpy(), abs=0.5 / 255 + 1e-6)
+    with pytest.raises(ValueError, match=r"give one of 1 to \d+"):
+        show_all_attention(model, "the river " * 100)
+    page = write_picture(tmp_path / "page.html", show_all_attention(model, "<b>the river")).read_text(encoding="utf-8")
+    assert 'id="layer"' in page and "<b>the" not in page and "http" not in page
+
+
+@pytest.mark.parametrize(
+    "name", ["bert-tiny", "albert-base", "electra-small", "gpt2-tiny", "roberta-base", "gpt1-base"]
+)
+def test_the_ledger_adds_up(name):
+    picture = show_parameters(name)
+    ledger = [
+        int(row[2].replace(",", "")) for table in picture.tables if len(table.headings) == 3 for row in table.rows
+    ]
+    assert sum(ledger) == count_parameters(PRESETS[name])
+    assert picture.tables[-1].rows == [("total", f"{sum(ledger):,}")]
+
+
+def test_formulas_are_right():
+    for row in show_parameters("bert-tiny").tables[0].rows:
+        assert eval(row[1].replace(",", "").replace("x", "*")) == int(row[2].replace(",", ""))
+
+
+@pytest.mark.parametrize("sharing", ["none", "attention", "ffn", "all"])
+def test_totals_of_shared_layers(sharing):
+    size = {"vocab_size": 100, "num_layers": 3, "width": 32, "num_heads": 2, "inner_width": 48, "embedding_width": 8}
+    model = Albert(AlbertConfig(**size, sharing=sharing))
+    ledger = sum(number for _, _, number in ledger_of(model))
+    other = Albert(AlbertConfig(**size, sharing="ffn"))
+    totals = {name.removesuffix(" (this model)"): total for name, total in sharing_totals(other)}
+    names = {
+        "none": "nothing",
+        "attention": "attention",
+        "ffn": "the feed-forward network",
+        "all": "everything (ALBERT)",
+    }
+    assert totals[names[sharing]] == f"{ledger:,}"
+
+
+def test_the_ledger_of_a_folder(tiny_run):
+    model = library.load(tiny_run).model
+    number = sum(number for _, _, number in ledger_of(model))
+    padding = model.config.padded_vocab_size - model.config.vocab_size
+    assert number == sum(each.numel() for each in model.parameters()) - padding * (model.config.width + 1)
+    assert (
+        registry.family(model.family) is type(model)
+        and show_parameters(tiny_run).tables[-1].rows[0][1] == f"{number:,}"
+    )
+
+
+def test_answers(tmp_path, tiny_tokenizer):
+    predictor = load_predictor(
+        finetuned(tmp_path / "run", encoder(tmp_path / "encoder", tiny_tokenizer), "spans-or-none", asked_questions())
+    )
+    picture = show_answer(predictor, "the garden", "the river and a bridge")
+    answer = predictor.predict([("the garden", "the river and a bridge")])[0]
+    marked = [cell.text for cell in picture.strips[0].cells if cell.mark == "answer"]
+    assert marked == answer.answer.split() and len(picture.tables[0].rows) == 5
+    assert all(0 <= float(cell.rstrip("%")) <= 100 for row in picture.tables[0].rows for cell in row[1:])
+    with pytest.raises(ValueError, match="the passage is longer"):
+        show_answer(predictor, "the garden", "the river " * 50)
+
+
+def test_arguments():
+    assert split_texts(["one two"]) == (None, "one two", None)
+    assert split_texts(["runs/first", "one", "two"]) == ("runs/first", "one", "two")
+    assert split_texts(["a b", "two"]) == (None, "a b", "two") and split_texts(["m", "two"])[0] == "m"
+    with pytest.raises(ValueError, match="quote texts"):
+        split_texts(["a", "b", "c", "d"])
+    with pytest.raises(ValueError, match="the text is empty"):
+        split_texts(["m", " "])
+
+
+def test_commands(hornbook, tiny_run, tiny_corpus, tmp_path):
+    said = hornbook("show", "masking", tiny_run, TEXT, "--json", "--html", tmp_path / "masking.html")
+    assert said.status == 0 and len(said.answer["strips"]) == 5
+    assert "[MASK]" in (tmp_path / "masking.html").read_text(encoding="utf-8")
+    assert "[MASK](" in hornbook("show", "masking", tiny_run, TEXT).stdout
+    assert "label" in hornbook("show", "example", tiny_corpus, "--length", 32).stdout
+    assert hornbook("show", "attention", tiny_run, TEXT, "--layer", 9).error.startswith("hornbook: the layer")
+    assert "needs" not in hornbook("show", "parameters", tiny_run).error
+
+
+def test_two_models_fill_in_the_same_mask(hornbook, tiny_run, electra):
+    text = "the [MASK] of the river"
+    said = hornbook("fill-mask", tiny_run, electra.folder, text, "--top", 3, "--json")
+    (rows,) = said.answer["masks"]
+    for number, model in enumerate((library.load(tiny_run), electra)):
+        for guess in model.fill_mask(text, top=3)[0]:
+            row = next(row for row in rows if row["token"] == guess.token)
+            assert row["probabilities"][number] == pytest.approx(guess.probability, abs=1e-6)
+    assert json.dumps(said.answer["models"]) == json.dumps([str(tiny_run), str(electra.folder)])
+
+
+def test_several_texts_are_filled_in_as_each_alone(tiny_run):
+    model = library.load(tiny_run)
+    several = ["the [MASK] river", "a [MASK] of the [MASK] and the garden of the teacher"]
+    for text, found in zip(several, model.fill_mask(several), strict=True):
+        for ours, alone in zip(found, model.fill_mask(text), strict=True):
+            assert [each.token for each in ours] == [each.token for each in alone]
+            assert [each.probability for each in ours] == pytest.approx([each.probability for each in alone], abs=1e-6)
