@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": set(),
     "interop": {"models", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
-    "inference": {"nn", "models", "text", "data", "tasks", "interop"},
+    "inference": {"nn", "models", "text", "data", "tasks", "interop", "graph"},
     "retrieval": {"inference", "interop", "tasks", "data", "metrics"},
     "report": {"metrics", "tasks.kind", "tasks.kinds"},
     "graph": {"text", "data", "train"},

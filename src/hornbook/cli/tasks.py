@@ -37,6 +37,7 @@ Data = Annotated[
     str | None,
     typer.Option(help="Data in the published layout (a folder), or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
+Graph = Annotated[str | None, typer.Option(help="Graph of a run that reads entities, if it was moved.")]
 STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
@@ -61,6 +62,7 @@ def finetune_command(
     pair_encoding: Annotated[
         str | None, typer.Option(help="Encode a pair jointly (joint), separately (separate), or in both orders (both).")
     ] = None,
+    graph: Annotated[str | None, typer.Option(help="ERNIE: its graph, to whose entities the texts are linked.")] = None,
     restarts: Annotated[int, typer.Option(help="Number of runs with different seeds; the best is kept.")] = 1,
     search: Annotated[
         bool,
@@ -83,7 +85,7 @@ def finetune_command(
 ) -> None:
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
     overrides = parse_overrides(override, device)
-    overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
+    overrides |= as_overrides(head=head, pair_encoding=pair_encoding) | ({"task.graph": graph} if graph else {})
     named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
     if show and (settings := recorded_settings(out, resume)) is not None:
         show_settings(settings, as_json)
@@ -198,6 +200,7 @@ def evaluate(
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
     reading: Reading = None,
+    graph: Graph = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -209,7 +212,7 @@ def evaluate(
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
-    predictor = load_predictor(runs, device)
+    predictor = load_predictor(runs, device, graph)
     with counting_display("reading") as show:
         found = predictor.evaluate(
             data,
@@ -259,6 +262,7 @@ def predict(
     ] = None,
     data: Data = None,
     reading: Reading = None,
+    graph: Graph = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -273,7 +277,7 @@ def predict(
     texts = arguments[len(runs) :]
     if to is not None and to != STANDARD:
         refuse_existing_file(to, "--to", overwrite)
-    predictor = load_predictor(runs, device)
+    predictor = load_predictor(runs, device, graph)
     if submission is not None:
         refuse_unused_options(
             "with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None}

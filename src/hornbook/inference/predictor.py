@@ -21,6 +21,8 @@ from torch import nn
 
 from hornbook.devices import chosen_device
 from hornbook.files import read_json, refusing_damage
+from hornbook.graph.annotation import EntityLinker
+from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
@@ -30,6 +32,7 @@ from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import tables, with_intervals
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
@@ -68,6 +71,7 @@ class Member:
     columns: dict[str, str]
     trained_on: str | None = None
     seed: int = 0
+    linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
 
 
 class Predictor:
@@ -145,7 +149,11 @@ class Predictor:
                 yield task, numbers[start : start + EXAMPLES_AT_ONCE]
 
     def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
-        features = task.encode(examples, self.tokenizer, self.longest)
+        linked = examples
+        for member in self.members:
+            if member.linker is not None:
+                linked = with_entities(examples, member.linker, member.model.has_vector)
+        features = task.encode(linked, self.tokenizer, self.longest)
         self.num_cut += features.num_cut
         outputs = []
         for i, member in enumerate(self.members):
@@ -272,13 +280,16 @@ class Predictor:
         return scores | {"unknown_labels": sorted(unknown)}
 
 
-def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto") -> Predictor:
+def load_predictor(
+    runs: str | Path | Sequence[str | Path], device: str = "auto", graph: str | Path | None = None
+) -> Predictor:
     """Loads a fine-tuned run for prediction.
 
     Args:
         runs: A run, a fine-tuned folder that `transformers` wrote, an exported folder, or a Hugging Face name; several
             form an ensemble.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        graph: For runs that read entities: the folder of their graph, if it was moved.
 
     >>> import hornbook
     >>> predictor = hornbook.load_predictor("runs/reviews")
@@ -288,7 +299,7 @@ def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto"
     names = [runs] if isinstance(runs, str | Path) else list(runs)
     if not names:
         raise ValueError("no run was given: give at least one fine-tuned run")
-    return Predictor([_load_member(name) for name in names]).to(chosen_device(device))
+    return Predictor([_load_member(name, graph) for name in names]).to(chosen_device(device))
 
 
 def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
@@ -298,7 +309,7 @@ def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]
     return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
 
 
-def _load_member(name: str | Path) -> Member:
+def _load_member(name: str | Path, graph: str | Path | None = None) -> Member:
     folder = model_folder(name)
     run = finished_run(folder)
     model, tokenizer = load_any(folder)
@@ -315,7 +326,24 @@ def _load_member(name: str | Path) -> Member:
             f"hornbook finetune {name} --task NAME --data PATH --out RUN"
         )
     with refusing_damage(folder / "run.json"):
-        return member_of(folder, model, tokenizer, run)
+        member = member_of(folder, model, tokenizer, run)
+    return with_linker(member, graph)
+
+
+def with_linker(member: Member, graph: str | Path | None = None) -> Member:
+    """The member with what links texts to its graph, if it reads entities. The graph is where it was in training, or
+    the one given."""
+    trained_with = member.saved.graph
+    if trained_with is None:
+        if graph is not None:
+            raise ValueError(f"{member.folder} was trained without a graph: leave out --graph")
+        return member
+    if graph is None and not (Path(trained_with["folder"]) / "manifest.json").is_file():
+        raise ValueError(
+            f"the graph {trained_with['folder']}, which {member.folder} was trained with, is not there: give its "
+            "folder with --graph"
+        )
+    return replace(member, linker=open_linker(graph or trained_with["folder"], member.model))
 
 
 def finished_run(folder: Path) -> dict[str, Any]:

@@ -36,7 +36,10 @@ ABLATIONS = ("fusion", "entity_vectors", "trains_entities")
 @dataclass(frozen=True)
 class ErnieConfig(BertConfig):
     num_text_layers: int | None = setting(
-        None, "layers that read tokens only (T-encoder); the others also read entities; none: half", low=0, high=10_000
+        None,
+        "layers that read tokens only (T-encoder); none: half, or fewer, so that at least two also read entities",
+        low=0,
+        high=10_000,
     )
     entity_width: int = setting(100, "width of entity vectors; taken from the vectors", low=1, high=2**20)
     entity_heads: int = setting(4, "attention heads for entities; must divide their width", low=1, high=2**20)
@@ -65,8 +68,11 @@ class ErnieConfig(BertConfig):
 
     @property
     def first_fusion(self) -> int:
-        """The index of the first layer that reads entities."""
-        return self.num_layers // 2 if self.num_text_layers is None else self.num_text_layers
+        """The index of the first layer that reads entities. A layer fuses them after its attention, so only the next
+        one can move what it read to other tokens, such as `[CLS]`."""
+        if self.num_text_layers is not None:
+            return self.num_text_layers
+        return max(0, min(self.num_layers // 2, self.num_layers - 2))
 
     @property
     def num_matrix_parameters(self) -> int:
@@ -80,15 +86,16 @@ def entity_head(config: ErnieConfig) -> nn.Module:
 
 class Ernie(Bert):
     """
-    >>> size = {"num_layers": 2, "width": 32, "num_heads": 2, "inner_width": 64, "vocab_size": 100}
+    >>> size = {"num_layers": 4, "width": 32, "num_heads": 2, "inner_width": 64, "vocab_size": 100}
     >>> model = Ernie(ErnieConfig(**size, entity_width=8, num_entities=5))
     >>> [type(block).__name__ for block in model.blocks]
-    ['Block', 'FusionBlock']
+    ['Block', 'Block', 'FusionBlock', 'FusionBlock']
     """
 
     family = "hornbook-ernie"
     config_kind = ErnieConfig
     initialises_from = ("bert",)  # other families whose weights it can start from
+    reads_entities = True
     is_capturable = False  # the number of entities of a step is read on the host
     head_makers = MappingProxyType({**Bert.head_makers, "entity": entity_head})
     naming = Naming(

@@ -134,6 +134,7 @@ class Transformer(nn.Module):
     vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
     naming: ClassVar[Naming]
     initialises_from: ClassVar[tuple[str, ...]] = ()  # other families whose weights pre-training may start from
+    reads_entities: ClassVar[bool] = False  # `Batch.entities`, besides the tokens
     is_capturable: ClassVar[bool] = True  # a training step may run as a CUDA graph
     always_projects: ClassVar[bool] = False  # project from E to D even if both are equal
     scores_with_bias: ClassVar[bool] = True  # whether the classifier of a sequence task has a bias

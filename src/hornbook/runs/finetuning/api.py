@@ -71,6 +71,7 @@ def finetune(
     restarts: int = 1,
     search: bool = False,
     from_random: bool = False,
+    graph: str | Path | None = None,
     strict: bool = False,
     overrides: dict | None = None,
     resume: bool = False,
@@ -93,6 +94,7 @@ def finetune(
         restarts: Number of runs with different seeds; the one with the best dev score is kept.
         search: Try the four published learning rates and keep the best by dev score.
         from_random: Train the same network from randomly initialised weights.
+        graph: For an ERNIE: the graph to whose entities the texts of entity-typing and relation are linked.
         strict: Raise a `ValueError` at the first bad row.
         overrides: Any setting by its dotted name.
         resume: Continue the run in `out`.
@@ -122,6 +124,8 @@ def finetune(
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
     options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides or {}}
     request = FinetuneRequest(None if model is None else str(model), task, path, **reading, **options)
+    if graph is not None:
+        request = dataclasses.replace(request, overrides={**request.overrides, "task.graph": str(graph)})
     on_progress = on_progress or (lambda status: None)
     read_once: list[Inputs] = []
 

@@ -100,6 +100,9 @@ def run_once(
         run = read_run(folder)
         refuse_other_request(folder, run, request)
         refuse_other_data(folder, run, inputs.data)
+        if inputs.linker is not None:
+            now = inputs.linker.fingerprint
+            folder.refuse_other_input(f"the graph {settings_of(run).task.graph}", run["inputs"].get("graph"), now)
         if teacher is not None:
             refuse_other_teacher(folder, run, teacher)
         settings = settings_of(run)
@@ -121,7 +124,8 @@ def run_once(
             folder,
             request,
             inputs.data,
-            inputs={} if teacher is None else {"teacher": teacher.about()},
+            inputs=({} if teacher is None else {"teacher": teacher.about()})
+            | ({} if inputs.linker is None else {"graph": inputs.linker.fingerprint}),
             settings=settings,
             runtime=runtime,
             parameters=sum(p.numel() for p in model.parameters()),
