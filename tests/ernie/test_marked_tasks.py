@@ -49,6 +49,8 @@ def test_open_entity_as_ernies_authors_publish_it():
     row = {"sent": "Paris is old.", "start": 0, "end": 5, "labels": ["place"], "ents": [["Q90", 0, 5, 0.5]]}
     unsure = row | {"ents": [["Q90", 0, 5, 0.1]]}
     found = read("entity-typing", {"train": [row, unsure], "dev": [row]}).splits["train"]
+    as_table = row | {"start": "0", "end": 5.0}  # as CSV files and data frames have them
+    assert read("entity-typing", {"train": [as_table], "dev": [row]}).splits["train"][0].mentions == ("Paris",)
     assert [each.given for each in found] == [((0, 5, "Q90"),), ()] and found[0].mentions == ("Paris",)
 
 
@@ -164,6 +166,10 @@ def test_loose_scores_by_hand():
 def test_a_mention_always_has_a_type():
     found = TYPING.decode([np.array([-1.0, -2.0]), np.array([3.0, 2.0])], None, [])
     assert [each.label for each in found] == [("person",), ("person", "place")]
+    many = EntityTyping(Output("sequence", 50, tuple(map(str, range(50))), "multi"), EntityTyping.default_measures)
+    (likely,) = many.decode([np.arange(50) / 10], None, [])
+    shown = many.describe(MarkedExample("0", "a", ((0, 1),)), likely)["probabilities"]
+    assert list(shown) == [str(number) for number in range(49, 29, -1)] and len(likely.probabilities) == 50
     examples = [MarkedExample("0", "a", ((0, 1),), ("place",)), MarkedExample("1", "a", ((0, 1),), ("person", "place"))]
     score = TYPING.scorer(examples, found)
     assert score(None)["exact_match"] == 0.5 and score(np.array([1, 1]))["loose_micro_f1"] == 1

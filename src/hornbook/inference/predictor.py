@@ -54,6 +54,7 @@ TRAITS = {  # that members of an ensemble must share, as named in an error
     "pairs": "how they encode pairs",
     "answerable": "how they detect unanswerable questions",
     "or_none": "whether they may give no answer",
+    "graph": "the knowledge graph that they read",
     "tokenizer": "their tokenizer",
 }
 
@@ -403,7 +404,7 @@ def check_agreement(members: Sequence[Member]) -> None:
     """Raises unless all members have the same task, outputs and tokenizer."""
     first = members[0]
     for other in members[1:]:
-        for what in ("kind", "labels", "problem", "pairs", "answerable", "or_none", "tokenizer"):
+        for what in TRAITS:
             one, two = _trait(first, what), _trait(other, what)
             if one != two:
                 detail = "different vocabularies" if what == "tokenizer" else f"{_text(one)}, and {_text(two)}"
@@ -416,6 +417,8 @@ def check_agreement(members: Sequence[Member]) -> None:
 def _trait(member: Member, what: str) -> Any:
     if what == "kind":
         return member.saved.kind
+    if what == "graph":
+        return (member.saved.graph or {}).get("fingerprint")
     if what == "tokenizer":
         return member.tokenizer.fingerprint
     task = member.saved.task

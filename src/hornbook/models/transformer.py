@@ -18,7 +18,7 @@ from hornbook.models.heads import HEADS, ClsLayer
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
-from hornbook.nn.block import SHARED_PARTS, initialise, stack
+from hornbook.nn.block import SHARED_PARTS, Block, initialise, stack
 from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import Embeddings
 
@@ -232,12 +232,13 @@ class Transformer(nn.Module):
             self.embeddings.tokens.weight[self.config.vocab_size :] = 0
 
     def compile_parts(self) -> None:
-        """Compiles embeddings, blocks (once for all layers) and heads, for a dynamic number of tokens."""
+        """Compiles embeddings, blocks (once for all layers) and heads, for a dynamic number of tokens. Blocks that read
+        entities too are left as they are."""
         # With `fallback_random`, dropout outside our kernels uses PyTorch's generator: the same random numbers as
         # without compiling, and four per call of the generator, where a compiled kernel would call it for each.
         options = {"fallback_random": True}
         heads = [head for name in self.head_makers if (head := getattr(self, name)) is not None and name != "pooler"]
-        for part in dict.fromkeys((self.embeddings, *self.blocks, *heads)):
+        for part in dict.fromkeys((self.embeddings, *(each for each in self.blocks if type(each) is Block), *heads)):
             part.compile(dynamic=True, options=options)
 
     def forward(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from hornbook.tasks.kinds.classification import ClassPrediction
 from hornbook.tasks.kinds.marked import Marked
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.records import MarkedExample
+
+MOST_SHOWN = 20  # types of a mention whose probabilities are written
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class EntityTyping(Marked, MultiLabel):
     ) -> list[ClassPrediction]:
         """Every mention has a type: if none is probable, the most probable is predicted (as Choi et al. 2018)."""
         return [_at_least_one(each) for each in super().decode(outputs, features, examples)]
+
+    def describe(self, example: MarkedExample, prediction: ClassPrediction) -> dict[str, Any]:
+        """With the likeliest types only: there may be thousands."""
+        likeliest = sorted(prediction.probabilities.items(), key=lambda each: -each[1])[:MOST_SHOWN]
+        return super().describe(example, prediction) | {"probabilities": dict(likeliest)}
 
     def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
         counts_N3 = measured.loose_counts(*([each.label for each in side] for side in (examples, predictions)))

@@ -24,6 +24,7 @@ from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table, own_patterns
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import Row, Table, columns_of, object_row
+from hornbook.tasks.reading.tables import whole_number
 from hornbook.tasks.reading.texts import key_of, one_class, plain, separator_of, several_classes
 from hornbook.tasks.records import MarkedExample, Splits
 
@@ -157,8 +158,9 @@ class MarkedLayout(TabularLayout):
             _, given = next(linked_texts(fields))
             given = tuple(span for span in given if 0 <= span[0] < span[1] <= len(text))
         spans = ()
-        if isinstance(fields.get("start"), int) and isinstance(fields.get("end"), int):
-            spans = ((fields["start"], fields["end"]),)
+        bounds = whole_number(fields.get("start")), whole_number(fields.get("end"))
+        if len(self.marks) == 1 and None not in bounds:
+            spans = (bounds,)
         elif len(self.marks) == 2 and given is not None and len(given) >= 2 and "ents" in fields:
             spans = tuple(mention[:2] for mention in given[:2])  # as in the files of ERNIE's authors
         if not spans:
