@@ -91,6 +91,15 @@ def search_data(folder: Path) -> None:
     (folder / "beir" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t2\t1\n")
 
 
+def marked_data(folder: Path) -> None:
+    """The files of the section on ERNIE in docs/knowledge.md."""
+    words = [(number, *each) for number in range(6) for each in REVIEWS]
+    types = [{"text": f"[ENT] {word} {i} [ENT] is here.", "labels": [label]} for i, word, label in words]
+    relations = [{"text": f"A [HD] {word} [HD] in [TL] room {i} [TL].", "label": label} for i, word, label in words]
+    for name, rows in (("typing", types), ("relations", relations)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+
 def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     from hornbook.cli import app
     from hornbook.evaluation import label_curve
@@ -117,6 +126,7 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     (tmp_path / "assertions.tsv").write_text(facts, encoding="utf-8")
     rows = [{"context": f"What is for the garden {i}?", "choices": ["trowel", "moon"], "label": 0} for i in range(8)]
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    marked_data(tmp_path)
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     found = commands()
     assert len(found) >= 35

@@ -15,6 +15,7 @@ from torch import Tensor
 
 Values = Tensor | np.ndarray
 TOKENS, SEQUENCES = "tokens", "sequences"  # the streams of every packed batch
+ENTITIES = "entities"  # the stream of a batch whose texts are linked to a graph
 
 
 def ragged(padding: float | None = None, index_into: str | None = None, **default: Any) -> Any:
@@ -140,6 +141,42 @@ class Sequences(Stream):
 
 
 @dataclass(frozen=True)
+class Entities(Stream):
+    """The entities that the sequences mention, each aligned to the first token of its mention; a token has at most one.
+    What training draws for them is computed on the host, so the host has their numbers and positions too.
+
+    Shapes: E entities.
+    """
+
+    ids_E: Tensor  # int64, numbers of entities in the graph
+    tokens_E: Tensor = ragged(index_into=TOKENS)  # int64, indices into the packed tokens, ascending
+    ids_host: np.ndarray  # int64
+    positions_host: np.ndarray  # int64, positions in the sequence
+
+    @classmethod
+    def of(cls, token_starts: np.ndarray, entities: Sequence[tuple[np.ndarray, np.ndarray]]) -> Self:
+        """From the (positions, entities) of each sequence; `token_starts` are the offsets of the sequences."""
+        counts = [len(positions) for positions, _ in entities]
+        positions, ids = (_flat([each[side] for each in entities]) for side in (0, 1))
+        return cls.on_host(positions + np.repeat(token_starts[: len(counts)], counts), positions, ids, offsets(counts))
+
+    @classmethod
+    def on_host(cls, tokens: np.ndarray, positions: np.ndarray, ids: np.ndarray, starts_host: np.ndarray) -> Self:
+        starts = torch.from_numpy(starts_host.astype(np.int32))
+        return cls(
+            torch.from_numpy(ids), torch.from_numpy(tokens), ids, positions, starts_host=starts_host, starts=starts
+        )
+
+    def real(self, num_sequences: int) -> Self:
+        """Those of the first `num_sequences` sequences, without the entries that pad a bucket."""
+        return self.slice(0, num_sequences, {TOKENS: 0})
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *arrays]).astype(np.int64)
+
+
+@dataclass(frozen=True)
 class Batch:
     """N packed sequences, as streams by name; the streams have the same sequences. `Tokens` is always there, and its
     values and offsets are attributes of the batch too, as are those of `Sequences`.
@@ -176,6 +213,11 @@ class Batch:
     @property
     def labels_T(self) -> Tensor | None:
         return self.tokens.labels_T
+
+    @property
+    def entities(self) -> Entities | None:
+        """The entities that the texts mention; None if the texts are not linked to a graph."""
+        return self.streams.get(ENTITIES)
 
     @property
     def starts(self) -> Tensor:
@@ -299,10 +341,12 @@ def pack(
     token_labels: Sequence[np.ndarray] | None = None,
     group_size: int = 1,
     examples: np.ndarray | None = None,
+    entities: Sequence[tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> Batch:
     """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
     `longest` to the length of the longest sequence. Sequence `labels` become int64 if integral, else float32.
     `examples` (their indices in the step's batch, which key random numbers) default to the order of the sequences.
+    `entities`: the positions and numbers of the entities of each sequence, in the order of positions.
 
     >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).starts_host.tolist()
     [0, 3, 5]
@@ -328,7 +372,9 @@ def pack(
     labels_N = None if labels is None else torch.from_numpy(_int64_or_float32(np.asarray(labels)))
     examples = np.arange(len(lengths)) if examples is None else np.asarray(examples, np.int64)
     rows = Sequences(labels_N, examples_host=examples, starts_host=np.arange(len(lengths) + 1))
-    streams = {TOKENS: tokens, SEQUENCES: rows}
+    streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: rows}
+    if entities is not None:
+        streams[ENTITIES] = Entities.of(starts, entities)
     return Batch(streams, int(longest or lengths.max(initial=1)), group_size)
 
 

@@ -25,7 +25,7 @@ PRESET_HELP = (
     "roberta-base or -large; electra-small, -base or -large; gpt1-base; "
     "gpt2-tiny, -mini, -small, -medium, -large or -xl; "
     "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b; "
-    "tinybert-4 or -6; distilbert; distilgpt2."
+    "tinybert-4 or -6; distilbert; distilgpt2; ernie-tiny, -small or -base."
 )
 # Settings that follow from --minutes, the last ones in the budget recipe.
 MEASURED = ("schedule.steps", "schedule.warmup_steps", "batch.tokens", "optimizer.lr", "data.length")
@@ -55,6 +55,8 @@ def pretrain_command(
         str | None,
         typer.Option(help="published, or budget: settings for runs far shorter than published, their default."),
     ] = None,
+    graph: Annotated[str | None, typer.Option(help="ERNIE: the graph to which the corpora are linked.")] = None,
+    vectors: Annotated[str | None, typer.Option(help="ERNIE: its vectors, made by 'hornbook graph embed'.")] = None,
     override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
     ] = None,
@@ -70,7 +72,7 @@ def pretrain_command(
         raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:
         amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
-        amount["recipe"] = recipe
+        amount |= {"recipe": recipe, "graph": graph, "vectors": vectors}
         if (settings := recorded_settings(out, resume)) is not None:
             show_settings(settings, as_json)
         else:
@@ -96,6 +98,8 @@ def pretrain_command(
             batch_tokens=batch_tokens,
             seed=seed,
             recipe=recipe,
+            graph=graph,
+            vectors=vectors,
             overrides=overrides,
             resume=resume,
             on_progress=display,

@@ -38,6 +38,7 @@ Data = Annotated[
     str | None,
     typer.Option(help="Data in the published layout (a folder), or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
+Graph = Annotated[str | None, typer.Option(help="Graph of a run that reads entities, if it was moved.")]
 STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
@@ -65,7 +66,9 @@ def finetune_command(
     reason: Annotated[
         str | None, typer.Option(help="kagnet: multiple choice also reads the paths of --graph to each answer.")
     ] = None,
-    graph: Annotated[Path | None, typer.Option(help="Folder that 'hornbook graph build' wrote, for --reason.")] = None,
+    graph: Annotated[
+        Path | None, typer.Option(help="Graph folder: for --reason, or of an ERNIE, to link texts to its entities.")
+    ] = None,
     vectors: Annotated[
         Path | None, typer.Option(help="Folder that 'hornbook graph embed' wrote, for --reason.")
     ] = None,
@@ -92,7 +95,7 @@ def finetune_command(
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
     resume, overwrite = as_restarted(resume, overwrite)
     overrides = parse_overrides(override, device)
-    overrides |= as_overrides(head=head, pair_encoding=pair_encoding) | _reasoning(reason, graph, vectors)
+    overrides |= as_overrides(head=head, pair_encoding=pair_encoding) | _about_graph(reason, graph, vectors)
     named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
     if show and (settings := recorded_settings(out, resume)) is not None:
         show_settings(settings, as_json)
@@ -149,12 +152,12 @@ def finetune_command(
     print_json(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
 
 
-def _reasoning(reason: str | None, graph: Path | None, vectors: Path | None) -> dict:
+def _about_graph(reason: str | None, graph: Path | None, vectors: Path | None) -> dict:
     if reason is graph is vectors is None:
         return {}
-    from hornbook.runs.finetuning.api import reason_overrides
+    from hornbook.runs.finetuning.api import graph_overrides
 
-    return reason_overrides(reason, graph, vectors)
+    return graph_overrides(reason, graph, vectors)
 
 
 def _is_text_run(out: Path | None) -> bool:
@@ -216,6 +219,7 @@ def evaluate(
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
     reading: Reading = None,
+    graph: Graph = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -227,7 +231,7 @@ def evaluate(
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
-    predictor = load_predictor(runs, device)
+    predictor = load_predictor(runs, device, graph)
     with counting_display("reading") as show:
         found = predictor.evaluate(
             data,
@@ -277,6 +281,7 @@ def predict(
     ] = None,
     data: Data = None,
     reading: Reading = None,
+    graph: Graph = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -291,7 +296,7 @@ def predict(
     texts = arguments[len(runs) :]
     if to is not None and to != STANDARD:
         refuse_existing_file(to, "--to", overwrite)
-    predictor = load_predictor(runs, device)
+    predictor = load_predictor(runs, device, graph)
     if submission is not None:
         refuse_unused_options(
             "with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None}

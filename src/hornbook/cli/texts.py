@@ -186,6 +186,9 @@ def corpus_build(
         list[Path] | None,
         typer.Option(help="Drop documents that share 13 words in sequence with this evaluation set; may be repeated."),
     ] = None,
+    graph: Annotated[
+        Path | None, typer.Option(help="Also store which entities of this graph the texts mention (for ERNIE).")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -198,6 +201,11 @@ def corpus_build(
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
     check_writable(out)
+    linker = None
+    if graph is not None:
+        from hornbook.graph.annotation import EntityLinker
+
+        linker = EntityLinker(graph)
     with overwriting(out, CORPUS, overwrite), building_display() as show:
         manifest = build_corpus(
             files,
@@ -209,6 +217,7 @@ def corpus_build(
             clean=clean,
             deduplicate=not keep_duplicates,
             exclude=exclude or (),
+            linker=linker,
             progress=show,
         )
     totals, num_shards = manifest["totals"], len(manifest["shards"])
@@ -219,6 +228,8 @@ def corpus_build(
         f"{short(totals['tokens'])} tokens in {counted(num_shards, 'shard')}, "
         f"{manifest['megabytes_per_second']:.1f} MB/s"
     )
+    if graph is not None:
+        log(f"  {counted(totals.get('mentions', 0), 'mention')} of entities of {graph}")
     for kind, count in manifest["cleaned"].items():
         log(f"  removed {count:,}: {kind.replace('_', ' ')}")
     log_problems(manifest["problems"])

@@ -21,11 +21,11 @@ from hornbook.config import checked
 from hornbook.data.cleaning import CLEANERS
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
-from hornbook.data.encoding import Encoded, EncodingPool, clean_text
+from hornbook.data.encoding import Encoded, EncodingPool, Linker, clean_text
 from hornbook.data.manifest import MANIFEST, already_built, describe_request, make_manifest, prepare_folder
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import Document, DocumentsAre, FileReader, check_documents, no_documents
-from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, token_dtype
+from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, parts_of, token_dtype
 from hornbook.data.sources import Source, find_sources
 from hornbook.data.state import BuildState, remove_progress
 from hornbook.files import num_cores, replacing, write_json
@@ -74,6 +74,7 @@ def build_corpus(
     deduplicate: bool = True,
     exclude: Sequence[str | Path] = (),
     shard_tokens: int = SHARD_TOKENS,
+    linker: Linker | None = None,
     progress: Callable[[BuildProgress], None] | None = None,
 ) -> dict:
     """Builds the corpus folder `out` and returns its manifest; the same call resumes an interrupted build.
@@ -84,7 +85,8 @@ def build_corpus(
 
     The bytes of the corpus do not depend on `workers` (None: one per core; 0: everything in this process).
     Documents that share 13 consecutive words with a file of `exclude`, which are evaluation sets, are dropped.
-    A finished corpus is not built again: its manifest is returned at once, with `already_built` set.
+    A finished corpus is not built again: its manifest is returned at once, with `already_built` set. With a `linker`
+    (`hornbook.graph.annotation.EntityLinker`), the corpus also holds the entities that its texts mention.
     """
     from hornbook.text.tokenizer import Tokenizer
 
@@ -106,6 +108,7 @@ def build_corpus(
         "deduplicate": deduplicate,
         "exclude": None if excluded is None else excluded.fingerprint,
         "shard_tokens": shard_tokens,
+        "graph": None if linker is None else linker.fingerprint,
     }
     request = describe_request(sources, tokenizer.fingerprint, settings)
     with run_lock(out):
@@ -115,7 +118,7 @@ def build_corpus(
         if excluded is not None:
             with replacing(out / EXCLUDED) as temporary, open(temporary, "wb") as file:
                 np.save(file, excluded.hashes)
-        return _build(out, state, sources, tokenizer, workers, progress)
+        return _build(out, state, sources, tokenizer, workers, progress, linker)
 
 
 def _build(
@@ -125,6 +128,7 @@ def _build(
     tokenizer: "Tokenizer",
     workers: int,
     progress: Callable[[BuildProgress], None] | None,
+    linker: Linker | None,
 ) -> dict:
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
@@ -132,7 +136,7 @@ def _build(
     pool = None
     try:
         with interruptible():
-            pool = EncodingPool(out, tokenizer, settings["clean"], workers)
+            pool = EncodingPool(out, tokenizer, settings["clean"], workers, linker)
             chunks = read_chunks(sources, state, min(CHUNK_CHARACTERS, 4 * settings["shard_tokens"]))
             for chunk, encoded in _encode_in_order(chunks, pool):
                 merger.accept(chunk, encoded)
@@ -160,11 +164,16 @@ def read_chunks(sources: list[Source], state: BuildState, chunk_characters: int)
     for index in range(state.file_index, len(sources)):
         source = sources[index]
         _check_unchanged(source)
-        reader = FileReader(source.path, text_column=settings["text_column"], documents=settings["documents"])
+        how = {name: settings[name] for name in ("text_column", "documents")}
+        reader = FileReader(source.path, **how, linked=settings.get("graph") is not None)
         for taken, item in enumerate(islice(reader, skipped, None), skipped + 1):
             if isinstance(item, Problem):
                 chunk.problems.add(item)
                 continue
+            if item.mentions is not None and settings["clean"]:
+                raise ValueError(
+                    f"{source.path} is linked to entities, whose places --clean would change: leave out --clean"
+                )
             chunk.documents.append(item)
             num_characters += len(item.text)
             if num_characters >= chunk_characters:
@@ -187,7 +196,8 @@ def _check_unchanged(source: Source) -> None:
 def _encode_in_order(chunks: Iterator[Chunk], pool: EncodingPool) -> Iterator[tuple[Chunk, Encoded]]:
     waiting = deque()
     for chunk in chunks:
-        waiting.append((chunk, pool.submit([document.text for document in chunk.documents])))
+        given = [document.mentions for document in chunk.documents]
+        waiting.append((chunk, pool.submit([document.text for document in chunk.documents], given)))
         if len(waiting) >= pool.most_in_flight:
             chunk, future = waiting.popleft()
             yield chunk, future.result()
@@ -211,7 +221,8 @@ class _Merger:
         self._settings = state.request["settings"]
         self._bytes_total = bytes_total
         self._progress = progress
-        self._writer = ShardWriter(folder, token_dtype(vocab_size), next_index=len(state.shards))
+        parts = parts_of(self._settings)
+        self._writer = ShardWriter(folder, token_dtype(vocab_size), next_index=len(state.shards), parts=parts)
         self._started = time.perf_counter() - state.seconds
         self._reported = 0.0
 
@@ -282,10 +293,13 @@ class _Merger:
     def _write(self, chunk: Chunk, encoded: Encoded, kept: np.ndarray) -> None:
         state = self._state
         tokens, word_starts, lengths = encoded.tokens, encoded.word_starts, encoded.sentence_lengths
+        entity_tokens, entity_ids = encoded.entity_tokens, encoded.entity_ids
         if not kept.all():
             kept_sentences = np.repeat(kept, encoded.document_sentences)
             kept_tokens = np.repeat(kept_sentences, lengths)
             tokens, word_starts, lengths = tokens[kept_tokens], word_starts[kept_tokens], lengths[kept_sentences]
+            is_kept = kept_tokens[entity_tokens]
+            entity_tokens, entity_ids = (np.cumsum(kept_tokens) - 1)[entity_tokens[is_kept]], entity_ids[is_kept]
         starts, sentences = [], 0
         for document, is_kept, num_sentences in zip(
             chunk.documents, kept.tolist(), encoded.document_sentences.tolist(), strict=True
@@ -302,13 +316,15 @@ class _Merger:
             state.previous_kept = is_kept
         if not sentences:
             return
-        self._writer.add(tokens, word_starts, lengths, np.array(starts, np.int64))
+        self._writer.add(tokens, word_starts, lengths, np.array(starts, np.int64), entity_tokens, entity_ids)
         state.token_counts += np.bincount(tokens, minlength=self._vocab_size)
         totals = state.totals
         totals["documents"] += len(starts)
         totals["sentences"] += sentences
         totals["tokens"] += len(tokens)
         totals["words"] += int(word_starts.sum())
+        if self._settings["graph"] is not None:
+            totals["mentions"] = totals.get("mentions", 0) + len(entity_ids)
         totals["text_bytes"] += int(encoded.document_bytes[kept].sum())
 
     def _close_shard(self) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from hornbook.data.manifest import MANIFEST, REPAIR, read_manifest
-from hornbook.data.shards import PARTS, Shard, load_array, open_shard, shard_file
+from hornbook.data.shards import Shard, load_array, open_shard, parts_of, shard_file
 from hornbook.files import num_cores, read_json, sha256, write_json
 from hornbook.text.tokenizer import Tokenizer
 
@@ -47,10 +47,11 @@ class Corpus:
             )
         self.manifest = read_manifest(self.folder)
         self.held_out_fraction = held_out_fraction
-        allow_open_files(len(PARTS) * len(self.manifest["shards"]))
+        parts = parts_of(self.manifest["settings"])
+        allow_open_files(len(parts) * len(self.manifest["shards"]))
         if not verified:
             verify(self.folder, self.manifest)
-        self.shards: list[Shard] = [open_shard(self.folder, i) for i in range(len(self.manifest["shards"]))]
+        self.shards: list[Shard] = [open_shard(self.folder, i, parts) for i in range(len(self.manifest["shards"]))]
         self.fingerprint: str = self.manifest["fingerprint"]
         # Shard i holds the documents first_document[i] to first_document[i + 1] - 1.
         self.first_document = np.concatenate([[0], np.cumsum([len(s.documents) - 1 for s in self.shards])])
@@ -68,6 +69,11 @@ class Corpus:
                 "one, or build the corpus again into another folder"
             )
         return tokenizer
+
+    @property
+    def graph(self) -> str | None:
+        """The fingerprint of the graph to whose entities the texts are linked; None if they are not linked."""
+        return self.manifest["settings"].get("graph")
 
     @property
     def num_tokens(self) -> int:
@@ -126,16 +132,16 @@ def verify(folder: Path, manifest: dict) -> None:
     """Compares each file of a corpus once with the sha256 in the manifest; raises a `ValueError` that names the first
     that differs. `chunks/verified.json` records the size and change time (ctime) of every verified file, so that
     opening the corpus again reads nothing. A copy has other change times and is verified again."""
-    verified = _read_verified(folder)
+    verified, parts = _read_verified(folder), parts_of(manifest["settings"])
     stamps = [
-        {part: _stamp(shard_file(folder, index, part)) for part in PARTS} for index in range(len(manifest["shards"]))
+        {part: _stamp(shard_file(folder, index, part)) for part in parts} for index in range(len(manifest["shards"]))
     ]
     if verified == stamps:
         return
     unverified = [index for index, stamp in enumerate(stamps) if index >= len(verified) or verified[index] != stamp]
 
     def check(index: int) -> None:
-        for part in PARTS:
+        for part in parts:
             file = shard_file(folder, index, part)
             if sha256(file) != manifest["shards"][index]["sha256"][part]:
                 raise ValueError(f"{file} has changed since it was built (sha256 differs from the manifest): {REPAIR}")

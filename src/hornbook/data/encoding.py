@@ -8,11 +8,12 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -25,7 +26,8 @@ from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
 @dataclass(slots=True)
 class Encoded:
-    """A chunk of documents as flat arrays. Sentences without tokens are dropped."""
+    """A chunk of documents as flat arrays. Sentences without tokens are dropped. With a linker, `entity_tokens` are the
+    indices of the tokens at which a mention of an entity starts, and `entity_ids` the numbers of the entities."""
 
     tokens: np.ndarray
     word_starts: np.ndarray
@@ -37,21 +39,44 @@ class Encoded:
     document_bytes: np.ndarray
     document_excluded: np.ndarray  # whether a document shares text with an evaluation set
     cleaned: dict[str, int]
+    entity_tokens: np.ndarray
+    entity_ids: np.ndarray
+
+
+class Linker(Protocol):
+    """Finds entities in texts: `graph/annotation.py`. It can be pickled."""
+
+    fingerprint: str
+
+    def numbers(
+        self, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int, str]] | None]
+    ) -> list[list[tuple[int, int, int]]]:
+        """(start, end, number) of the entities that each text mentions, or of those that are given already."""
+        ...
 
 
 def clean_text(text: str, clean: str | None) -> tuple[str, dict[str, int]]:
     return clean_wiki(text) if clean == "wiki" else (text, {})
 
 
-def encode_chunk(tokenizer, texts: list[str], clean: str | None, excluded: ExcludedTexts | None = None) -> Encoded:
+def encode_chunk(
+    tokenizer,
+    texts: list[str],
+    clean: str | None,
+    excluded: ExcludedTexts | None = None,
+    linker: Linker | None = None,
+    given: Sequence | None = None,
+) -> Encoded:
+    """Encodes documents; `given` has the mentions of those that are linked already."""
     from hornbook.text.sentences import split_sentences
 
-    sentences, hashes, lines = [], [], []
+    sentences, hashes, lines, cleaned_texts = [], [], [], []
     num_sentences, num_lines, num_bytes, is_excluded = [], [], [], []
     cleaned = Counter()
     for text in texts:
         text, counts = clean_text(text, clean)
         cleaned.update(counts)
+        cleaned_texts.append(text)
         text_sentences = split_sentences(text)
         counted = counted_lines(text)
         sentences += text_sentences
@@ -61,7 +86,11 @@ def encode_chunk(tokenizer, texts: list[str], clean: str | None, excluded: Exclu
         num_lines.append(len(counted))
         num_bytes.append(len(text.encode()))
         is_excluded.append(excluded is not None and excluded.are_in(text))
-    encoded = tokenizer.encode_sentences(sentences)
+    encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)
+    entity_tokens = entity_ids = np.zeros(0, np.int64)
+    if linker is not None:
+        mentions = linker.numbers(cleaned_texts, [None] * len(texts) if given is None else given)
+        entity_tokens, entity_ids = _aligned(cleaned_texts, sentences, num_sentences, encoded, mentions)
     lengths = np.asarray(encoded.lengths, np.int64)
     document_of = np.repeat(np.arange(len(texts)), num_sentences)
     return Encoded(
@@ -75,15 +104,57 @@ def encode_chunk(tokenizer, texts: list[str], clean: str | None, excluded: Exclu
         document_bytes=np.array(num_bytes, np.int64),
         document_excluded=np.array(is_excluded, bool),
         cleaned=dict(cleaned),
+        entity_tokens=entity_tokens,
+        entity_ids=entity_ids,
     )
+
+
+def _aligned(texts, sentences, num_sentences, encoded, mentions) -> tuple[np.ndarray, np.ndarray]:
+    """The index of the first token of each mention, and its entity; a token has at most one. Characters are counted
+    over all texts of the chunk."""
+    text_starts = np.cumsum([0, *map(len, texts)])
+    sizes = np.array([len(sentence) for sentence in sentences], np.int64)
+    starts = np.cumsum(sizes) - sizes  # as if the sentences covered the texts completely
+    firsts = np.cumsum(num_sentences) - num_sentences
+    shifts = [text_starts[i] - starts[first] for i, first in enumerate(firsts) if num_sentences[i]]
+    starts += np.repeat(np.array(shifts, np.int64), [num for num in num_sentences if num])
+    offsets = encoded.offsets + np.repeat(starts, encoded.lengths)[:, None]
+    return first_tokens(
+        offsets,
+        [
+            (text_starts[i] + start, text_starts[i] + end, each)
+            for i, m in enumerate(mentions)
+            for start, end, each in m
+        ],
+    )
+
+
+def first_tokens(offsets: np.ndarray, mentions: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """(index of the first token, entity) of each mention, in the order of the tokens. A mention without a token is left
+    out; of several mentions that start in one token the first is kept. `offsets` are those of the tokens, T x 2.
+
+    >>> [each.tolist() for each in first_tokens(np.array([[0, 3], [3, 11], [12, 13]]), [(4, 11, 7), (12, 13, 8)])]
+    [[1, 2], [7, 8]]
+    """
+    if not len(mentions) or not len(offsets):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    starts, ends, entities = np.array(sorted(mentions), np.int64).T
+    tokens = np.searchsorted(np.maximum.accumulate(offsets[:, 1]), starts, side="right")
+    is_found = tokens < len(offsets)
+    is_found[is_found] = offsets[tokens[is_found], 0] < ends[is_found]
+    tokens, entities = tokens[is_found], entities[is_found]
+    tokens, firsts = np.unique(tokens, return_index=True)
+    return tokens, entities[firsts]
 
 
 class EncodingPool:
     """Encodes chunks in worker processes, or in this one when `workers` is 0. The workers read the tokenizer and the
     word sequences of evaluation sets, if there are any, from the folder."""
 
-    def __init__(self, tokenizer_folder: Path, tokenizer, clean: str | None, workers: int):
-        self._tokenizer, self._clean = tokenizer, clean
+    def __init__(
+        self, tokenizer_folder: Path, tokenizer, clean: str | None, workers: int, linker: Linker | None = None
+    ):
+        self._tokenizer, self._clean, self._linker = tokenizer, clean, linker
         self._excluded = _excluded_in(tokenizer_folder)
         self._executor = None
         # Two chunks per worker keep it busy while this process writes a shard; more would only take memory.
@@ -93,16 +164,17 @@ class EncodingPool:
                 workers,
                 mp_context=get_context("spawn"),
                 initializer=_start_worker,
-                initargs=(str(tokenizer_folder), clean),
+                initargs=(str(tokenizer_folder), clean, linker),
             )
 
-    def submit(self, texts: list[str]) -> Future:
+    def submit(self, texts: list[str], given: list | None = None) -> Future:
+        """`given`: the mentions of the texts that are linked already."""
         if not self._executor:
             future = Future()
-            future.set_result(encode_chunk(self._tokenizer, texts, self._clean, self._excluded))
+            future.set_result(encode_chunk(self._tokenizer, texts, self._clean, self._excluded, self._linker, given))
             return future
         with starting_children(), _main_hidden():
-            return self._executor.submit(_encode, texts)
+            return self._executor.submit(_encode, texts, given)
 
     def close(self) -> None:
         """Ends the workers when all submitted work is done."""
@@ -139,7 +211,7 @@ def _main_hidden() -> Iterator[None]:
 _worker = {}
 
 
-def _start_worker(tokenizer_folder: str, clean: str | None) -> None:
+def _start_worker(tokenizer_folder: str, clean: str | None, linker: Linker | None) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
@@ -147,12 +219,12 @@ def _start_worker(tokenizer_folder: str, clean: str | None) -> None:
     from hornbook.text.tokenizer import Tokenizer
 
     _worker["tokenizer"] = Tokenizer.load(Path(tokenizer_folder))
-    _worker["clean"] = clean
+    _worker["clean"], _worker["linker"] = clean, linker
     _worker["excluded"] = _excluded_in(Path(tokenizer_folder))
 
 
-def _encode(texts: list[str]) -> Encoded:
-    return encode_chunk(_worker["tokenizer"], texts, _worker["clean"], _worker["excluded"])
+def _encode(texts: list[str], given: list | None) -> Encoded:
+    return encode_chunk(_worker["tokenizer"], texts, _worker["clean"], _worker["excluded"], _worker["linker"], given)
 
 
 def _excluded_in(folder: Path) -> ExcludedTexts | None:

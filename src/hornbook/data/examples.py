@@ -105,7 +105,10 @@ class Examples:
         single_segment_probability: float = 0.1,
         held_out: bool = False,
         crosses_documents: bool = False,
+        with_entities: bool = False,
     ):
+        """`with_entities`: batches hold the entities that the texts mention; the corpora must be linked to a graph."""
+        self.with_entities = with_entities
         self.corpora = [corpus for corpus, _ in corpora]
         self.length = length
         self.seed = seed
@@ -158,10 +161,11 @@ class Examples:
         if self.layout == "documents":
             return self._document_batch(first + indices)
         made = self._make_examples(number, first, indices)
-        sequences, segments, word_starts, labels = zip(*(example for example, *_ in made), strict=True)
+        sequences, segments, word_starts, entities, labels = zip(*(example for example, *_ in made), strict=True)
         labels = np.array(labels) if self.layout in LABELLED else None
         examples = np.array([index for *_, index in made])
-        return pack(sequences, segments, word_starts, labels, self.length, examples=examples)
+        entities = entities if self.with_entities else None
+        return pack(sequences, segments, word_starts, labels, self.length, examples=examples, entities=entities)
 
     def documents_of(self, number: int, num_sequences: int) -> list[tuple[int, int]]:
         """(corpus, document) in which each sequence of the batch starts, in batch order."""
@@ -300,14 +304,20 @@ class Examples:
         return *self._assemble((shard, start, split), (shard, split, min(stop, start + self.capacity))), 0
 
     def _assemble(self, *stretches: tuple[Shard, int, int]) -> tuple[np.ndarray, ...]:
-        """(ids, segments, word starts) of `[CLS]`, the segments with separators between them, and `[SEP]`."""
-        ids, segments, word_starts = [[self.cls_id]], [[0]], [[True]]
+        """(ids, segments, word starts, entities) of `[CLS]`, the segments with separators between them, and `[SEP]`;
+        the entities are (positions, numbers)."""
+        ids, segments, word_starts, entities, length = [[self.cls_id]], [[0]], [[True]], [], 1
         for number, (shard, start, stop) in enumerate(stretches):
             after = self.separators if number + 1 < len(stretches) else [self.sep_id]
             ids += [shard.tokens[start:stop], after]
             segments.append(np.full(stop - start + len(after), number if self.is_segmented else 0))
             word_starts += [unpack_word_starts(shard.word_starts, start, stop), [True] * len(after)]
-        return np.concatenate(ids), np.concatenate(segments), np.concatenate(word_starts)
+            if self.with_entities:
+                places, numbers = shard.entities(start, stop)
+                entities.append((places + length, numbers))
+            length += stop - start + len(after)
+        entities = tuple(map(np.concatenate, zip(*entities, strict=True))) or None
+        return np.concatenate(ids), np.concatenate(segments), np.concatenate(word_starts), entities
 
     def _packed(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         shard_number, start, stop = self.chunks[which].locate(chunk)
@@ -315,13 +325,15 @@ class Examples:
         ids = np.asarray(shard.tokens[start:stop], np.int64)
         word_starts = unpack_word_starts(shard.word_starts, start, stop)
         first, last = document_of(shard, start), document_of(shard, stop - 1)
+        places, numbers = shard.entities(start, stop) if self.with_entities else (np.zeros(0, np.int64),) * 2
         if last > first:
             begins = np.asarray(shard.sentences[shard.documents[first + 1 : last + 1]], np.int64) - start
             ids = np.insert(ids, begins, self.sep_id)
             word_starts = np.insert(word_starts, begins, True)
+            places = places + np.searchsorted(begins, places, side="right")
         ids = np.concatenate([[self.cls_id], ids, [self.sep_id]])
         word_starts = np.concatenate([[True], word_starts, [True]])
-        return ids, np.zeros(len(ids), np.int64), word_starts, 0
+        return ids, np.zeros(len(ids), np.int64), word_starts, (places + 1, numbers), 0
 
 
 def _other(documents: np.ndarray, mine: int, random: np.random.Generator) -> int:

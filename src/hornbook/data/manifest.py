@@ -11,7 +11,7 @@ import numpy as np
 from hornbook import __version__
 from hornbook.config import checked
 from hornbook.data.problems import DROPPED, Problem
-from hornbook.data.shards import PARTS, shard_file, shard_name, token_dtype
+from hornbook.data.shards import parts_of, shard_file, shard_name, token_dtype
 from hornbook.data.sources import Source
 from hornbook.data.state import PROGRESS, BuildState, difference, remove_progress
 from hornbook.files import read_json, refusing_damage
@@ -35,6 +35,7 @@ def read_manifest(folder: Path) -> dict:
                 f"{FORMAT_VERSION}: build the corpus again into another folder"
             )
         checked(manifest["vocab_size"], int, "vocab_size", low=1)
+        parts_of(manifest["settings"])
         if manifest["fingerprint"] != content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"]):
             raise ValueError("its fingerprint does not match its shards and tokenizer")
         if any(entry["name"] != shard_name(index) for index, entry in enumerate(manifest["shards"])):
@@ -73,7 +74,7 @@ def already_built(folder: Path, request: dict) -> dict | None:
     if reason:
         raise ValueError(f"{folder} already holds another corpus ({reason}): {OTHER_FOLDER}")
     for index in range(len(manifest["shards"])):
-        for part in PARTS:
+        for part in parts_of(manifest["settings"]):
             if not shard_file(folder, index, part).exists():
                 raise ValueError(f"{shard_file(folder, index, part)} is missing: remove {folder} and build it again")
     remove_progress(folder)

@@ -47,6 +47,7 @@ LEFT_OUT_OF_TRAINING = {
     "bad_endings": "examples whose number of endings differs from the others",
     "bad_tags": "sentences whose number of tags is not the number of words",
     "no_span": "answers that do not occur in their passage",
+    "no_mention": "examples without a marked mention",
 }
 KINDS |= {kind: f"{what}, dropped from training" for kind, what in LEFT_OUT_OF_TRAINING.items()}
 # A dev or test split keeps every example, because each one needs a prediction.

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
 from hornbook.data.sources import ByteReader, find_sources, format_of
 
@@ -29,12 +30,14 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and its place in a file. A document longer than the limit is split into parts, numbered from 0."""
+    """A text and its place in a file. A document longer than the limit is split into parts, numbered from 0.
+    `mentions` are the entities that the file links it to (start, end, identifier), None if it links none."""
 
     text: str
     file: str
     place: str
     part: int = 0
+    mentions: tuple[tuple[int, int, str], ...] | None = None
 
 
 def read_documents(
@@ -82,7 +85,8 @@ def no_documents(problems: Problems) -> str:
 class FileReader:
     """Iterates over the documents and problems of one file, always in the same order.
 
-    `bytes_read` is the position in the file as stored.
+    `bytes_read` is the position in the file as stored. With `linked`, rows of JSON lines that are linked to entities
+    keep their links (`linked_rows.py`).
     """
 
     def __init__(
@@ -92,12 +96,14 @@ class FileReader:
         text_column: str | None = None,
         documents: DocumentsAre = "blank-line",
         part_characters: int = PART_CHARACTERS,
+        linked: bool = False,
     ):
         check_documents(documents)
         self.path = str(path)
         self.text_column = text_column
         self.documents = documents
         self.part_characters = part_characters
+        self.linked = linked
         self._bytes = ByteReader(self.path)
 
     @property
@@ -165,6 +171,9 @@ class FileReader:
             if not isinstance(row, dict):
                 yield Problem("not_json", self.path, place, f"a {type(row).__name__}, not an object")
                 continue
+            if self.linked and is_linked(row):
+                yield from self._linked_row(row, place)
+                continue
             column = column or _guess_column(row)
             if column not in row:
                 yield self._no_column(column, list(row), place)
@@ -198,6 +207,24 @@ class FileReader:
             detail = f"after row {number}: {error}; is a quote not closed?"
             self._bytes.failure = Problem("unreadable", self.path, detail=detail)
         yield from decoder.take_problems()
+
+    def _linked_row(self, row: dict, place: str) -> Iterator[Document | Problem]:
+        """The texts of a linked row as one document, a line each. Characters that are removed from other texts are
+        replaced here, so that offsets stay."""
+        texts, mentions, start = [], [], 0
+        for text, spans in linked_texts(row):
+            texts.append(SURROGATES.sub("\ufffd", text.replace("\0", " ").replace("\r", " ")))
+            for first, last, entity in spans:
+                if 0 <= first < last <= len(text):
+                    mentions.append((start + first, start + last, entity))
+                else:
+                    yield Problem("missing_surface", self.path, place, entity)
+            start += len(text) + 1
+        text = "\n".join(texts)
+        if text.strip():
+            yield Document(text, self.path, place, mentions=tuple(sorted(mentions)))
+        else:
+            yield Problem("empty_document", self.path, place)
 
     def _read_parquet(self) -> Iterator[Document | Problem]:
         import pyarrow

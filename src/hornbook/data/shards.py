@@ -2,6 +2,10 @@
 
 tokens       token ids, concatenated            word_starts  one bit per token
 sentences    start of each in the tokens        documents    start of each in the sentences
+
+A corpus that is linked to a graph has two more:
+
+entity_tokens  first token of each mention      entity_ids   number of its entity in the graph
 """
 
 import errno
@@ -14,6 +18,7 @@ import numpy as np
 from hornbook.files import replacing, sha256
 
 PARTS = ("tokens", "word_starts", "sentences", "documents")
+ENTITY_PARTS = ("entity_tokens", "entity_ids")
 SHARD_TOKENS = 32_000_000
 LARGEST_SHARD_TOKENS = 2_000_000_000
 
@@ -38,6 +43,20 @@ class Shard:
     word_starts: np.ndarray
     sentences: np.ndarray
     documents: np.ndarray
+    entity_tokens: np.ndarray | None = None
+    entity_ids: np.ndarray | None = None
+
+    def entities(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """(index from `start`, entity) of the mentions that begin at tokens `start` to `stop` (exclusive)."""
+        if self.entity_tokens is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        first, last = np.searchsorted(self.entity_tokens, np.array([start, stop], self.entity_tokens.dtype))
+        return self.entity_tokens[first:last].astype(np.int64) - start, self.entity_ids[first:last].astype(np.int64)
+
+
+def parts_of(settings: dict) -> tuple[str, ...]:
+    """The arrays of each shard of a corpus with these settings, as in its manifest."""
+    return PARTS + (ENTITY_PARTS if settings.get("graph") else ())
 
 
 def load_array(path: Path, mmap_mode: Literal["r", "r+"] | None = None) -> np.ndarray:
@@ -63,11 +82,11 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path.name} cannot be read: {error or type(error).__name__}") from None
 
 
-def open_shard(folder: Path, index: int) -> Shard:
+def open_shard(folder: Path, index: int, parts: tuple[str, ...] = PARTS) -> Shard:
     """Opens a shard whose files are verified (`corpus.py`)."""
     try:
         # Plain views of the memory maps: slicing an np.memmap is 5 times slower.
-        return Shard(*(np.asarray(load_array(shard_file(folder, index, part), mmap_mode="r")) for part in PARTS))
+        return Shard(*(np.asarray(load_array(shard_file(folder, index, part), mmap_mode="r")) for part in parts))
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise
@@ -88,24 +107,30 @@ def unpack_word_starts(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
     return bits[start - 8 * first : stop - 8 * first].view(bool)
 
 
+_NONE = np.zeros(0, np.int64)
+
+
 class ShardWriter:
     """Collects encoded documents and writes them shard by shard.
 
     An unfinished shard is held in memory, at 3 or 5 bytes per token: 100 to 160 MB at the default of 32 million tokens.
     """
 
-    def __init__(self, folder: Path, dtype: np.dtype, *, next_index: int = 0):
+    def __init__(self, folder: Path, dtype: np.dtype, *, next_index: int = 0, parts: tuple[str, ...] = PARTS):
         self.folder = Path(folder)
         self.dtype = np.dtype(dtype)
+        self.parts = parts
         self.next_index = next_index
         self._clear()
 
     def _clear(self) -> None:
-        self.num_tokens = self.num_sentences = self.num_documents = 0
+        self.num_tokens = self.num_sentences = self.num_documents = self.num_entities = 0
         self._tokens: list[np.ndarray] = []
         self._word_starts: list[np.ndarray] = []
         self._sentence_lengths: list[np.ndarray] = []
         self._document_starts: list[np.ndarray] = []
+        self._entity_tokens: list[np.ndarray] = []
+        self._entity_ids: list[np.ndarray] = []
 
     def add(
         self,
@@ -113,14 +138,20 @@ class ShardWriter:
         word_starts: np.ndarray,
         sentence_lengths: np.ndarray,
         document_starts: np.ndarray,
+        entity_tokens: np.ndarray = _NONE,
+        entity_ids: np.ndarray = _NONE,
     ) -> None:
-        """Adds sentences and their tokens; `document_starts` are the indices of the first sentences of documents."""
+        """Adds sentences and their tokens; `document_starts` are the indices of the first sentences of documents,
+        `entity_tokens` those of the first tokens of mentions."""
         assert len(tokens) == len(word_starts) == sentence_lengths.sum()
         assert self.num_sentences or not len(sentence_lengths) or document_starts[0] == 0
         self._tokens.append(tokens.astype(self.dtype, copy=False))
         self._word_starts.append(word_starts)
         self._sentence_lengths.append(sentence_lengths)
         self._document_starts.append(document_starts + self.num_sentences)
+        self._entity_tokens.append(entity_tokens + self.num_tokens)
+        self._entity_ids.append(entity_ids)
+        self.num_entities += len(entity_ids)
         self.num_tokens += len(tokens)
         self.num_sentences += len(sentence_lengths)
         self.num_documents += len(document_starts)
@@ -140,7 +171,11 @@ class ShardWriter:
         self._write(index, "word_starts", [np.packbits(np.concatenate(self._word_starts))], np.dtype(np.uint8))
         self._write(index, "sentences", [sentences.astype(np.uint32)], np.dtype(np.uint32))
         self._write(index, "documents", [documents.astype(np.uint32)], np.dtype(np.uint32))
-        entry["sha256"] = {part: sha256(shard_file(self.folder, index, part)) for part in PARTS}
+        if "entity_ids" in self.parts:
+            self._write(index, "entity_tokens", self._entity_tokens, np.dtype(np.uint32))
+            self._write(index, "entity_ids", self._entity_ids, np.dtype(np.uint32))
+            entry["mentions"] = self.num_entities
+        entry["sha256"] = {part: sha256(shard_file(self.folder, index, part)) for part in self.parts}
         self.next_index += 1
         self._clear()
         return entry

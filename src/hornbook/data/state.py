@@ -12,7 +12,7 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.data.duplicates import RepeatedLines, SeenHashes
 from hornbook.data.problems import Problems
-from hornbook.data.shards import PARTS, load_array, load_arrays, shard_file
+from hornbook.data.shards import load_array, load_arrays, parts_of, shard_file
 from hornbook.files import read_json, refusing_damage, replacing, write_json
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import postponed
@@ -72,7 +72,8 @@ class BuildState:
         plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}
         if not number:
             return cls(token_counts=np.zeros(vocab_size, np.int64), **plain)
-        needed = [shard_file(folder, index, part) for index in range(number) for part in PARTS]
+        parts = parts_of(saved["request"]["settings"])
+        needed = [shard_file(folder, index, part) for index in range(number) for part in parts]
         needed += [folder / f"progress-{index + 1:05d}.hashes.npy" for index in range(number)]
         needed.append(folder / f"progress-{number:05d}.npz")
         if missing := [file.name for file in needed if not file.exists()]:

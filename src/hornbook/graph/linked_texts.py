@@ -1,24 +1,22 @@
 """Texts to be linked, and texts that are linked already, read from files.
 
-A .jsonl file is linked already if its rows are T-REx facts ({"sub_uri", "obj_uri", "evidences": [...]}, as LAMA
-publishes them), T-REx documents ({"text", "entities": [{"uri", "boundaries", "surfaceform"}]}), or what
-`hornbook graph link --to` wrote ({"text", "mentions": [{"start", "end", "entity"}]}). Their links are kept as they are.
+A .jsonl file is linked already if its rows are (`data/linked_rows.py` lists the forms). Their links are kept as they
+are.
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import JSON_LINE_BYTES, read_documents
 from hornbook.data.sources import ByteReader, find_sources, format_of
 from hornbook.graph.graph import Graph
 from hornbook.graph.linking import LinkedText, Mention
 
-MASK = "[MASK]"
 BATCH = 1000  # texts that are linked together
 
 
@@ -98,8 +96,7 @@ def _rows(path: str) -> Iterator[tuple[str, dict | None]]:
 
 
 def _is_linked(path: str) -> bool:
-    first = next((row for _, row in _rows(path) if row is not None), {})
-    return "evidences" in first or ("text" in first and ("entities" in first or "mentions" in first))
+    return is_linked(next((row for _, row in _rows(path) if row is not None), {}))
 
 
 def _linked_rows(path: str, graph: Graph, problems: Problems) -> Iterator[Place]:
@@ -107,8 +104,7 @@ def _linked_rows(path: str, graph: Graph, problems: Problems) -> Iterator[Place]
         if row is None:
             problems.add(Problem("not_json", path, place))
             continue
-        found = list(_facts(row) if "evidences" in row else _documents(row))
-        for text, spans in found:
+        for text, spans in linked_texts(row):
             mentions = []
             for start, end, entity in spans:
                 if start < 0 or end > len(text) or start >= end:
@@ -118,35 +114,3 @@ def _linked_rows(path: str, graph: Graph, problems: Problems) -> Iterator[Place]
                 label = entity if number is None else graph.label(number)
                 mentions.append(Mention(start, end, text[start:end], entity, label, 1.0))
             yield Place(path, place, LinkedText(text, sorted(mentions)), True)
-
-
-def _facts(row: dict) -> Iterator[tuple[str, list[tuple[int, int, str]]]]:
-    """The sentences of a T-REx fact: [MASK] is replaced by the object, and the subject is looked for."""
-    seen = set()
-    for evidence in row["evidences"] if isinstance(row["evidences"], list) else ():
-        subject, other, masked = (
-            str(evidence.get(name) or "") for name in ("sub_surface", "obj_surface", "masked_sentence")
-        )
-        if not masked or masked in seen:
-            continue
-        seen.add(masked)
-        start = masked.find(MASK)
-        text = masked.replace(MASK, other)
-        spans = [] if start < 0 else [(start, start + len(other), str(row.get("obj_uri")))]
-        taken = range(start, start + len(other)) if start >= 0 else range(0)
-        whole_word = rf"(?<!\w){re.escape(subject)}(?!\w)"
-        places = [found.start() for found in re.finditer(whole_word, text) if found.start() not in taken]
-        place = places[0] if subject and places else -1
-        yield text, [*spans, (place, place + len(subject), str(row.get("sub_uri")))]
-
-
-def _documents(row: dict) -> Iterator[tuple[str, list[tuple[int, int, str]]]]:
-    spans = []
-    for each in row.get("mentions") or row.get("entities") or ():
-        if not isinstance(each, dict):
-            continue
-        bounds = each.get("boundaries") or (each.get("start", -1), each.get("end", -1))
-        entity = str(each.get("entity") or each.get("uri") or "")
-        is_whole = len(bounds) == 2 and all(isinstance(bound, int) for bound in bounds)
-        spans.append((*(bounds if is_whole else (-1, -1)), entity.rpartition("/")[2] or entity))
-    yield str(row["text"]), spans

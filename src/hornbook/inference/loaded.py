@@ -80,14 +80,15 @@ class LoadedModel:
     @cached_property
     def predictor(self) -> "Predictor":
         """The `Predictor` of a fine-tuned model, sharing its weights."""
-        from hornbook.inference.predictor import Predictor, finished_run, member_of
+        from hornbook.inference.predictor import Predictor, finished_run, member_of, with_linker
 
         if self.model.output is None:
             raise ValueError(
                 f"{self.folder} has no task head, so it cannot predict: fine-tune it with "
                 f"hornbook.finetune({str(self.folder)!r}, data, task)"
             )
-        return Predictor([member_of(self.folder, self.model, self.tokenizer, finished_run(self.folder))])
+        member = member_of(self.folder, self.model, self.tokenizer, finished_run(self.folder))
+        return Predictor([with_linker(member)])
 
     def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
         """Predictions of a fine-tuned model, one per item; see `Predictor.predict`."""

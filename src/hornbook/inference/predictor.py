@@ -21,6 +21,8 @@ from torch import nn
 
 from hornbook.devices import chosen_device
 from hornbook.files import read_json, refusing_damage
+from hornbook.graph.annotation import EntityLinker
+from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
@@ -32,6 +34,7 @@ from hornbook.tasks.evaluation import tables, with_intervals
 from hornbook.tasks.features import Features
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
@@ -53,6 +56,7 @@ TRAITS = {  # that members of an ensemble must share, as named in an error
     "pairs": "how they encode pairs",
     "answerable": "how they detect unanswerable questions",
     "or_none": "whether they may give no answer",
+    "graph": "the knowledge graph that they read",
     "tokenizer": "their tokenizer",
 }
 
@@ -71,6 +75,7 @@ class Member:
     trained_on: str | None = None
     seed: int = 0
     grounder: Grounder | None = None
+    linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
 
     def grounded(self, features: Features, examples: Sequence[Example]) -> Features:
         """The features with the schema graphs of the examples, for a model that reads a knowledge graph."""
@@ -152,7 +157,11 @@ class Predictor:
                 yield task, numbers[start : start + EXAMPLES_AT_ONCE]
 
     def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
-        features = task.encode(examples, self.tokenizer, self.longest)
+        linked = examples
+        for member in self.members:
+            if member.linker is not None:
+                linked = with_entities(examples, member.linker, member.model.has_vector)
+        features = task.encode(linked, self.tokenizer, self.longest)
         self.num_cut += features.num_cut
         outputs = []
         for i, member in enumerate(self.members):
@@ -280,13 +289,16 @@ class Predictor:
         return scores | {"unknown_labels": sorted(unknown)}
 
 
-def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto") -> Predictor:
+def load_predictor(
+    runs: str | Path | Sequence[str | Path], device: str = "auto", graph: str | Path | None = None
+) -> Predictor:
     """Loads a fine-tuned run for prediction.
 
     Args:
         runs: A run, a fine-tuned folder that `transformers` wrote, an exported folder, or a Hugging Face name; several
             form an ensemble.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        graph: For runs that read entities: the folder of their graph, if it was moved.
 
     >>> import hornbook
     >>> predictor = hornbook.load_predictor("runs/reviews")
@@ -296,7 +308,7 @@ def load_predictor(runs: str | Path | Sequence[str | Path], device: str = "auto"
     names = [runs] if isinstance(runs, str | Path) else list(runs)
     if not names:
         raise ValueError("no run was given: give at least one fine-tuned run")
-    return Predictor([_load_member(name) for name in names]).to(chosen_device(device))
+    return Predictor([_load_member(name, graph) for name in names]).to(chosen_device(device))
 
 
 def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
@@ -306,7 +318,7 @@ def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]
     return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
 
 
-def _load_member(name: str | Path) -> Member:
+def _load_member(name: str | Path, graph: str | Path | None = None) -> Member:
     folder = model_folder(name)
     run = finished_run(folder)
     model, tokenizer = load_any(folder)
@@ -323,7 +335,24 @@ def _load_member(name: str | Path) -> Member:
             f"hornbook finetune {name} --task NAME --data PATH --out RUN"
         )
     with refusing_damage(folder / "run.json"):
-        return member_of(folder, model, tokenizer, run)
+        member = member_of(folder, model, tokenizer, run)
+    return with_linker(member, graph)
+
+
+def with_linker(member: Member, graph: str | Path | None = None) -> Member:
+    """The member with what links texts to its graph, if it reads entities. The graph is where it was in training, or
+    the one given."""
+    trained_with = member.saved.graph
+    if trained_with is None:
+        if graph is not None:
+            raise ValueError(f"{member.folder} was trained without a graph: leave out --graph")
+        return member
+    if graph is None and not (Path(trained_with["folder"]) / "manifest.json").is_file():
+        raise ValueError(
+            f"the graph {trained_with['folder']}, which {member.folder} was trained with, is not there: give its "
+            "folder with --graph"
+        )
+    return replace(member, linker=open_linker(graph or trained_with["folder"], member.model))
 
 
 def finished_run(folder: Path) -> dict[str, Any]:
@@ -384,7 +413,7 @@ def check_agreement(members: Sequence[Member]) -> None:
     """Raises unless all members have the same task, outputs and tokenizer."""
     first = members[0]
     for other in members[1:]:
-        for what in ("kind", "labels", "problem", "pairs", "answerable", "or_none", "tokenizer"):
+        for what in TRAITS:
             one, two = _trait(first, what), _trait(other, what)
             if one != two:
                 detail = "different vocabularies" if what == "tokenizer" else f"{_text(one)}, and {_text(two)}"
@@ -397,6 +426,8 @@ def check_agreement(members: Sequence[Member]) -> None:
 def _trait(member: Member, what: str) -> Any:
     if what == "kind":
         return member.saved.kind
+    if what == "graph":
+        return (member.saved.graph or {}).get("fingerprint")
     if what == "tokenizer":
         return member.tokenizer.fingerprint
     task = member.saved.task

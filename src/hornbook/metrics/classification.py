@@ -72,6 +72,72 @@ def multi_label_scores(sums: np.ndarray, num_examples: int) -> dict[str, float]:
     }
 
 
+def loose_counts(gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]]) -> np.ndarray:
+    """One row per example, N x 3: labels that are right, predicted, and in gold."""
+    _check_lengths(gold, predicted)
+    pairs = [(set(right), set(found)) for right, found in zip(gold, predicted, strict=True)]
+    return np.array([(len(right & found), len(found), len(right)) for right, found in pairs], float)
+
+
+def loose_scores(counts_N3: np.ndarray) -> dict[str, float]:
+    """Scores of entity typing (Ling & Weld 2012): loose micro F1 from the sums of the counts, loose macro F1 from the
+    means of the precision and recall of each example (0 where nothing is predicted), and the share of examples whose
+    labels are all right.
+
+    >>> found = loose_scores(loose_counts([{"person", "artist"}, {"place"}], [{"person"}, {"person", "place"}]))
+    >>> {name: round(value, 3) for name, value in found.items()}
+    {'loose_micro_f1': 0.667, 'loose_macro_f1': 0.75, 'exact_match': 0.0}
+    """
+    correct, predicted, gold = counts_N3.T
+    micro = correct.sum() / max(predicted.sum(), 1), correct.sum() / max(gold.sum(), 1)
+    macro = (correct / np.maximum(predicted, 1)).mean(), (correct / np.maximum(gold, 1)).mean()
+    is_exact = (correct == predicted) & (correct == gold)
+    return {
+        "loose_micro_f1": _f1(*micro),
+        "loose_macro_f1": _f1(*macro),
+        "exact_match": float(is_exact.mean()),
+    }
+
+
+def _f1(precision: float, recall: float) -> float:
+    total = precision + recall
+    return float(2 * precision * recall / total) if total else 0.0
+
+
+def relation_counts(gold: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """(relations without their direction, one row per example and relation, N x R x 2: whether it is right, and how
+    often the relation is in gold and predictions). `Other` is no relation."""
+    _check_lengths(gold, predicted)
+    names = sorted({undirected(label) for label in {*gold, *predicted}} - {*NO_RELATION})
+    index = {name: i for i, name in enumerate(names)}
+    counts_NR2 = np.zeros((len(gold), len(names), 2))
+    for row, right, found in zip(counts_NR2, gold, predicted, strict=True):
+        for label in (right, found):
+            if (name := undirected(label)) in index:
+                row[index[name], 1] += 1
+        if right == found and undirected(right) in index:
+            row[index[undirected(right)], 0] = 1
+    return names, counts_NR2
+
+
+def relation_f1(sums_R2: np.ndarray) -> float:
+    """The official score of SemEval-2010 task 8 from summed `relation_counts`: the mean F1 of the relations. A relation
+    in the wrong direction is an error."""
+    sums_R2 = sums_R2[sums_R2[:, 1] > 0]
+    return float((2 * sums_R2[:, 0] / sums_R2[:, 1]).mean()) if len(sums_R2) else 0.0
+
+
+NO_RELATION = ("Other", "no_relation", "NA")
+
+
+def undirected(label: str) -> str:
+    """
+    >>> undirected("Cause-Effect(e2,e1)")
+    'Cause-Effect'
+    """
+    return label.removesuffix("(e1,e2)").removesuffix("(e2,e1)")
+
+
 def _indicators(side: Sequence[Collection[str]], labels: Sequence[str]) -> np.ndarray:
     number = {label: i for i, label in enumerate(labels)}
     indicators_NL = np.zeros((len(side), len(labels)), bool)

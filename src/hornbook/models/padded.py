@@ -45,6 +45,10 @@ class PaddedModel(nn.Module):
                 "the bilstm head needs the length of each sequence and cannot be exported as a padded graph: fine-tune "
                 "with --head linear, mlp, cnn or attention to export it"
             )
+        if model.reads_entities:
+            raise ValueError(
+                "an exported graph takes tokens only, and this model also reads entities: export a BERT instead"
+            )
         self.model = model
 
     def forward(

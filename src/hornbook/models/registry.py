@@ -1,6 +1,6 @@
 """The model families by their `model_type` in `config.json`."""
 
-from hornbook.models import albert, bert, distilbert, electra, gpt, roberta
+from hornbook.models import albert, bert, distilbert, electra, ernie, gpt, roberta
 from hornbook.models.transformer import Transformer
 
 MODELS: dict[str, type[Transformer]] = {
@@ -11,6 +11,7 @@ MODELS: dict[str, type[Transformer]] = {
     "openai-gpt": gpt.Gpt1,
     "gpt2": gpt.Gpt2,
     "distilbert": distilbert.Distilbert,
+    "hornbook-ernie": ernie.Ernie,
 }
 
 

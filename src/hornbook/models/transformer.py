@@ -19,7 +19,7 @@ from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
-from hornbook.nn.block import SHARED_PARTS, initialise, stack
+from hornbook.nn.block import SHARED_PARTS, Block, initialise, stack
 from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import Embeddings
 
@@ -134,6 +134,9 @@ class Transformer(nn.Module):
     head_makers: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the pre-training heads, by name
     vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
     naming: ClassVar[Naming]
+    initialises_from: ClassVar[tuple[str, ...]] = ()  # other families whose weights pre-training may start from
+    reads_entities: ClassVar[bool] = False  # `Batch.entities`, besides the tokens
+    is_capturable: ClassVar[bool] = True  # a training step may run as a CUDA graph
     always_projects: ClassVar[bool] = False  # project from E to D even if both are equal
     scores_with_bias: ClassVar[bool] = True  # whether the classifier of a sequence task has a bias
 
@@ -157,10 +160,7 @@ class Transformer(nn.Module):
         )
         is_factorised = self.always_projects or config.embedding_width != config.width
         self.project = nn.Linear(config.embedding_width, config.width) if is_factorised else None
-        self.blocks = stack(
-            config.num_layers,
-            config.sharing,
-            config.windows,
+        self.blocks = self.make_blocks(
             width=config.width,
             num_heads=config.num_heads,
             inner_width=config.inner_width,
@@ -177,6 +177,15 @@ class Transformer(nn.Module):
         self.task = None
         if output is not None:
             self.add_output(output)
+
+    def make_blocks(self, **arguments: Any) -> nn.ModuleList:
+        """The stack of blocks; `arguments` are those of each block."""
+        return stack(self.config.num_layers, self.config.sharing, self.config.windows, **arguments)
+
+    def blocks_for(self, batch: Batch) -> Sequence[Callable[..., tuple[Tensor, Tensor]]]:
+        """The blocks as functions with the arguments of `Block.forward`, for a family whose blocks read more of the
+        batch than its tokens."""
+        return self.blocks
 
     def add_output(self, output: Output) -> None:
         """Adds the head of a task; its weights, if it has any, are not initialised yet."""
@@ -225,12 +234,13 @@ class Transformer(nn.Module):
             self.embeddings.tokens.weight[self.config.vocab_size :] = 0
 
     def compile_parts(self) -> None:
-        """Compiles embeddings, blocks (once for all layers) and heads, for a dynamic number of tokens."""
+        """Compiles embeddings, blocks (once for all layers) and heads, for a dynamic number of tokens. Blocks that read
+        entities too are left as they are."""
         # With `fallback_random`, dropout outside our kernels uses PyTorch's generator: the same random numbers as
         # without compiling, and four per call of the generator, where a compiled kernel would call it for each.
         options = {"fallback_random": True}
         heads = [head for name in self.head_makers if (head := getattr(self, name)) is not None and name != "pooler"]
-        for part in dict.fromkeys((self.embeddings, *self.blocks, *heads)):
+        for part in dict.fromkeys((self.embeddings, *(each for each in self.blocks if type(each) is Block), *heads)):
             part.compile(dynamic=True, options=options)
 
     def forward(
@@ -262,7 +272,7 @@ class Transformer(nn.Module):
         starts_host = None if is_half else batch.starts_host
         starts = None if is_half and prefers_dense(batch.longest) and batch.is_uniform else batch.starts
         normed_TD = None
-        layers = zip(self.blocks, self._next_norms(), caches or [None] * len(self.blocks), strict=True)
+        layers = zip(self.blocks_for(batch), self._next_norms(), caches or [None] * len(self.blocks), strict=True)
         for number, (block, next_norm, cache) in enumerate(layers, 1):
             if hidden_states is not None:
                 hidden_states.append(x_TD)

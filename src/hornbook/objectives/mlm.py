@@ -74,7 +74,9 @@ class MlmObjective:
         return metrics
 
     def _logits(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        x_TD = model(step_inputs.batch)
+        return self._text_logits(model, model(step_inputs.batch), step_inputs)
+
+    def _text_logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
         logits = {"mlm": model.mlm_logits(x_TD.index_select(0, step_inputs.targets["mlm"].positions_K))}
         if self.sentence:
             logits[self.sentence] = model.sentence_logits(x_TD[step_inputs.targets[self.sentence].positions_K])

@@ -137,6 +137,7 @@ class FinetunedRun(RunRecord):
         """Whether `transformers` has a class with the same head."""
         own = self.config.get("hornbook_output") or {}
         has_class = "For" in self.hf_class or self.has_double_heads
+        has_class = has_class and self.config.get("model_type") != "hornbook-ernie"  # only Hornbook opens it
         return has_class and not own.get("answerable") and own.get("head", "linear") == "linear"
 
     @property

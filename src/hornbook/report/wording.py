@@ -79,6 +79,8 @@ MEASURES = {
     "f1": "F1",
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
+    "loose_micro_f1": "loose micro F1",
+    "loose_macro_f1": "loose macro F1",
     "exact_match": "exact match of label sets",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",

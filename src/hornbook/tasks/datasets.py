@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
-from hornbook.tasks.reading import choices, columns, coqa, published, squad, triviaqa
+from hornbook.tasks.reading import choices, columns, coqa, marked, published, squad, triviaqa
 from hornbook.tasks.reading.layout import Layout, TabularLayout
 from hornbook.tasks.reading.tables import OwnSpans
 
@@ -82,6 +82,8 @@ ALL = (
     KnownDataSet("swag", "choice", choices.SWAG, ("accuracy",), batch_size=16, learning_rate=2e-5),
     KnownDataSet("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
     KnownDataSet("codah", "choice", choices.CODAH, ("accuracy",)),
+    KnownDataSet("ufet", "entity-typing", marked.UFET, ("loose_macro_f1", "loose_micro_f1", "exact_match")),
+    KnownDataSet("semeval2010-task8", "relation", marked.SEMEVAL, ("macro_f1", "accuracy")),
     # Task kinds for users' own files.
     *map(_own, KINDS.values()),
     KnownDataSet("spans-or-none", "spans", OwnSpans(may_be_none=True), ANSWERS, may_be_none=True),
@@ -102,6 +104,9 @@ OTHER_SPELLINGS = {
     "multi-label": ("multilabelclassification",),
     "spans": ("questionanswering",),
     "choice": ("multiplechoice",),
+    "entity-typing": ("typing",),
+    "relation": ("relationclassification", "relationextraction"),
+    "semeval2010-task8": ("semeval", "semeval2010", "semevaltask8"),
     "similarity": ("sentencesimilarity", "embeddings", "search"),
 }
 

@@ -35,6 +35,7 @@ class Features:
     token_labels: list[np.ndarray] | None = None
     group_size: int = 1
     num_cut: int = 0  # number of truncated texts
+    entities: list[tuple[np.ndarray, np.ndarray]] | None = None  # per sequence: positions, numbers in a graph
     places: list[Any] = field(default_factory=list)  # per sequence, what `decode` needs; depends on the task kind
     attached: Attached | None = None
 
@@ -62,6 +63,7 @@ class Features:
             labels=None if self.labels is None else self.labels[list(sequences)],
             token_labels=None if self.token_labels is None else [self.token_labels[i] for i in sequences],
             group_size=self.group_size,
+            entities=None if self.entities is None else [self.entities[i] for i in sequences],
         )
         return batch if self.attached is None else batch.with_streams(self.attached.streams(sequences))
 

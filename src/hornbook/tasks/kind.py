@@ -51,6 +51,7 @@ class TaskKind:
     default_measures: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
     saved_fields: ClassVar[tuple[str, ...]] = ("measures",)  # of a task, in `task.json`
     has_labels: ClassVar[bool] = False  # labels are names, whose list is read from the data
+    marks: ClassVar[tuple[str, ...]] = ()  # special tokens around the mentions in a text
     in_percent: ClassVar[bool] = False  # scores are in percent, otherwise fractions
     max_length: ClassVar[int | None] = None  # default maximum number of tokens; None: the model's
     truncated: ClassVar[str] = "texts"  # what is counted as truncated

@@ -241,6 +241,64 @@ class ChoiceExample(Example):
 
 
 @dataclass(frozen=True, slots=True)
+class MarkedExample(Example):
+    """A text with one or more marked mentions (`spans`: first and last character, exclusive), labelled with a class or
+    several classes. `given` are the entities that the file links the text to (start, end, identifier), None if it links
+    none; `entities` are those that the model reads, by their numbers in its graph."""
+
+    has_pair = False
+    is_stratified = True
+
+    key: str
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    label: str | tuple[str, ...] | None = None
+    given: tuple[tuple[int, int, str], ...] | None = None
+    entities: tuple[tuple[int, int, int], ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def mentions(self) -> tuple[str, ...]:
+        return tuple(self.text[start:end] for start, end in self.spans)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return (self.label,) if isinstance(self.label, str) else self.label or ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.text, *self.mentions
+
+    @property
+    def sequence(self) -> tuple[str, str | None]:
+        return self.text, None
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {"text": self.text, "mentions": list(self.mentions)}
+
+    @property
+    def problem(self) -> str:
+        return _first_empty({"text": self.text}) or ("" if self.spans else "no mention is marked in the text")
+
+    def marked(self, marks: Sequence[str]) -> tuple[str, list[tuple[int, int, int]]]:
+        """The text with a mark before and after each mention, and the entities with their places in it."""
+        inserted = []  # (character, whether a mention starts there, what is inserted before it)
+        for (start, end), mark in zip(self.spans, marks, strict=False):
+            inserted += [(start, True, f"{mark} "), (end, False, f" {mark}")]
+        inserted.sort(key=lambda each: each[:2])
+        parts, last = [], 0
+        for place, _, what in inserted:
+            parts += [self.text[last:place], what]
+            last = place
+
+        def moved(place: int, is_start: bool) -> int:
+            return place + sum(len(what) for at, _, what in inserted if at < place or (is_start and at == place))
+
+        entities = [(moved(start, True), moved(end, False), entity) for start, end, entity in self.entities]
+        return "".join([*parts, self.text[last:]]), entities
+
+
+@dataclass(frozen=True, slots=True)
 class SimilarityExample(Example):
     """A text and one that is similar to it (`pair`), possibly with a `score` of their similarity, or with a text that
     is less similar (`negative`); a text alone for training without pairs."""

@@ -15,7 +15,8 @@ from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
 
 FILE = "task.json"
-SAVED = ("scheme", "longest", "has_pairs", "columns", "roles", "reason")  # fields of `SavedTask` in `task.json`
+# Fields of `SavedTask` in `task.json`.
+SAVED = ("scheme", "longest", "has_pairs", "columns", "roles", "reason", "graph")
 COLUMNS = {"text", "pair", "label"}
 
 
@@ -23,7 +24,8 @@ COLUMNS = {"text", "pair", "label"}
 class SavedTask:
     """`name`: as given by the user; `scheme`: tag scheme of the user's files; `longest`: maximum number of tokens per
     sequence; `has_pairs`: whether the examples are text pairs; `columns`: the columns named by the user; `roles`:
-    column by role (text, pair, label, key); `reason`: the knowledge graph that it reads. None where unknown."""
+    column by role (text, pair, label, key); `reason`: the knowledge graph whose paths it reads; `graph`: folder and
+    fingerprint of the graph to which texts are linked. None where unknown."""
 
     name: str
     task: TaskKind
@@ -33,6 +35,7 @@ class SavedTask:
     columns: dict[str, str] | None = None
     roles: dict[str, str] | None = None
     reason: dict | None = None
+    graph: dict[str, str] | None = None
 
     @property
     def kind(self) -> str:

@@ -1,12 +1,16 @@
-"""GPT-1's input format for tasks (Radford et al. 2018, section 3.3): a start token, the text, and an extract token,
-whose hidden state the task head reads; the two texts of a pair are separated by a delimiter.
+"""Special tokens that tasks add to a vocabulary: marks around mentions, and GPT-1's input format.
+
+GPT-1 (Radford et al. 2018, section 3.3): a start token, the text, and an extract token, whose
+hidden state the task head reads; the two texts of a pair are separated by a delimiter.
 
     _start_ text _classify_
     _start_ premise _delimiter_ hypothesis _classify_
 """
 
+from collections.abc import Sequence
+
 import tokenizers
-from tokenizers import processors
+from tokenizers import AddedToken, processors
 
 from hornbook.text.tokenizer import Tokenizer
 
@@ -28,6 +32,19 @@ def marked(tokenizer: Tokenizer) -> Tokenizer:
     backend.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
     names = tokenizer.names | {"sep_token": DELIMITER, "cls_token": EXTRACT}
     return Tokenizer(backend, names, tokenizer.model_inputs)
+
+
+def with_mention_marks(tokenizer: Tokenizer, marks: Sequence[str]) -> Tokenizer:
+    """A copy that knows the special tokens around mentions, such as `[ENT]`, appended to the vocabulary if they are
+    missing. A mark includes the white space before it."""
+    missing = [mark for mark in marks if tokenizer.id(mark) is None]
+    if not missing:
+        return tokenizer
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    backend.add_special_tokens([AddedToken(mark, lstrip=True, normalized=False) for mark in missing])
+    if any(backend.token_to_id(mark) < tokenizer.vocab_size for mark in missing):
+        raise ValueError("the vocabulary has gaps in its ids, so new tokens would share them: renumber it first")
+    return Tokenizer(backend, tokenizer.names, tokenizer.model_inputs)
 
 
 def filled_up(tokenizer: Tokenizer) -> Tokenizer:

@@ -31,11 +31,13 @@ MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 class EncodedSentences(NamedTuple):
-    """Concatenated tokens of texts: `ids` (uint32) and `word_starts` (bool) per token, `lengths` (int64) per text."""
+    """Concatenated tokens of texts: `ids` (uint32) and `word_starts` (bool) per token, `lengths` (int64) per text;
+    `offsets`, if requested: first and last character (exclusive) of each token in its text, T x 2."""
 
     ids: np.ndarray
     word_starts: np.ndarray
     lengths: np.ndarray
+    offsets: np.ndarray | None = None
 
 
 class Encoded(NamedTuple):
@@ -226,34 +228,39 @@ class Tokenizer:
     def decode(self, ids: list[int], skip_special: bool = True) -> str:
         return self.backend.decode([int(number) for number in ids], skip_special_tokens=skip_special)
 
-    def encode_sentences(self, texts: list[str]) -> EncodedSentences:
+    def encode_sentences(self, texts: list[str], with_offsets: bool = False) -> EncodedSentences:
         """Tokens and word starts of many texts; no special tokens are added, and none are recognised in the text."""
         try:
-            encoded = self._encode_plain(texts)
+            encoded = self._encode_plain(texts, with_offsets)
         except (TypeError, UnicodeEncodeError):
             for text in texts:
                 refuse_surrogates(text)
             raise
         if self._forbidden[encoded.ids].any():
-            encoded = self._encode_plain([self._spell_out_special_tokens(text) for text in texts])
+            encoded = self._encode_plain([self._spell_out_special_tokens(text) for text in texts], with_offsets)
         return encoded
 
-    def _encode_plain(self, texts: list[str]) -> EncodedSentences:
+    def _encode_plain(self, texts: list[str], with_offsets: bool) -> EncodedSentences:
         table = self._word_start_table
-        encode_batch = self._plain.encode_batch if table is None else self._plain.encode_batch_fast
+        is_fast = table is not None and not with_offsets  # the fast one computes no offsets
+        encode_batch = self._plain.encode_batch_fast if is_fast else self._plain.encode_batch
         encodings = encode_batch(texts, add_special_tokens=False)
         id_lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, id_lists), np.int64, len(id_lists))
         num_tokens = int(lengths.sum())
         ids = np.fromiter(chain.from_iterable(id_lists), np.uint32, num_tokens)
+        offsets = None
+        if with_offsets:
+            pairs = chain.from_iterable(encoding.offsets for encoding in encodings)
+            offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * num_tokens).reshape(-1, 2)
         if table is not None:
-            return EncodedSentences(ids, table[ids], lengths)
+            return EncodedSentences(ids, table[ids], lengths, offsets)
         word_ids = [encoding.word_ids for encoding in encodings]
         words = np.fromiter(chain.from_iterable(word_ids), np.int64, num_tokens)
         word_starts = np.ones(num_tokens, bool)
         np.not_equal(words[1:], words[:-1], out=word_starts[1:])
         word_starts[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
-        return EncodedSentences(ids, word_starts, lengths)
+        return EncodedSentences(ids, word_starts, lengths, offsets)
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:

@@ -37,6 +37,11 @@ def token_keys(batch: Batch, seed: int) -> Tensor:
     return _mixed(keys_N[batch.sequence_T] + batch.positions_T * GOLDEN)
 
 
+def keys_at(examples_K: Tensor, positions_K: Tensor, seed: int) -> Tensor:
+    """The `token_keys` of the tokens at some positions of some examples, int64, K."""
+    return _mixed(_mixed(examples_K * GOLDEN + seed) + positions_K * GOLDEN)
+
+
 def random_bits(keys: Tensor, *purposes: str) -> Tensor:
     """A uniformly random integer below 2^32 for each purpose and each key, int64: a row for each purpose, made by the
     same few operations whatever their number."""

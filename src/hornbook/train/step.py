@@ -61,9 +61,9 @@ class Stepper:
         self.seed = seed
         self.clip = clip
         self.micro_tokens = micro_tokens
-        self.captured = (
-            CapturedSteps(self) if runtime.graphs and getattr(self.objective, "is_capturable", False) else None
-        )
+        parts = {self.objective: False, module.model: True}  # objectives say so, models only if they cannot
+        is_capturable = all(getattr(part, "is_capturable", default) for part, default in parts.items())
+        self.captured = CapturedSteps(self) if runtime.graphs and is_capturable else None
 
     @property
     def model(self) -> nn.Module:

@@ -47,6 +47,9 @@ def validate(
     sums, counts = ranks.summed(sums), ranks.summed(counts)
     module.train(was_training)
     term_of = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
-    means = {name: float(value / counts[term_of[name]]) for name, value in sums.items()}
+    # A term may have no targets, such as mentions of entities: its loss is 0.
+    means = {
+        name: float(value / counts[term_of[name]]) if counts[term_of[name]] else 0.0 for name, value in sums.items()
+    }
     loss = sum(weight * means[term] for term, weight in objective.weights.items())
     return {"loss": loss, **means}

@@ -102,7 +102,8 @@ def finetune(
         from_random: Train the same network from randomly initialised weights.
         strict: Raise a `ValueError` at the first bad row.
         reason: `kagnet`: multiple choice also reads the paths of a knowledge graph between question and answers.
-        graph, vectors: The folders of that graph, and of its vectors.
+        graph, vectors: The folders of that graph, and of its vectors. Without `reason`, `graph` is that of an ERNIE, to
+            whose entities the texts of entity-typing and relation are linked.
         overrides: Any setting by its dotted name.
         resume: Continue the run in `out`.
         on_progress, log: Receive the training status and the log messages.
@@ -126,7 +127,7 @@ def finetune(
         raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
-    overrides = reason_overrides(reason, graph, vectors) | (overrides or {})
+    overrides = graph_overrides(reason, graph, vectors) | (overrides or {})
     path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
@@ -166,9 +167,12 @@ def finetune(
     return result
 
 
-def reason_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
-    """The settings of reasoning over a knowledge graph; folders are recorded with their whole paths."""
+def graph_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
+    """The settings of a knowledge graph, whose paths are read (`reason`) or to whose entities texts are linked. Folders
+    are recorded with their whole paths."""
     graph, vectors = (None if each is None else str(Path(each).expanduser().resolve()) for each in (graph, vectors))
+    if reason is None and vectors is None:
+        return {} if graph is None else {"task.graph": graph}
     return as_overrides(reason=reason, reason_graph=graph, reason_vectors=vectors)
 
 

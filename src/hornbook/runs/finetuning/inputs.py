@@ -11,26 +11,31 @@ from torch import Tensor, nn
 
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
+from hornbook.graph.annotation import EntityLinker
+from hornbook.inference.linking import open_linker
 from hornbook.inference.opening import load
 from hornbook.interop.builtin import LANGUAGES, builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.sentence_transformers import read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
+from hornbook.models.ernie import Ernie
 from hornbook.models.outputs import Output
 from hornbook.reasoning.grounding import Grounder, open_grounder
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.features import Features
+from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.kinds.similarity import padded_texts
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for
 from hornbook.tasks.summary import in_short, summarize
-from hornbook.text.marks import filled_up, marked
+from hornbook.text.marks import filled_up, marked, with_mention_marks
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
@@ -78,12 +83,15 @@ class Inputs(Labelled):
     folder: Path | None = None  # shared by all runs, for files that are made once
     model: str | None = None  # the name of the pre-trained model, if it is not `opened` by the caller
     grounder: Grounder | None = None  # the knowledge graph that questions are grounded in
+    linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
 
     @property
     def longest(self) -> int:
         return longest_for(self.trained.config.max_positions, self.data.kind, self.settings.task.max_length)
 
     def encode(self, examples: list[Example]) -> Features:
+        if self.linker is not None:
+            examples = with_entities(examples, self.linker, self.trained.has_vector)
         features = self.saved.task.encode(examples, self.tokenizer, self.longest)
         return features if self.grounder is None else self.grounder.attach(features, examples)
 
@@ -192,7 +200,7 @@ def open_inputs(
         log(f"as published for {trained.family}: {', '.join(published)}")
     if "optimizer.lr" not in overrides | of_family and width_factor(width) > 1:
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
-    trained, tokenizer = with_task_format(trained, tokenizer, settings.task)
+    trained, tokenizer = with_task_format(trained, tokenizer, settings.task, KINDS[read_data.kind].marks)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     if output.type.compares:
@@ -205,8 +213,26 @@ def open_inputs(
         grounder = _grounder(request, output, settings, log)
         output = replace(output, graph=grounder.shape)
     saved = replace(make_task(named, read_data, output), reason=None if grounder is None else grounder.about())
+    linker = _linker(trained, settings.task.graph, saved.task, log)
+    if linker is not None:
+        saved = replace(saved, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
     split = training_split(read_data, named, settings)
-    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model, grounder=grounder)
+    of_graph = {"grounder": grounder, "linker": linker}
+    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model, **of_graph)
+
+
+def _linker(trained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> EntityLinker | None:
+    """What links texts to the graph of an ERNIE; raises a `ValueError` if it cannot be used."""
+    if graph is None:
+        if isinstance(trained, Ernie) and trained.config.fusion:
+            log("note: without --graph the model reads no entities")
+        return None
+    if not task.marks:
+        raise ValueError(
+            f"--graph is for entity-typing and relation, or for multiple choice with --reason kagnet, not for "
+            f"{task.name}: leave it out"
+        )
+    return open_linker(graph, trained)
 
 
 def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettings, log: Log) -> Grounder:
@@ -259,10 +285,15 @@ def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     return Labelled(named, found, settings, saved, *training_split(found, named, settings))
 
 
-def with_task_format(trained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[nn.Module, Tokenizer]:
-    """The model and the tokenizer for the task's inputs. An encoder's tokenizer is unchanged. A GPT's gets a padding
-    token, which `transformers` needs, and with `task.format=gpt1` GPT-1's start, delimiter and extract tokens, whose
-    embeddings are newly initialised."""
+def with_task_format(
+    trained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings, marks: tuple[str, ...] = ()
+) -> tuple[nn.Module, Tokenizer]:
+    """The model and the tokenizer for the task's inputs. An encoder's tokenizer only gets the `marks` of the task. A
+    GPT's gets a padding token, which `transformers` needs, and with `task.format=gpt1` GPT-1's start, delimiter and
+    extract tokens. The embeddings of new tokens are newly initialised."""
+    marked_too = with_mention_marks(tokenizer, marks)
+    if marked_too is not tokenizer:
+        trained, tokenizer = with_new_tokens(trained, tokenizer, marked_too, seed_of("new tokens")), marked_too
     if "clm" not in trained.head_makers:
         for name, default in (("format", "tokenizer"), ("lm_weight", 0.0)):
             if getattr(settings, name) != default:

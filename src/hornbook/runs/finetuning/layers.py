@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from hornbook.models.ernie import Ernie
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import TransformerConfig
 from hornbook.nn.block import initialise
@@ -44,6 +45,8 @@ def from_random(trained: nn.Module, output: Output, seed: int, dropout: float | 
     """The same network with randomly initialised weights: a baseline without pre-training."""
     model = _network(trained, output, dropout)
     model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
+    if isinstance(model, Ernie):  # the vectors of entities are not learned from text
+        model.load_state_dict({"entities.weight": trained.entities.weight}, strict=False)
     return model
 
 

@@ -106,6 +106,9 @@ def run_once(
         refuse_other_request(folder, run, request)
         refuse_other_data(folder, run, inputs.data)
         refuse_other_graph(folder, run, inputs.grounder)
+        if inputs.linker is not None:
+            now = inputs.linker.fingerprint
+            folder.refuse_other_input(f"the graph {settings_of(run).task.graph}", run["inputs"].get("graph"), now)
         if teacher is not None:
             refuse_other_teacher(folder, run, teacher)
         settings = settings_of(run)
@@ -130,7 +133,8 @@ def run_once(
             request,
             inputs.data,
             inputs=({} if teacher is None else {"teacher": teacher.about()})
-            | ({} if inputs.grounder is None else inputs.grounder.fingerprints),
+            | ({} if inputs.grounder is None else inputs.grounder.fingerprints)
+            | ({} if inputs.linker is None else {"graph": inputs.linker.fingerprint}),
             settings=settings,
             runtime=runtime,
             parameters=sum(p.numel() for p in model.parameters()),

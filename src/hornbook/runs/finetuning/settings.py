@@ -62,6 +62,10 @@ class TaskSettings(Typed, group="task"):
         0.05, "fraction of training articles held out to choose the no-answer threshold", low=0, below=1
     )
 
+    graph: str | None = setting(
+        None,
+        "ERNIE, with entity typing and relations: folder of the graph to whose entities texts are linked (--graph)",
+    )
     pooling: EmbeddingPooling | None = setting(
         None, "similarity: how tokens are pooled into a vector; none: as in the model folder, else the mean"
     )

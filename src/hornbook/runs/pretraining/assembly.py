@@ -16,6 +16,7 @@ from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import ClmObjective, ClmSettings
+from hornbook.objectives.dea import ErnieObjective, ErnieSettings
 from hornbook.objectives.distillation.objective import CorpusDistillation, DistillationSettings, pair_for
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import MlmObjective
@@ -47,10 +48,15 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
     if isinstance(objective, ClmSettings):
         return registry.family_of(config)(config, ("clm",))
     heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
+    if isinstance(objective, ErnieSettings) and objective.entity_weight:
+        heads += ("entity",)
     return registry.family_of(config)(config, heads)
 
 
-def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None) -> Objective:
+def objective_of(
+    settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None, model: nn.Module | None = None
+) -> Objective:
+    """The objective of a run; that of an ERNIE asks its `model` which entities have a vector."""
     if settings.predicts_next and not settings.is_distilled:
         return ClmObjective()
     masking = None
@@ -62,6 +68,8 @@ def objective_of(settings: PretrainSettings, tokenizer: Tokenizer, teacher: Tran
         return CorpusDistillation(masking, recipe, settings.model, teacher.config, soft_targets)
     if isinstance(settings.objective, RtdSettings):
         return RtdObjective(masking, settings.objective)
+    if isinstance(settings.objective, ErnieSettings):
+        return ErnieObjective(masking, settings.objective, model.has_vector)
     return MlmObjective(masking, settings.objective.sentence, settings.objective.sentence_weight)
 
 
@@ -114,7 +122,10 @@ def initialise_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
                 "objective.generator_layers to the values it was trained with"
             )
         missing, _ = encoder.load_state_dict(trained.state_dict(), strict=False)
-        newly_initialised += sorted({f"{part.partition('.')[0]} head" for part in missing})
+        new_heads = {part.partition(".")[0] for part in missing} & {*encoder.heads}
+        newly_initialised += [f"{head} head" for head in sorted(new_heads)]
+        if any(part.startswith("blocks.") for part in missing):  # a BERT's, which an ERNIE starts from
+            newly_initialised.append("the layers that read entities")
     return newly_initialised
 
 

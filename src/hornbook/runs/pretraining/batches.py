@@ -74,6 +74,7 @@ class BatchMaker:
                 self.data.short_sequence_probability,
                 self.data.single_segment_probability,
                 crosses_documents=self.data.crosses_documents,
+                with_entities=settings.reads_entities,
             )
             for length in {self.data.short_length, self.data.length}
             if self.data.uses(length)
@@ -113,6 +114,7 @@ def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]
         data.single_segment_probability,
         held_out=True,
         crosses_documents=data.crosses_documents,
+        with_entities=settings.reads_entities,
     )
     available = sum(chunks.total for chunks in examples.chunks)
     total = min(available, max(1, settings.validation.tokens // length))

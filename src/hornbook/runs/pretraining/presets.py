@@ -11,9 +11,11 @@ from hornbook.models.albert import AlbertConfig
 from hornbook.models.bert import BertConfig
 from hornbook.models.distilbert import DistilbertConfig
 from hornbook.models.electra import ElectraConfig
+from hornbook.models.ernie import ErnieConfig
 from hornbook.models.gpt import Gpt1Config, Gpt2Config
 from hornbook.models.roberta import RobertaConfig
 from hornbook.objectives.clm import ClmSettings
+from hornbook.objectives.dea import ErnieSettings
 from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.mlm import MlmSettings
@@ -67,6 +69,19 @@ def _roberta(num_layers: int, width: int, lr: float, warmup_steps: int) -> Pretr
         optimizer=OptimizerSettings(lr=lr, beta2=0.98, eps=1e-6, weight_decay=0.01, clip=0.0),
         schedule=ScheduleSettings(steps=500_000, warmup_steps=warmup_steps),
         batch=BatchSettings(tokens=8192 * 512),
+    )
+
+
+def _ernie(num_layers: int, width: int) -> PretrainSettings:
+    """ERNIE (Zhang et al. 2019): one epoch of 4.5 billion tokens from BERT's weights; sequences of 256 tokens, twice as
+    many per batch as BERT."""
+    return PretrainSettings(
+        model=ErnieConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width),
+        data=DataSettings(length=256, short_fraction=0.0),
+        objective=ErnieSettings(),
+        optimizer=OptimizerSettings(lr=5e-5),
+        schedule=ScheduleSettings(steps=34_000, warmup_fraction=0.1),
+        batch=BatchSettings(tokens=512 * 256),
     )
 
 
@@ -227,6 +242,10 @@ PRESETS: dict[str, PretrainSettings] = {
     "gpt3-6.7b": _gpt3(32, 4096, 32, TWO, 1.2e-4),
     "gpt3-13b": _gpt3(40, 5120, 40, TWO, 1e-4),  # the paper has a width of 5,140, which its 40 heads do not divide
     "gpt3-175b": _gpt3(96, 12288, 96, THREE, 6e-5),
+    # Only the base size was published; the others have the layers of BERT-tiny and BERT-small.
+    "ernie-tiny": _ernie(2, 128),
+    "ernie-small": _ernie(4, 512),
+    "ernie-base": _ernie(12, 768),
     "distilbert": _distilbert(),
 }
 

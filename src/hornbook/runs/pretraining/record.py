@@ -32,6 +32,8 @@ class PretrainRequest(RunRequest):
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     teacher: str | None = None
     recipe: Literal["published", "budget"] | None = setting(None, "published settings, or those for a short run")
+    graph: str | None = None
+    vectors: str | None = None
 
     def named_corpora(self) -> list[tuple[str, float]]:
         return [folder_and_weight(each) for each in self.corpora]
@@ -47,7 +49,9 @@ def write_run(
     baseline: dict,
     recipe: str,
     teacher: Teacher | None = None,
+    vectors: str | None = None,
 ) -> None:
+    """`vectors`: the fingerprint of the entity vectors of an ERNIE."""
     corpora = [
         {
             "folder": str(corpus.folder.resolve()),
@@ -60,7 +64,11 @@ def write_run(
     ]
     folder.write_record(
         request.to_dict(),
-        {"corpora": corpora, **({"teacher": teacher.about()} if teacher else {})},
+        {
+            "corpora": corpora,
+            **({"teacher": teacher.about()} if teacher else {}),
+            **({"graph": settings.model.graph, "vectors": vectors} if settings.reads_entities else {}),
+        },
         settings,
         runtime.about(),
         preset=request.preset,

@@ -46,6 +46,12 @@ from hornbook.runs.pretraining.assembly import (
     save_trained,
 )
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
+from hornbook.runs.pretraining.entities import (
+    fitted_to_graph,
+    give_vectors,
+    refuse_other_graph,
+    vectors_fingerprint,
+)
 from hornbook.runs.pretraining.minutes import (
     MEASURED_SHARE,
     log_expected_time,
@@ -80,7 +86,7 @@ Log = Callable[[str], None]
 # Model settings that may differ from the model that --from names; all others must match it.
 OVERRIDABLE_WITH_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
-    *("model.init_std", "model.init_by_width"),
+    *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
 }
 WEIGHT_BYTES, STATE_BYTES = 4, 16  # per parameter: the weight alone; with gradient and Adam's two moments
 BATCH_BYTES = 32  # per token: id, segment, position and label
@@ -102,6 +108,8 @@ def pretrain(
     batch_tokens: int | None = None,
     seed: int | None = None,
     recipe: Recipe | None = None,
+    graph: str | Path | None = None,
+    vectors: str | Path | None = None,
     overrides: dict | None = None,
     resume: bool = False,
     teacher: Teacher | None = None,
@@ -110,7 +118,8 @@ def pretrain(
 ) -> Outcome:
     """Pre-trains a preset on one or several corpora (`folder` or `folder:weight`) into the run folder `out`. With a
     `teacher` the model is distilled from it; `hornbook.runs.distillation` opens the teacher and calls this. `recipe`
-    is `published` or `budget`, which is for runs far shorter than published and the default for them.
+    is `published` or `budget`, which is for runs far shorter than published and the default for them. ERNIE reads the
+    `vectors` of the entities of a `graph`, to which the corpora must be linked.
 
     >>> import hornbook
     >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
@@ -122,8 +131,14 @@ def pretrain(
     base = None if base is None else str(base)
     teacher_name = None if teacher is None else teacher.name
     amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
+    knowledge = {"graph": None if graph is None else str(graph), "vectors": None if vectors is None else str(vectors)}
     request = PretrainRequest(
-        preset, names_of(corpora), base, **amount, teacher=teacher_name, recipe=recipe, overrides=overrides or {}
+        *(preset, names_of(corpora), base),
+        **amount,
+        **knowledge,
+        teacher=teacher_name,
+        recipe=recipe,
+        overrides=overrides or {},
     )
     folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
     log = joined().only_main(log)
@@ -176,7 +191,8 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     settings = _with_validations(settings, held_out)
     counts = sum(corpus.token_counts * weight for corpus, weight in opened)
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
-    write_run(folder, request, settings, opened, runtime, job, baseline, recipe, teacher)
+    vectors = vectors_fingerprint(request)
+    write_run(folder, request, settings, opened, runtime, job, baseline, recipe, teacher, vectors)
     return _Prepared(settings, opened, runtime, job)
 
 
@@ -223,7 +239,10 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
     prepare(runtime)
     out = folder.path
     if Checkpoints(out).last() is None:  # killed before the first checkpoint: initialise again
-        _, model = _model_to_train(settings, opened, PretrainRequest(**run["request"]), teacher, lambda message: None)
+        before = PretrainRequest(**run["request"])
+        if before.vectors is not None:
+            folder.refuse_other_input(f"{before.vectors}", run["inputs"]["vectors"], vectors_fingerprint(before))
+        _, model = _model_to_train(settings, opened, before, teacher, lambda message: None)
     else:
         model = new_network(settings, teacher and teacher.model)
     log(f"resuming {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
@@ -283,7 +302,10 @@ def _model_to_train(
     """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
     tokenizer = opened[0][0].tokenizer
     settings = _fitted_settings(settings, tokenizer, request, teacher, log)
+    refuse_other_graph(settings, opened)
     model = _new_model(settings, teacher)
+    if settings.reads_entities:
+        give_vectors(model, request)
     if teacher is not None:
         if settings.objective.start == "teacher":
             log(f"the student {initialise_from_teacher(model.student, teacher.model)}")
@@ -306,6 +328,7 @@ def _fitted_settings(
         return fitted_to_teacher(settings, tokenizer or teacher.tokenizer, teacher)
     if request.base is not None:
         return _fitted_to_base(settings, tokenizer, request, log)
+    settings = fitted_to_graph(settings, request, None)
     if tokenizer is None:
         return settings
     settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
@@ -318,7 +341,8 @@ def _fitted_to_base(
 ) -> PretrainSettings:
     folder = model_folder(request.base)
     trained, old_tokenizer = load_folder(folder)
-    if type(trained) is not registry.family_of(settings.model):
+    family = registry.family_of(settings.model)
+    if type(trained) is not family and trained.family not in family.initialises_from:
         raise ValueError(
             f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
             f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
@@ -329,6 +353,7 @@ def _fitted_to_base(
         if num_new:
             log(f"{num_new:,} new words are initialised with the mean of their old tokens")
     settings = _with_shape_of(trained, settings, request)
+    settings = fitted_to_graph(settings, request, getattr(trained.config, "graph", None))
     return configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
 
 
@@ -377,7 +402,7 @@ def _job(
     settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime: Runtime, teacher: Teacher | None = None
 ) -> Job:
     tokenizer = opened[0][0].tokenizer
-    objective = objective_of(settings, tokenizer, teacher and teacher.model)
+    objective = objective_of(settings, tokenizer, teacher and teacher.model, model)
     if runtime.compiles:
         model.compile_parts()
         objective.compile()

@@ -9,10 +9,12 @@ from hornbook.data.examples import DataSettings, Layout
 from hornbook.models import registry
 from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig
+from hornbook.models.ernie import ErnieConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import GptConfig
 from hornbook.models.transformer import TransformerConfig
 from hornbook.objectives.clm import ClmSettings
+from hornbook.objectives.dea import ErnieSettings
 from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.mlm import MlmSettings
@@ -39,7 +41,9 @@ class PretrainSettings(configuration.Typed, group=""):
 
     model: TransformerConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
-    objective: MlmSettings | RtdSettings | ClmSettings | DistillationSettings = field(default_factory=MlmSettings)
+    objective: MlmSettings | ErnieSettings | RtdSettings | ClmSettings | DistillationSettings = field(
+        default_factory=MlmSettings
+    )
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -108,6 +112,11 @@ class PretrainSettings(configuration.Typed, group=""):
     def reads_documents(self) -> bool:
         """Whether the model reads concatenated documents without special tokens around them, as a GPT does."""
         return isinstance(self.model, GptConfig) or isinstance(self.objective, ClmSettings)
+
+    @property
+    def reads_entities(self) -> bool:
+        """Whether the model reads the entities that texts mention."""
+        return isinstance(self.model, ErnieConfig)
 
     @property
     def predicts_next(self) -> bool:
@@ -220,7 +229,7 @@ def _has_setting(kind: type, name: str) -> bool:
 def _objective_kind(family: str, has_teacher: bool) -> type:
     if has_teacher:
         return DistillationSettings
-    kinds = {"electra": RtdSettings, "openai-gpt": ClmSettings, "gpt2": ClmSettings}
+    kinds = {"electra": RtdSettings, "openai-gpt": ClmSettings, "gpt2": ClmSettings, "hornbook-ernie": ErnieSettings}
     return kinds.get(family, MlmSettings)
 
 

@@ -4,14 +4,17 @@ from hornbook.models.outputs import Output
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification
+from hornbook.tasks.kinds.entity_typing import EntityTyping
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.regression import Regression
+from hornbook.tasks.kinds.relation import Relation
 from hornbook.tasks.kinds.similarity import Similarity
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.kinds.tagging import Tagging
 
 KINDS: dict[str, type[TaskKind]] = {
-    kind.name: kind for kind in (Classification, MultiLabel, Regression, Spans, Tagging, Choice, Similarity)
+    kind.name: kind
+    for kind in (Classification, MultiLabel, Regression, Spans, Tagging, Choice, Similarity, EntityTyping, Relation)
 }
 
 

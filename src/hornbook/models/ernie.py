@@ -1,0 +1,180 @@
+"""ERNIE (Zhang et al. 2019, "Enhanced Language Representation with Informative Entities", arXiv 1905.07129).
+
+A BERT whose upper layers (the K-encoder, `nn/fusion.py`) also read the vectors of the entities that a text mentions,
+each aligned to the first token of its mention (`Batch.entities`). Pre-training adds the prediction of these entities
+(`objectives/dea.py`). The vectors come from a knowledge graph and are not trained. A text without entities gives what a
+BERT with the same weights gives.
+
+`transformers` has another model named ernie (Baidu's), so folders have a `model_type` of their own, which only Hornbook
+opens. The names of the weights are BERT's, and those of the published code for entities.
+
+Shapes: T tokens, E entities, K selected positions, C candidates, D width, W width of entities.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.config import setting
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.naming import BLOCK, ENCODER, Naming
+from hornbook.nn.attention import runs_flash
+from hornbook.nn.fusion import AlignedEntities, FusionBlock
+
+ENTITY_SETTINGS = ("num_text_layers", "entity_width", "entity_heads", "num_entities", "graph")
+ABLATIONS = ("fusion", "entity_vectors", "trains_entities")
+
+
+@dataclass(frozen=True)
+class ErnieConfig(BertConfig):
+    num_text_layers: int | None = setting(
+        None,
+        "layers that read tokens only (T-encoder); none: half, or fewer, so that at least two also read entities",
+        low=0,
+        high=10_000,
+    )
+    entity_width: int = setting(100, "width of entity vectors; taken from the vectors", low=1, high=2**20)
+    entity_heads: int = setting(4, "attention heads for entities; must divide their width", low=1, high=2**20)
+    num_entities: int = setting(0, "number of entities; taken from the graph", low=0, high=2**31)
+    graph: str | None = setting(None, "fingerprint of the graph; taken from the graph")
+    fusion: bool = setting(True, "fuse entities with tokens; no: read tokens only, as a BERT (ablation)")
+    entity_vectors: Literal["graph", "random"] = setting(
+        "graph", "initial entity vectors: those of the graph (--vectors), or random ones (ablation)"
+    )
+    trains_entities: bool = setting(False, "train the entity vectors too (ablation)")
+
+    may_be_one_sided = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_text_layers is not None and self.num_text_layers >= self.num_layers:
+            raise ValueError(
+                f"model.num_text_layers={self.num_text_layers} leaves none of the {self.num_layers} layers for "
+                "entities: lower it"
+            )
+        if self.entity_width % self.entity_heads:
+            raise ValueError(
+                f"model.entity_heads={self.entity_heads} does not divide the width of the entity vectors, "
+                f"{self.entity_width}: set model.entity_heads to a divisor"
+            )
+
+    @property
+    def first_fusion(self) -> int:
+        """The index of the first layer that reads entities. A layer fuses them after its attention, so only the next
+        one can move what it read to other tokens, such as `[CLS]`."""
+        if self.num_text_layers is not None:
+            return self.num_text_layers
+        return max(0, min(self.num_layers // 2, self.num_layers - 2))
+
+    @property
+    def num_matrix_parameters(self) -> int:
+        return super().num_matrix_parameters + self.num_entities * self.entity_width
+
+
+def entity_head(config: ErnieConfig) -> nn.Module:
+    """From a token to the vector that its entity should have."""
+    return nn.Linear(config.width, config.entity_width)
+
+
+class Ernie(Bert):
+    """
+    >>> size = {"num_layers": 4, "width": 32, "num_heads": 2, "inner_width": 64, "vocab_size": 100}
+    >>> model = Ernie(ErnieConfig(**size, entity_width=8, num_entities=5))
+    >>> [type(block).__name__ for block in model.blocks]
+    ['Block', 'Block', 'FusionBlock', 'FusionBlock']
+    """
+
+    family = "hornbook-ernie"
+    config_kind = ErnieConfig
+    initialises_from = ("bert",)  # other families whose weights it can start from
+    reads_entities = True
+    is_capturable = False  # the number of entities of a step is read on the host
+    head_makers = MappingProxyType({**Bert.head_makers, "entity": entity_head})
+    naming = Naming(
+        "hornbook-ernie",
+        "HornbookErnie",
+        heads={**Bert.naming.heads, "entity": "cls.predictions_ent.dense"},
+        classes=((("mlm", "sentence"), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
+        encoder={**ENCODER, "entities": "entity_embeddings"},
+        block={
+            **BLOCK,
+            "entity_attention.qkv": tuple(f"attention.self_ent.{each}" for each in ("query", "key", "value")),
+            "entity_attention.out": ("attention.output_ent.dense",),
+            "entity_attention_norm": ("attention.output_ent.LayerNorm",),
+            "entity_fc1": ("intermediate.dense_ent",),
+            "entity_fc2": ("output.dense_ent",),
+            "entity_norm": ("output.LayerNorm_ent",),
+        },
+        config={name: name for name in ENTITY_SETTINGS + ABLATIONS},
+        bias_twins=Bert.naming.bias_twins,
+        prefix="bert.",
+    )
+
+    def __init__(self, config: ErnieConfig, heads: tuple[str, ...] | None = None, output=None):
+        super().__init__(config, heads, output)
+        self.entities = nn.Embedding(config.num_entities, config.entity_width)
+        self.entities.weight.requires_grad_(config.trains_entities)
+
+    def make_blocks(self, **arguments) -> nn.ModuleList:
+        config, blocks = self.config, super().make_blocks(**arguments)
+        for number in range(config.first_fusion, config.num_layers):
+            is_last = number == config.num_layers - 1
+            blocks[number] = FusionBlock(config.entity_width, config.entity_heads, is_last, **arguments)
+        return blocks
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """As BERT; the vectors of entities are random with a length of about 1 until `set_entity_vectors`."""
+        super().initialise(generator)
+        nn.init.normal_(self.entities.weight, std=self.config.entity_width**-0.5, generator=generator)
+
+    @torch.no_grad()
+    def set_entity_vectors(self, vectors_NW: np.ndarray) -> None:
+        """Takes the vectors of a graph, scaled to length 1; a vector of zeros means that an entity has none. With
+        `entity_vectors="random"` only the zeros are taken."""
+        given = torch.from_numpy(np.asarray(vectors_NW, np.float32))
+        if given.shape != self.entities.weight.shape:
+            raise ValueError(f"the vectors have shape {tuple(given.shape)}, not {tuple(self.entities.weight.shape)}")
+        if self.config.entity_vectors == "random":
+            self.entities.weight[~given.any(1)] = 0
+        else:
+            self.entities.weight.copy_(F.normalize(given, dim=1))
+
+    @property
+    def has_vector(self) -> np.ndarray:
+        """For each entity, whether it has a vector; others are not read."""
+        return self.entities.weight.detach().any(1).cpu().numpy()
+
+    def blocks_for(self, batch: Batch) -> Sequence[Callable[..., tuple[Tensor, Tensor]]]:
+        """The blocks; those that fuse hold the state of the entities between them."""
+        entities = batch.entities
+        if entities is None or not self.config.fusion:
+            return self.blocks
+        entities = entities.real(batch.num_real_sequences)
+        if not len(entities.ids_host):
+            return self.blocks
+        state = {"e_EW": self.entities(entities.ids_E)}
+
+        def run(block: FusionBlock, x_TD: Tensor, *others) -> tuple[Tensor, Tensor]:
+            starts_host = None if runs_flash(x_TD) else entities.starts_host
+            aligned = AlignedEntities(entities.tokens_E, entities.starts, starts_host)
+            x_TD, state["e_EW"] = block(x_TD, *others, state["e_EW"].to(x_TD.dtype), aligned)
+            return x_TD, x_TD
+
+        first = self.config.first_fusion
+        return [*self.blocks[:first], *(partial(run, block) for block in self.blocks[first:])]
+
+    def entity_logits(self, x_KD: Tensor, candidates_C: Tensor) -> Tensor:
+        """Logits of the candidate entities for the hidden states at selected tokens, K x C: the products of a linear
+        map of the hidden state with the vectors of the candidates."""
+        return F.linear(self.entity(x_KD), self.entities(candidates_C).to(x_KD.dtype))
+
+    def depth_of(self, name: str) -> int:
+        return 0 if name.startswith("entities.") else super().depth_of(name)

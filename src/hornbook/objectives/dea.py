@@ -1,0 +1,99 @@
+"""The denoising entity auto-encoder of ERNIE (`dea`; Zhang et al. 2019, arXiv 1905.07129), next to the masked language
+model and the sentence task.
+
+Of the alignments between tokens and entities, 5% get a random entity of the graph, 15% are removed, the rest are kept.
+At the first token of each mention the model predicts the entity that the text mentions, among all entities that the
+texts of the step mention (C, the candidates):
+
+dea = - sum over mentions of log softmax_C((A w + a) . e_c)
+
+where w is the hidden state of the token and e_c the input vector of a candidate. What is drawn for a mention depends on
+(seed, example, position) only. It is drawn on the host, which then knows how many entities remain.
+
+    objective = ErnieObjective(masking, ErnieSettings(), has_vector)
+    step_inputs = objective.prepare(batch, seed)         # step_inputs.shared["candidates"]
+    objective.sums(model, step_inputs)                   # {"mlm": ..., "nsp": ..., "dea": ...}
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import ENTITIES, Batch, Entities, offsets, to_device
+from hornbook.config import setting
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.mlm import MlmObjective, MlmSettings
+from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.randomness import NUM_BITS, keys_at, random_bits
+
+TERM, CANDIDATES = "dea", "candidates"
+
+
+@dataclass(frozen=True)
+class ErnieSettings(MlmSettings):
+    entity_weight: float = setting(1.0, "weight of the loss of predicted entities; 0: none (ablation)", low=0, high=1e6)
+    replaced_fraction: float = setting(0.05, "fraction of the alignments that get a random entity", low=0, high=1)
+    unlinked_fraction: float = setting(0.15, "fraction of the alignments that are removed", low=0, high=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.replaced_fraction + self.unlinked_fraction > 1:
+            raise ValueError(
+                "objective.replaced_fraction and objective.unlinked_fraction together must be at most 1, "
+                f"not {self.replaced_fraction} and {self.unlinked_fraction}"
+            )
+
+
+class ErnieObjective(MlmObjective):
+    """MLM, a sentence task and the prediction of entities, from one forward pass. `has_vector` tells which entities of
+    the graph have a vector; mentions of others are ignored."""
+
+    is_capturable = False
+
+    def __init__(self, masking: Masking, settings: ErnieSettings, has_vector: np.ndarray):
+        super().__init__(masking, settings.sentence, settings.sentence_weight)
+        self.settings, self.has_vector = settings, has_vector
+        self.known = np.flatnonzero(has_vector)
+        if settings.entity_weight:
+            self.weights = {**self.weights, TERM: settings.entity_weight}
+
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
+        step_inputs = super().prepare(batch, seed)
+        entities, device = batch.entities, batch.ids_T.device
+        num_real = int(entities.starts_host[batch.num_real_sequences])
+        sequence_E = np.repeat(np.arange(batch.num_sequences), np.diff(entities.starts_host))[:num_real]
+        is_known = self.has_vector[entities.ids_host[:num_real]]
+        sequence_E, ids, positions = (
+            each[:num_real][is_known] for each in (sequence_E, entities.ids_host, entities.positions_host)
+        )
+        keys = keys_at(torch.from_numpy(batch.examples_host[sequence_E]), torch.from_numpy(positions), seed)
+        change, other = random_bits(keys, "alignment", "random entity").numpy()
+        shares = np.cumsum([self.settings.replaced_fraction, self.settings.unlinked_fraction])
+        replaced_below, unlinked_below = np.round(shares * 2**NUM_BITS)
+        random_ids = self.known[other * len(self.known) >> NUM_BITS] if len(ids) else ids
+        read_ids = np.where(change < replaced_below, random_ids, ids)
+        is_read = (change < replaced_below) | (change >= unlinked_below)
+        tokens = batch.starts_host[sequence_E] + positions
+        counts = np.bincount(sequence_E[is_read], minlength=batch.num_sequences)
+        read = Entities.on_host(tokens[is_read], positions[is_read], read_ids[is_read], offsets(counts))
+        streams = {ENTITIES: read.map_tensors(lambda x: to_device(x.numpy(), device))}
+        if TERM not in self.weights:
+            return StepInputs(step_inputs.batch.with_streams(streams))
+        candidates, values = np.unique(ids, return_inverse=True)
+        candidates = candidates if len(ids) else np.zeros(1, np.int64)  # a softmax needs at least one
+        starts_host = offsets(np.bincount(sequence_E, minlength=batch.num_sequences))
+        weights = torch.ones(len(ids), device=device)
+        found = (to_device(each.astype(np.int64), device) for each in (tokens, values))
+        streams[TERM] = Targets(*found, weights, starts_host=starts_host)
+        shared = {CANDIDATES: to_device(candidates, device)}
+        return StepInputs(step_inputs.batch.with_streams(streams), shared)
+
+    def _logits(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        x_TD = model(step_inputs.batch)
+        logits = self._text_logits(model, x_TD, step_inputs)
+        if TERM in self.weights:
+            x_KD = x_TD.index_select(0, step_inputs.targets[TERM].positions_K)
+            logits[TERM] = model.entity_logits(x_KD, step_inputs.shared[CANDIDATES])
+        return logits

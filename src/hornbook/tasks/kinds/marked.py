@@ -1,0 +1,103 @@
+"""What tasks on marked mentions have in common (Zhang et al. 2019): special tokens mark the mentions in the text, and
+the head reads `[CLS]`. Any encoder can learn them; ERNIE also reads the entities that the text mentions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from hornbook.data.encoding import first_tokens
+from hornbook.tasks.features import Features
+from hornbook.tasks.kind import INPUTS
+from hornbook.tasks.kinds.texts import text_features
+from hornbook.tasks.reading.marked import MarkedLayout, split_marks
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import FORMATS
+from hornbook.tasks.records import MarkedExample
+
+if TYPE_CHECKING:
+    from hornbook.data.encoding import Linker
+    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.text.tokenizer import Tokenizer
+
+
+class Marked:
+    """Mixed into a kind whose head reads `[CLS]`. `marks`: the special token around each of the mentions."""
+
+    marks: ClassVar[tuple[str, ...]]
+    example = MarkedExample
+    has_baselines = False
+
+    @classmethod
+    def own_layout(cls, may_be_none: bool = False) -> MarkedLayout:
+        return MarkedLayout(cls.marks, cls.problem == "multi")
+
+    @classmethod
+    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[MarkedExample] | None:
+        layout = entry.layout
+        if path.suffix.lower() not in FORMATS and not layout.is_own_format(path):
+            return None
+        return layout.read({INPUTS: [path]}, notes)[INPUTS]
+
+    @classmethod
+    def from_line(cls, key: str, line: str, has_tabs: bool) -> MarkedExample:
+        return cls.from_text(key, line)
+
+    @classmethod
+    def from_text(cls, key: str, text: str) -> MarkedExample:
+        return MarkedExample(key, *split_marks(text, cls.marks))
+
+    @classmethod
+    def from_list(cls, key: str, items: Sequence[Any]) -> MarkedExample | None:
+        return None
+
+    @classmethod
+    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> MarkedExample | None:
+        found = MarkedLayout(cls.marks, cls.problem == "multi").parsed(fields)
+        return None if found is None else MarkedExample(key, found.text, found.spans, given=found.given)
+
+    @classmethod
+    def sample_input(cls, has_pair: bool) -> str:
+        return " and ".join(f"{mark} {word} {mark}" for mark, word in zip(cls.marks, ("London", "Paris"), strict=False))
+
+    def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", longest: int) -> Features:
+        if self.output.pairs != "joint":
+            raise ValueError("--pair-encoding is for pairs of texts: leave it out")
+        texts, mentions = zip(*(each.marked(self.marks) for each in examples), strict=True) if examples else ((), ())
+        mark_ids = [tokenizer.id(mark) for mark in self.marks]
+        capacity, num_cut, encodings = longest - tokenizer.num_special(False), 0, []
+        for encoding in tokenizer.encode_batch(list(texts)):
+            num_cut += _cut(encoding, mark_ids, capacity)
+            encodings.append(tokenizer.with_special_tokens(encoding))
+        targets = self.targets(examples) if all(each.label is not None for each in examples) else None
+        features = text_features(encodings, num_cut, 1, targets)
+        if not any(each.entities for each in examples):
+            return features
+        aligned = zip(encodings, mentions, strict=True)
+        return replace(features, entities=[first_tokens(np.array(each.offsets), found) for each, found in aligned])
+
+
+def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:
+    """Truncates a text that is too long on both sides, so that its marks are in the middle. Returns whether it was."""
+    length = len(encoding.ids)
+    if length <= capacity:
+        return False
+    marks = [place for place, each in enumerate(encoding.ids) if each in mark_ids] or [0]
+    first, last = marks[0], marks[-1]
+    start = first if last - first >= capacity else (first + last + 1 - capacity) // 2
+    start = max(0, min(start, length - capacity))
+    encoding.truncate(length - start, direction="left")
+    encoding.truncate(capacity)
+    return True
+
+
+def with_entities(examples: Sequence[MarkedExample], linker: "Linker", has_vector: np.ndarray) -> list[MarkedExample]:
+    """The examples with the entities of a graph that their texts mention: those that the file gives, else those that
+    are found. Entities without a vector are left out."""
+    found = linker.numbers([each.text for each in examples], [each.given for each in examples])
+    return [
+        replace(each, entities=tuple(mention for mention in mentions if has_vector[mention[2]]))
+        for each, mentions in zip(examples, found, strict=True)
+    ]

@@ -1,0 +1,265 @@
+"""Reads texts with marked mentions: entity typing (UFET, Open Entity) and relations (SemEval-2010 task 8, FewRel).
+
+A row of a table is one of these, with the label in `label`, `labels`, `relation`, `types` or `y_str`:
+
+{"left_context_token": [...], "mention_span": "...", "right_context_token": [...]}    UFET (Choi et al. 2018)
+{"text" or "sent", "start", "end"}                                                   Open Entity as ERNIE's authors
+{"text", "h": {"pos": [0, 5]}, "t": {"pos": [9, 12]}}                                characters
+{"tokens", "h": [name, id, [[4, 5]]], "t": [...]}                                    FewRel: numbers of tokens
+{"text"} with <e1>, <e2> or the special tokens of the task around the mentions       SemEval, and what `predict` takes
+
+Entities that a text is linked to are read from `ents` ([[id, start, end, score], ...]), from `mentions` or `entities`
+as in `data/linked_rows.py`, and from the ids of `h` and `t`.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hornbook.data.linked_rows import is_linked, linked_texts
+from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table, own_patterns
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import Row, Table, columns_of, object_row
+from hornbook.tasks.reading.tables import whole_number
+from hornbook.tasks.reading.texts import key_of, one_class, plain, separator_of, several_classes
+from hornbook.tasks.records import MarkedExample, Splits
+
+TEXTS = ("text", "sent", "sentence")
+LABELS = ("label", "labels", "relation", "types", "y_str")
+KEYS = ("id", "key", "annot_id", "guid")
+TOKENS = ("tokens", "token")
+LEAST_SCORE = 0.3  # of a linked entity in ERNIE's files, as published
+TAGS = re.compile(r"<(/?)e([12])>")
+SEMEVAL_LINE = re.compile(r'^\s*(\d+)\t"(.*)"\s*$')
+
+
+class Parsed(NamedTuple):
+    """A text, its marked mentions, and the entities that it is linked to."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...] = ()
+    given: tuple[tuple[int, int, str], ...] | None = None
+
+
+def split_marks(text: str, marks: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """A text without the marks in it, and the span between each two of the same kind; the spans are empty if a mark is
+    missing. `<e1>` and `<e2>` are marks too.
+
+    >>> split_marks("The [ENT] old bridge [ENT] fell.", ["[ENT]"])
+    ('The old bridge fell.', ((4, 14),))
+    """
+    pattern = "|".join(rf"\s*{re.escape(mark)}\s*" for mark in marks)
+    parts, places, last, length = [], {mark: [] for mark in marks}, 0, 0
+    for found in re.finditer(rf"{pattern}|{TAGS.pattern}", text):
+        before, what = text[last : found.start()], found[0].strip()
+        parts.append(before)
+        length += len(before)
+        mark = what if what in places else marks[min(int(found[2]), len(marks)) - 1]
+        is_start = not len(places[mark]) % 2
+        # One space remains outside of a mention, where the mark had any.
+        if what in places and is_start and found[0][:1].isspace():
+            parts.append(" ")
+            length += 1
+        places[mark].append(length)
+        if what in places and not is_start and found[0][-1:].isspace():
+            parts.append(" ")
+            length += 1
+        last = found.end()
+    plain_text = "".join([*parts, text[last:]])
+    spans = tuple(tuple(found[:2]) for found in places.values())
+    return plain_text, spans if all(len(span) == 2 and span[0] < span[1] for span in spans) else ()
+
+
+@dataclass(frozen=True)
+class MarkedLayout(TabularLayout):
+    """`marks`: the special tokens of the task, one for each mention; `has_several`: whether examples have several
+    labels."""
+
+    marks: tuple[str, ...]
+    has_several: bool
+
+    def is_own_format(self, path: Path) -> bool:
+        """Whether a file that is no table is in the published format of SemEval-2010 task 8."""
+        if path.suffix.lower() != ".txt":
+            return False
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            return bool(SEMEVAL_LINE.match(file.readline()))
+
+    def table(self, path: Path, notes: Notes) -> Table:
+        if path.suffix.lower() == ".txt":
+            notes.tables.append(_semeval_table(read_text(path, notes), str(path)))
+            return notes.tables[-1]
+        if path.suffix.lower() == ".json" and (rows := _by_relation(path)) is not None:
+            notes.files.append(str(path))
+            notes.tables.append(Table(str(path), columns_of(rows), rows))
+            return notes.tables[-1]
+        return super().table(path, notes)
+
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        _, table = main_table(tables)
+        label = self._column(table, notes.requested.column("label"), LABELS)
+        text = notes.requested.column("text")
+        if text is not None:
+            table.require(text, "text")
+        notes.log_columns(text=text or self._column(table, None, (*TEXTS, *TOKENS, "mention_span")), label=label)
+        parse = several_classes(separator_of(table.values(label) if label else [])) if self.has_several else one_class
+        return {split: self._examples(each, split, text, label, parse, notes) for split, each in tables.items()}
+
+    def _column(self, table: Table, requested: str | None, names: Sequence[str]) -> str | None:
+        if requested is not None:
+            table.require(requested, "label")
+            return requested
+        return next((name for name in names if name in table.columns), None)
+
+    def _examples(self, table, split, text, label, parse, notes) -> list[MarkedExample]:
+        has_labels = label is not None and any(row.fields.get(label) is not None for row in table.rows)
+        if not has_labels and not split.startswith("test"):
+            raise ValueError(f"{table.file} has no column for the label (looked for {', '.join(LABELS)})")
+        key, found = next((name for name in KEYS if name in table.columns), None), []
+        for number, row in enumerate(table.rows):
+            fields = row.fields if text is None else {**row.fields, "text": row.fields.get(text)}
+            parsed = self.parsed(fields) or Parsed("")
+            labels = parse(row.fields.get(label)) if has_labels and not row.broken else None
+            problem = row.broken
+            if problem is None and has_labels and labels is None:
+                problem = ("no_label", "the label is empty")
+            if problem is None and len(parsed.spans) != len(self.marks):
+                what = f"mark it with {self.marks[0]}" if parsed.text else "the text is empty"
+                problem = ("no_mention", what)
+            example = MarkedExample(
+                key_of(row, key, number),
+                parsed.text,
+                parsed.spans if len(parsed.spans) == len(self.marks) else (),
+                labels,
+                parsed.given,
+            )
+            if split != "train":
+                notes.places[split, example.key] = row.place
+            if notes.keeps(problem, split, table.file, row.place):
+                found.append(example)
+        return found
+
+    def parsed(self, fields: Mapping[str, Any]) -> Parsed | None:
+        """The text and mentions of a row; None if it has no text."""
+        if "mention_span" in fields:
+            return _ufet(fields)
+        tokens = next((fields[name] for name in TOKENS if isinstance(fields.get(name), list)), None)
+        name = next((name for name in TEXTS if isinstance(fields.get(name), str)), None)
+        if len(self.marks) == 2 and "h" in fields and "t" in fields and (tokens or name):
+            return _head_and_tail(fields, tokens, plain(fields.get(name)) if name else "")
+        if name is None:
+            return None
+        text, given = fields[name], _given(fields)
+        if given is None and is_linked(fields):
+            _, given = next(linked_texts(fields))
+            given = tuple(span for span in given if 0 <= span[0] < span[1] <= len(text))
+        spans = ()
+        bounds = whole_number(fields.get("start")), whole_number(fields.get("end"))
+        if len(self.marks) == 1 and None not in bounds:
+            spans = (bounds,)
+        elif len(self.marks) == 2 and given is not None and len(given) >= 2 and "ents" in fields:
+            spans = tuple(mention[:2] for mention in given[:2])  # as in the files of ERNIE's authors
+        if not spans:
+            text, spans = split_marks(text, self.marks)
+        is_inside = all(0 <= start < end <= len(text) for start, end in spans)
+        return Parsed(text, spans if is_inside else (), given)
+
+
+def _ufet(fields: Mapping[str, Any]) -> Parsed:
+    left, right = (" ".join(map(str, fields.get(f"{side}_context_token") or ())) for side in ("left", "right"))
+    mention = plain(fields["mention_span"])
+    start = len(left) + 1 if left else 0
+    text = " ".join(filter(None, (left, mention, right)))
+    return Parsed(text, ((start, start + len(mention)),) if mention else ())
+
+
+def _head_and_tail(fields: Mapping[str, Any], tokens: list | None, text: str) -> Parsed | None:
+    spans, given = [], []
+    words = None if tokens is None else list(map(str, tokens))
+    text = text if words is None else " ".join(words)
+    for role in ("h", "t"):
+        identifier, place = _entity(fields[role])
+        if not place:
+            return Parsed(text)
+        first, last = place[0], place[-1]
+        if words is not None:  # numbers of tokens: a list of them, or first and last (exclusive)
+            last = last if isinstance(fields[role], dict) else last + 1
+            start = sum(len(word) + 1 for word in words[:first])
+            span = start, start + len(" ".join(words[first:last]))
+        else:
+            span = first, last
+        spans.append(span)
+        if identifier:
+            given.append((*span, identifier))
+    is_inside = all(0 <= start < end <= len(text) for start, end in spans)
+    return Parsed(text, tuple(spans) if is_inside else (), tuple(given) or None)
+
+
+def _entity(value: Any) -> tuple[str, list[int]]:
+    """(identifier, places) of `h` or `t` in FewRel (a list) or OpenNRE (an object)."""
+    if isinstance(value, dict):
+        return plain(value.get("id")), list(value.get("pos") or ())
+    if isinstance(value, list | tuple) and len(value) == 3 and value[2]:
+        return plain(value[1]), list(value[2][0] if isinstance(value[2][0], list) else value[2])
+    return "", []
+
+
+def _given(fields: Mapping[str, Any]) -> tuple[tuple[int, int, str], ...] | None:
+    ents = fields.get("ents")
+    if not isinstance(ents, list):
+        return None
+    rows = [each for each in ents if isinstance(each, list | tuple) and len(each) >= 3]
+    sure = [each for each in rows if len(each) == 3 or each[3] is None or float(each[3]) > LEAST_SCORE]
+    return tuple((int(start), int(end), str(entity)) for entity, start, end, *_ in sure)
+
+
+def _by_relation(path: Path) -> list[Row] | None:
+    """The rows of FewRel's JSON, an object with a list of examples for each relation; None for other files."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, OSError, RecursionError):
+        return None
+    if not isinstance(data, dict) or not data or not all(isinstance(each, list) for each in data.values()):
+        return None
+    examples = [(relation, each) for relation, several in data.items() for each in several]
+    if not all(isinstance(each, dict) and "h" in each for _, each in examples):
+        return None
+    return [
+        object_row(f"example {number}", {**each, "relation": relation})
+        for number, (relation, each) in enumerate(examples, 1)
+    ]
+
+
+def _semeval_table(text: str, file: str) -> Table:
+    """A number and a quoted sentence with tags, the relation on the next line, and perhaps a comment."""
+    rows, lines = [], text.split("\n")
+    for number, line in enumerate(lines):
+        if found := SEMEVAL_LINE.match(line):
+            after = lines[number + 1].strip() if number + 1 < len(lines) else ""
+            label = None if not after or after.startswith("Comment") else after
+            rows.append(Row(f"line {number + 1}", {"id": found[1], "text": found[2], "label": label}))
+    return Table(file, ["id", "text", "label"], rows)
+
+
+SEMEVAL_FILES: Patterns = {
+    "train": ("TRAIN_FILE.TXT", "train.txt"),
+    "dev": ("dev.txt",),
+    "test": ("TEST_FILE_FULL.TXT", "test.txt"),
+}
+JSON_FILES: Patterns = own_patterns((".json", ".jsonl"))
+
+
+@dataclass(frozen=True)
+class PublishedMarkedLayout(MarkedLayout):
+    """The published files of a data set."""
+
+    takes_columns = False
+    files: Patterns = field(default_factory=lambda: JSON_FILES, kw_only=True)
+
+
+UFET = PublishedMarkedLayout(("[ENT]",), True, folder="ufet")
+SEMEVAL = PublishedMarkedLayout(("[HD]", "[TL]"), False, files=SEMEVAL_FILES, folder="semeval2010_task8")
