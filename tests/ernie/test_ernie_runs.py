@@ -206,7 +206,11 @@ def test_commands(made, rows, tmp_path, hornbook):
     for model, options, message in (
         ("bert", ["--graph", moved], "the model is a bert, which reads no entities"),
         ("ernie", ["--graph", made / "other-graph"], "is not the graph that the model was trained with"),
-        ("ernie", ["--graph", moved, "--task", "classification"], "--graph is for entity-typing and relation"),
+        (
+            "ernie",
+            ["--graph", moved, "--task", "classification"],
+            "--graph is for entity-typing, relation and multiple choice",
+        ),
     ):
         found = hornbook("finetune", made / model, *data, *options, "--out", tmp_path / "x")
         assert found.status == 2 and message in found.error

@@ -335,7 +335,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None) -> Member:
             f"hornbook finetune {name} --task NAME --data PATH --out RUN"
         )
     with refusing_damage(folder / "run.json"):
-        member = member_of(folder, model, tokenizer, run)
+        member = member_of(folder, model, tokenizer, run, graph)
     return with_linker(member, graph)
 
 
@@ -344,7 +344,7 @@ def with_linker(member: Member, graph: str | Path | None = None) -> Member:
     the one given."""
     trained_with = member.saved.graph
     if trained_with is None:
-        if graph is not None:
+        if graph is not None and member.grounder is None:
             raise ValueError(f"{member.folder} was trained without a graph: leave out --graph")
         return member
     if graph is None and not (Path(trained_with["folder"]) / "manifest.json").is_file():
@@ -366,8 +366,11 @@ def finished_run(folder: Path) -> dict[str, Any]:
     return run
 
 
-def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any]) -> Member:
-    """Builds a `Member` from a model with a task head, its folder and the contents of its `run.json`."""
+def member_of(
+    folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any], graph: str | Path | None = None
+) -> Member:
+    """Builds a `Member` from a model with a task head, its folder and the contents of its `run.json`. `graph` is the
+    folder of the knowledge graph whose paths it reads, if it was moved."""
     saved = load_task(folder, model.output)
     settings, request = run.get("settings") or {}, run.get("request") or {}
     max_length = saved.longest or (settings.get("task") or {}).get("max_length")
@@ -378,7 +381,7 @@ def member_of(folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[st
         ((run.get("inputs") or {}).get("data") or {}).get("fingerprint"),
         (settings.get("runtime") or {}).get("seed", 0),
     )
-    grounder = None if model.output.graph is None else reopened(saved.reason or {}, folder)
+    grounder = None if model.output.graph is None else reopened(saved.reason or {}, folder, graph)
     return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed, grounder)
 
 
@@ -427,7 +430,7 @@ def _trait(member: Member, what: str) -> Any:
     if what == "kind":
         return member.saved.kind
     if what == "graph":
-        return (member.saved.graph or {}).get("fingerprint")
+        return (member.saved.graph or {}).get("fingerprint"), member.saved.task.output.graph
     if what == "tokenizer":
         return member.tokenizer.fingerprint
     task = member.saved.task

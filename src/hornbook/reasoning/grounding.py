@@ -155,13 +155,15 @@ def open_grounder(settings: ReasonSettings) -> Grounder:
     return Grounder(settings, graph, None if settings.vectors is None else open_vectors(settings.vectors, graph))
 
 
-def reopened(about: Mapping[str, Any], run: Path) -> Grounder:
-    """The grounder of a saved run, from what its `task.json` holds. The graph and the vectors are looked for where they
-    were and, under the same names, in the run folder, next to it, and here. Raises a `ValueError` if they changed."""
+def reopened(about: Mapping[str, Any], run: Path, graph: str | Path | None = None) -> Grounder:
+    """The grounder of a saved run, from what its `task.json` holds. The graph, unless it is given, and the vectors are
+    looked for where they were and, under the same names, in the run folder, next to it, and here. Raises a `ValueError`
+    if they changed."""
     with refusing_damage(run / "task.json"):
         settings = ReasonSettings(**{name: about[name] for name in READ})
         expected = {name: about["fingerprints"][name] for name in ("graph", "graph_vectors")}
     found = {name: _found(getattr(settings, name), run) for name in ("graph", "vectors")}
+    found |= {} if graph is None else {"graph": str(graph)}
     grounder = open_grounder(replace(settings, **found))
     for name, fingerprint in grounder.fingerprints.items():
         if fingerprint != expected[name]:

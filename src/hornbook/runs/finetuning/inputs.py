@@ -227,11 +227,10 @@ def _linker(trained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> 
         if isinstance(trained, Ernie) and trained.config.fusion:
             log("note: without --graph the model reads no entities")
         return None
+    if task.output.kind == "choice":
+        raise ValueError("--graph has no effect without --reason: add --reason kagnet, or omit it")
     if not task.marks:
-        raise ValueError(
-            f"--graph is for entity-typing and relation, or for multiple choice with --reason kagnet, not for "
-            f"{task.name}: leave it out"
-        )
+        raise ValueError(f"--graph is for entity-typing, relation and multiple choice, not for {task.name}: omit it")
     return open_linker(graph, trained)
 
 
