@@ -18,7 +18,7 @@ import numpy as np
 
 from hornbook.data.cleaning import clean_wiki
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
-from hornbook.data.duplicates import counted_lines, hash_lines, hash_text
+from hornbook.data.duplicates import band_hashes, counted_lines, hash_lines, hash_text
 from hornbook.data.shards import token_dtype
 from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
@@ -36,6 +36,7 @@ class Encoded:
     document_lines: np.ndarray
     document_bytes: np.ndarray
     document_excluded: np.ndarray  # whether a document shares text with an evaluation set
+    document_bands: np.ndarray  # hashes that near duplicates share, a row per document; without columns if not needed
     cleaned: dict[str, int]
 
 
@@ -43,11 +44,17 @@ def clean_text(text: str, clean: str | None) -> tuple[str, dict[str, int]]:
     return clean_wiki(text) if clean == "wiki" else (text, {})
 
 
-def encode_chunk(tokenizer, texts: list[str], clean: str | None, excluded: ExcludedTexts | None = None) -> Encoded:
+def encode_chunk(
+    tokenizer,
+    texts: list[str],
+    clean: str | None,
+    near_duplicates: bool = False,
+    excluded: ExcludedTexts | None = None,
+) -> Encoded:
     from hornbook.text.sentences import split_sentences
 
     sentences, hashes, lines = [], [], []
-    num_sentences, num_lines, num_bytes, is_excluded = [], [], [], []
+    num_sentences, num_lines, num_bytes, is_excluded, bands = [], [], [], [], []
     cleaned = Counter()
     for text in texts:
         text, counts = clean_text(text, clean)
@@ -61,6 +68,7 @@ def encode_chunk(tokenizer, texts: list[str], clean: str | None, excluded: Exclu
         num_lines.append(len(counted))
         num_bytes.append(len(text.encode()))
         is_excluded.append(excluded is not None and excluded.are_in(text))
+        bands.append(band_hashes(text) if near_duplicates else np.empty(0, np.uint64))
     encoded = tokenizer.encode_sentences(sentences)
     lengths = np.asarray(encoded.lengths, np.int64)
     document_of = np.repeat(np.arange(len(texts)), num_sentences)
@@ -74,6 +82,7 @@ def encode_chunk(tokenizer, texts: list[str], clean: str | None, excluded: Exclu
         document_lines=np.array(num_lines, np.int64),
         document_bytes=np.array(num_bytes, np.int64),
         document_excluded=np.array(is_excluded, bool),
+        document_bands=np.array(bands, np.uint64),
         cleaned=dict(cleaned),
     )
 
@@ -82,9 +91,11 @@ class EncodingPool:
     """Encodes chunks in worker processes, or in this one when `workers` is 0. The workers read the tokenizer and the
     word sequences of evaluation sets, if there are any, from the folder."""
 
-    def __init__(self, tokenizer_folder: Path, tokenizer, clean: str | None, workers: int):
-        self._tokenizer, self._clean = tokenizer, clean
-        self._excluded = _excluded_in(tokenizer_folder)
+    def __init__(
+        self, tokenizer_folder: Path, tokenizer, clean: str | None, workers: int, near_duplicates: bool = False
+    ):
+        self._tokenizer = tokenizer
+        self._options = (clean, near_duplicates, _excluded_in(tokenizer_folder))
         self._executor = None
         # Two chunks per worker keep it busy while this process writes a shard; more would only take memory.
         self.most_in_flight = max(1, 2 * workers + 1)
@@ -93,13 +104,13 @@ class EncodingPool:
                 workers,
                 mp_context=get_context("spawn"),
                 initializer=_start_worker,
-                initargs=(str(tokenizer_folder), clean),
+                initargs=(str(tokenizer_folder), clean, near_duplicates),
             )
 
     def submit(self, texts: list[str]) -> Future:
         if not self._executor:
             future = Future()
-            future.set_result(encode_chunk(self._tokenizer, texts, self._clean, self._excluded))
+            future.set_result(encode_chunk(self._tokenizer, texts, *self._options))
             return future
         with starting_children(), _main_hidden():
             return self._executor.submit(_encode, texts)
@@ -139,7 +150,7 @@ def _main_hidden() -> Iterator[None]:
 _worker = {}
 
 
-def _start_worker(tokenizer_folder: str, clean: str | None) -> None:
+def _start_worker(tokenizer_folder: str, clean: str | None, near_duplicates: bool) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
@@ -147,12 +158,11 @@ def _start_worker(tokenizer_folder: str, clean: str | None) -> None:
     from hornbook.text.tokenizer import Tokenizer
 
     _worker["tokenizer"] = Tokenizer.load(Path(tokenizer_folder))
-    _worker["clean"] = clean
-    _worker["excluded"] = _excluded_in(Path(tokenizer_folder))
+    _worker["options"] = (clean, near_duplicates, _excluded_in(Path(tokenizer_folder)))
 
 
 def _encode(texts: list[str]) -> Encoded:
-    return encode_chunk(_worker["tokenizer"], texts, _worker["clean"], _worker["excluded"])
+    return encode_chunk(_worker["tokenizer"], texts, *_worker["options"])
 
 
 def _excluded_in(folder: Path) -> ExcludedTexts | None:
