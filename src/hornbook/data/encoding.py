@@ -150,7 +150,7 @@ def _main_hidden() -> Iterator[None]:
 _worker = {}
 
 
-def _start_worker(tokenizer_folder: str, clean: str | None, near_duplicates: bool) -> None:
+def _start_worker(tokenizer_folder: str, clean: str | None, near_duplicates: bool = False) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
