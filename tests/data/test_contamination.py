@@ -9,7 +9,8 @@ from pyarrow import parquet
 from stories import story
 
 from hornbook.data.build import build_corpus
-from hornbook.data.contamination import WORDS, ExcludedTexts, sequence_hashes
+from hornbook.data.contamination import WORDS, ExcludedTexts
+from hornbook.data.duplicates import sequence_hashes
 
 QUESTION = "the quick brown fox that jumps over lazy dogs near old river banks sleeps"  # 14 words
 
@@ -33,8 +34,8 @@ def test_overlap_by_definition(random, tmp_path):
 
 def test_order_and_length_matter():
     words = QUESTION.split()
-    assert len(sequence_hashes(QUESTION)) == 2 and len(sequence_hashes(" ".join(words[:12]))) == 0
-    assert not set(sequence_hashes(QUESTION)) & set(sequence_hashes(" ".join(reversed(words))))
+    assert len(sequence_hashes(QUESTION, WORDS)) == 2 and len(sequence_hashes(" ".join(words[:12]), WORDS)) == 0
+    assert not set(sequence_hashes(QUESTION, WORDS)) & set(sequence_hashes(" ".join(reversed(words)), WORDS))
 
 
 def written(folder, kind: str):

@@ -16,7 +16,7 @@ from hornbook.train.metrics import read_metrics
 from hornbook.train.parallel.ranks import joined
 from hornbook.train.step import Stepper
 
-STEPS = 50
+STEPS, FEWER = 50, 25
 NO_DROPOUT = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
 OVERRIDES = TINY_MODEL | {"model.width": 16, "model.inner_width": 32} | NO_DROPOUT
 OVERRIDES |= {"checkpoint.every_steps": 0, "checkpoint.every_minutes": 0, "checkpoint.at_start": False}
@@ -82,7 +82,11 @@ def all_curves(folder: str, names: list[str], corpus: str, encoder: str, rows: d
         "similarity": lambda: finetuned(out / "pairs", encoder, rows["paired"], "similarity", TASK | SMALL_PARTS),
     }
     for name in names:
-        curves[name] = curve_of(tasks.get(name) or partial(pretrained, out / name, *PRETRAINED[name], corpus))
+        if name in tasks:
+            curves[name] = curve_of(tasks[name])
+        else:
+            steps = STEPS if name == "mlm and nsp" else FEWER
+            curves[name] = curve_of(partial(pretrained, out / name, *PRETRAINED[name], corpus, steps))
     for name in PRETRAINED.keys() & set(names):
         lines = read_metrics(out / name)
         curves[f"validation of {name}"] = [line["loss"] for line in lines if line["kind"] == "validation"]
@@ -96,7 +100,7 @@ def pretrained(out: Path, preset: str, overrides: dict, corpus: str, steps: int 
 
 
 def distilled(out: Path, teacher: str, corpus: str) -> None:
-    options = {"corpora": [corpus], "recipe": "tinybert", "steps": STEPS, "batch_tokens": 192}
+    options = {"corpora": [corpus], "recipe": "tinybert", "steps": FEWER, "batch_tokens": 192}
     hornbook.distill(teacher, "tinybert-4", out, overrides=OVERRIDES, **options, **QUIET)
 
 
@@ -107,5 +111,5 @@ def finetuned(out: Path, model: str, rows: list, task: str, overrides: dict, **m
 
 
 def distilled_on_task(out: Path, teacher: str, student: str, rows: list) -> None:
-    options = {"task": "classification", "data": rows, "recipe": "distilbert", "batch_size": 10, "epochs": 12}
+    options = {"task": "classification", "data": rows, "recipe": "distilbert", "batch_size": 10, "epochs": 7}
     hornbook.distill(teacher, student, out, overrides=TASK, **options, **QUIET)

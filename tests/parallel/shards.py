@@ -19,7 +19,10 @@ CASES = {  # preset and settings
         SMALL_PARTS | {"model.num_layers": 2, "model.embedding_dropout": 0.0, "optimizer.name": "muon"},
     ),
     "shared layers": ("albert-base", {"model.embedding_width": 8, "model.head_dropout": 0.0, "model.num_layers": 2}),
-    "pair": ("electra-small", {"model.embedding_width": 8, "objective.generator_size": 0.5}),
+    "pair": (
+        "electra-small",
+        {"model.embedding_width": 8, "objective.generator_size": 0.5, "objective.shared": "followed"},
+    ),
     "repeated positions": ("bert-tiny", {"data.short_fraction": 0.5, "data.repeat_positions": True}),
     "checkpointed activations": ("bert-tiny", {"model.num_layers": 2, "parallel.activation_checkpointing": True}),
 }

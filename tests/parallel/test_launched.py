@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 
 from hornbook.batch import part_of
 from hornbook.cli import app
+from hornbook.runs.pretraining import run
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.train.parallel import launched
+from hornbook.train.parallel.ranks import Ranks
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 
@@ -61,3 +64,14 @@ def test_the_commands_of_the_page_are_valid(tmp_path):
         words = [word for word in words if word != "--out" and not word.startswith("runs/")]
         found = CliRunner().invoke(app, [*words, "--show", "--json"])
         assert found.exit_code == 0, (words, found.exception)
+
+
+def test_a_sharded_model_needs_the_memory_of_its_part(monkeypatch):
+    settings = preset_settings("gpt3-1.3b", {"parallel.shard": True})
+    monkeypatch.setattr("hornbook.devices.memory_of", lambda device: 16 * 2**30)
+    with pytest.raises(ValueError, match=r"need 19\.. GiB, but cpu has 16.0 GiB: choose a smaller preset"):
+        run._refuse_too_large(settings)
+    monkeypatch.setattr(run, "joined", lambda: Ranks(size=8))
+    run._refuse_too_large(settings)
+    with pytest.raises(ValueError, match="or spread it over several GPUs"):
+        run._refuse_too_large(preset_settings("gpt3-1.3b", {}))

@@ -182,6 +182,9 @@ def corpus_build(
     text_column: TextColumn = None,
     clean: Annotated[str | None, typer.Option(help="'wiki' removes lists, tables and headings.")] = None,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep duplicate documents.")] = False,
+    near_duplicates: Annotated[
+        bool, typer.Option("--near-duplicates", help="Also drop documents that hardly differ from earlier ones.")
+    ] = False,
     exclude: Annotated[
         list[Path] | None,
         typer.Option(help="Drop documents that share 13 words in sequence with this evaluation set; may be repeated."),
@@ -216,6 +219,7 @@ def corpus_build(
             text_column=text_column,
             clean=clean,
             deduplicate=not keep_duplicates,
+            near_duplicates=near_duplicates,
             exclude=exclude or (),
             linker=linker,
             progress=show,

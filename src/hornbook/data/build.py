@@ -72,6 +72,7 @@ def build_corpus(
     text_column: str | None = None,
     clean: str | None = None,
     deduplicate: bool = True,
+    near_duplicates: bool = False,
     exclude: Sequence[str | Path] = (),
     shard_tokens: int = SHARD_TOKENS,
     linker: Linker | None = None,
@@ -84,9 +85,10 @@ def build_corpus(
     200
 
     The bytes of the corpus do not depend on `workers` (None: one per core; 0: everything in this process).
-    Documents that share 13 consecutive words with a file of `exclude`, which are evaluation sets, are dropped.
-    A finished corpus is not built again: its manifest is returned at once, with `already_built` set. With a `linker`
-    (`hornbook.graph.annotation.EntityLinker`), the corpus also holds the entities that its texts mention.
+    With `near_duplicates`, documents that hardly differ from an earlier one are dropped too (MinHash; 112 bytes of
+    memory per document). Documents that share 13 consecutive words with a file of `exclude`, which are evaluation sets,
+    are dropped. A finished corpus is not built again: its manifest is returned at once, with `already_built` set. With a
+    `linker` (`hornbook.graph.annotation.EntityLinker`), the corpus also holds the entities that its texts mention.
     """
     from hornbook.text.tokenizer import Tokenizer
 
@@ -106,6 +108,7 @@ def build_corpus(
         "text_column": text_column,
         "clean": clean,
         "deduplicate": deduplicate,
+        "near_duplicates": near_duplicates or None,  # None as in corpora that were built before there was a choice
         "exclude": None if excluded is None else excluded.fingerprint,
         "shard_tokens": shard_tokens,
         "graph": None if linker is None else linker.fingerprint,
@@ -136,7 +139,7 @@ def _build(
     pool = None
     try:
         with interruptible():
-            pool = EncodingPool(out, tokenizer, settings["clean"], workers, linker)
+            pool = EncodingPool(out, tokenizer, settings["clean"], workers, bool(settings["near_duplicates"]), linker)
             chunks = read_chunks(sources, state, min(CHUNK_CHARACTERS, 4 * settings["shard_tokens"]))
             for chunk, encoded in _encode_in_order(chunks, pool):
                 merger.accept(chunk, encoded)
@@ -275,6 +278,14 @@ class _Merger:
                 document = chunk.documents[index]
                 self._state.problems.add(Problem("duplicate_document", document.file, document.place))
             kept[kept] = is_new
+        if self._settings["near_duplicates"]:
+            bands = encoded.document_bands[kept]
+            is_new = self._state.seen.add(bands.ravel()).reshape(bands.shape)
+            self._state.new_hashes.append(bands[is_new])
+            for index in np.flatnonzero(kept)[~is_new.all(1)]:
+                document = chunk.documents[index]
+                self._state.problems.add(Problem("near_duplicate", document.file, document.place))
+            kept[kept] = is_new.all(1)
         return kept
 
     def _count_lines(self, chunk: Chunk, encoded: Encoded, kept: np.ndarray) -> None:

@@ -7,42 +7,17 @@ evaluation set, ignoring case, punctuation and white space. Shorter texts cannot
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from hornbook.data.duplicates import sequence_hashes
 from hornbook.data.sources import ByteReader, format_of
 
 WORDS = 13  # consecutive words that documents and evaluation sets must not share
 EXCLUDED = "excluded.npy"  # hashes of the sequences, in the folder of a corpus while it is built
 FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
-WORD = re.compile(r"\w+")
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-
-
-def sequence_hashes(text: str) -> np.ndarray:
-    """A 64-bit hash of each sequence of 13 words in a text, the same in every process.
-
-    >>> text = "One two three four five six seven eight nine ten eleven twelve thirteen"
-    >>> (sequence_hashes(text) == sequence_hashes(text.upper() + "!")).all(), len(sequence_hashes("Too short."))
-    (True, 0)
-    """
-    words = np.array([_word_hash(word) for word in WORD.findall(text.lower())], np.uint64)
-    num = len(words) - WORDS + 1
-    if num <= 0:
-        return np.empty(0, np.uint64)
-    hashes = np.zeros(num, np.uint64)
-    for place in range(WORDS):
-        hashes = hashes * MULTIPLIER + words[place : place + num]
-    return hashes
-
-
-@lru_cache(1 << 18)
-def _word_hash(word: str) -> int:
-    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
 class ExcludedTexts:
@@ -54,7 +29,7 @@ class ExcludedTexts:
     @classmethod
     def of(cls, paths: Sequence[str | Path]) -> "ExcludedTexts":
         """Those of files, or of all files in folders but the training data (`train*`)."""
-        found = [sequence_hashes(text) for path in paths for file in _files(Path(path)) for text in _texts(file)]
+        found = [sequence_hashes(text, WORDS) for path in paths for file in _files(Path(path)) for text in _texts(file)]
         hashes = np.concatenate(found) if found else np.empty(0, np.uint64)
         if not len(hashes):
             named = ", ".join(map(str, paths))
@@ -67,7 +42,7 @@ class ExcludedTexts:
 
     def are_in(self, text: str) -> bool:
         """Whether a text shares a sequence with the evaluation sets."""
-        hashes = sequence_hashes(text)
+        hashes = sequence_hashes(text, WORDS)
         place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         return bool((self.hashes[place] == hashes).any())
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from hornbook.data.cleaning import clean_wiki
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
-from hornbook.data.duplicates import counted_lines, hash_lines, hash_text
+from hornbook.data.duplicates import band_hashes, counted_lines, hash_lines, hash_text
 from hornbook.data.shards import token_dtype
 from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
@@ -38,6 +38,7 @@ class Encoded:
     document_lines: np.ndarray
     document_bytes: np.ndarray
     document_excluded: np.ndarray  # whether a document shares text with an evaluation set
+    document_bands: np.ndarray  # hashes that near duplicates share, a row per document; without columns if not needed
     cleaned: dict[str, int]
     entity_tokens: np.ndarray
     entity_ids: np.ndarray
@@ -63,6 +64,7 @@ def encode_chunk(
     tokenizer,
     texts: list[str],
     clean: str | None,
+    near_duplicates: bool = False,
     excluded: ExcludedTexts | None = None,
     linker: Linker | None = None,
     given: Sequence | None = None,
@@ -71,7 +73,7 @@ def encode_chunk(
     from hornbook.text.sentences import split_sentences
 
     sentences, hashes, lines, cleaned_texts = [], [], [], []
-    num_sentences, num_lines, num_bytes, is_excluded = [], [], [], []
+    num_sentences, num_lines, num_bytes, is_excluded, bands = [], [], [], [], []
     cleaned = Counter()
     for text in texts:
         text, counts = clean_text(text, clean)
@@ -86,6 +88,7 @@ def encode_chunk(
         num_lines.append(len(counted))
         num_bytes.append(len(text.encode()))
         is_excluded.append(excluded is not None and excluded.are_in(text))
+        bands.append(band_hashes(text) if near_duplicates else np.empty(0, np.uint64))
     encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)
     entity_tokens = entity_ids = np.zeros(0, np.int64)
     if linker is not None:
@@ -103,6 +106,7 @@ def encode_chunk(
         document_lines=np.array(num_lines, np.int64),
         document_bytes=np.array(num_bytes, np.int64),
         document_excluded=np.array(is_excluded, bool),
+        document_bands=np.array(bands, np.uint64),
         cleaned=dict(cleaned),
         entity_tokens=entity_tokens,
         entity_ids=entity_ids,
@@ -152,10 +156,16 @@ class EncodingPool:
     word sequences of evaluation sets, if there are any, from the folder."""
 
     def __init__(
-        self, tokenizer_folder: Path, tokenizer, clean: str | None, workers: int, linker: Linker | None = None
+        self,
+        tokenizer_folder: Path,
+        tokenizer,
+        clean: str | None,
+        workers: int,
+        near_duplicates: bool = False,
+        linker: Linker | None = None,
     ):
-        self._tokenizer, self._clean, self._linker = tokenizer, clean, linker
-        self._excluded = _excluded_in(tokenizer_folder)
+        self._tokenizer = tokenizer
+        self._options = (clean, near_duplicates, _excluded_in(tokenizer_folder), linker)
         self._executor = None
         # Two chunks per worker keep it busy while this process writes a shard; more would only take memory.
         self.most_in_flight = max(1, 2 * workers + 1)
@@ -164,14 +174,14 @@ class EncodingPool:
                 workers,
                 mp_context=get_context("spawn"),
                 initializer=_start_worker,
-                initargs=(str(tokenizer_folder), clean, linker),
+                initargs=(str(tokenizer_folder), clean, near_duplicates, linker),
             )
 
     def submit(self, texts: list[str], given: list | None = None) -> Future:
         """`given`: the mentions of the texts that are linked already."""
         if not self._executor:
             future = Future()
-            future.set_result(encode_chunk(self._tokenizer, texts, self._clean, self._excluded, self._linker, given))
+            future.set_result(encode_chunk(self._tokenizer, texts, *self._options, given))
             return future
         with starting_children(), _main_hidden():
             return self._executor.submit(_encode, texts, given)
@@ -211,7 +221,7 @@ def _main_hidden() -> Iterator[None]:
 _worker = {}
 
 
-def _start_worker(tokenizer_folder: str, clean: str | None, linker: Linker | None) -> None:
+def _start_worker(tokenizer_folder: str, clean: str | None, near_duplicates: bool, linker: Linker | None) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
@@ -219,12 +229,11 @@ def _start_worker(tokenizer_folder: str, clean: str | None, linker: Linker | Non
     from hornbook.text.tokenizer import Tokenizer
 
     _worker["tokenizer"] = Tokenizer.load(Path(tokenizer_folder))
-    _worker["clean"], _worker["linker"] = clean, linker
-    _worker["excluded"] = _excluded_in(Path(tokenizer_folder))
+    _worker["options"] = (clean, near_duplicates, _excluded_in(Path(tokenizer_folder)), linker)
 
 
 def _encode(texts: list[str], given: list | None) -> Encoded:
-    return encode_chunk(_worker["tokenizer"], texts, _worker["clean"], _worker["excluded"], _worker["linker"], given)
+    return encode_chunk(_worker["tokenizer"], texts, *_worker["options"], given)
 
 
 def _excluded_in(folder: Path) -> ExcludedTexts | None:

@@ -173,6 +173,11 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     opened = open_corpora(request.named_corpora(), settings)
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
     prepare(runtime)
+    if request.minutes is not None and settings.parallel.shard:
+        raise ValueError(
+            "--minutes measures steps of the whole model in one process, which parallel.shard is there to avoid: give "
+            "--steps or --tokens"
+        )
     settings, model = _model_to_train(settings, opened, request, teacher, log)
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
     job = _job(settings, opened, model, runtime, teacher)
@@ -383,13 +388,12 @@ def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn
 def _refuse_too_large(settings: PretrainSettings) -> None:
     """Raises a ValueError before anything is allocated if the model's state or a batch exceeds the memory."""
     device, num = chosen_device(settings.runtime.device), settings.model.num_matrix_parameters
-    for where, num_bytes in ((device, STATE_BYTES), ("cpu", WEIGHT_BYTES)):
-        refuse_beyond_memory(
-            float(num_bytes * num),
-            where,
-            f"the {num:,} parameters of this model need",
-            "choose a smaller preset, or lower model.num_layers, model.width or model.vocab_size",
-        )
+    num_shards = joined().size if settings.parallel.shard else 1
+    advice = "choose a smaller preset, or lower model.num_layers, model.width or model.vocab_size"
+    if not settings.parallel.shard:
+        advice += ", or spread it over several GPUs (parallel.shard=true with torchrun)"
+    for where, num_bytes in ((device, STATE_BYTES / num_shards), ("cpu", WEIGHT_BYTES)):
+        refuse_beyond_memory(num_bytes * num, where, f"the {num:,} parameters of this model need", advice)
     refuse_beyond_memory(
         float(BATCH_BYTES * settings.batch.tokens),
         "cpu",
