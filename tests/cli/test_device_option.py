@@ -7,8 +7,10 @@ from hornbook.cli.app import app
 
 COMMANDS = dict(typer.main.get_command(app).commands)
 WITHOUT = {"tokenizer", "corpus", "plan", "info", "report", "glue", "export", "runs"}  # compute nothing, or on the CPU
-COMMANDS |= {f"graph {name}": each for name, each in COMMANDS.pop("graph").commands.items()}
+for group in ("graph", "show"):
+    COMMANDS |= {f"{group} {name}": each for name, each in COMMANDS.pop(group).commands.items()}
 WITHOUT |= {"graph build", "graph paths", "graph link"}
+WITHOUT |= {"show tokens", "show forms", "show masking", "show example", "show parameters"}
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - WITHOUT))

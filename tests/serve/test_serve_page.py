@@ -96,7 +96,7 @@ def test_panels_follow_what_the_models_can_do(page, browser, folders):
         other = browser.new_page()
         other.goto(address)
         other.wait_for_selector("#run")
-        assert tabs(other) == ["generate", "tokens", "masking", "attention"]
+        assert tabs(other) == ["generate", "tokens", "attention"]
         other.close()
 
 

@@ -20,7 +20,7 @@ LONG = 3000  # tokens: they take seconds
 
 
 class Process:
-    def __init__(self, *arguments, **environment):
+    def __init__(self, *arguments):
         words = [sys.executable, "-m", "hornbook", "serve", *map(str, arguments), "--port", "0"]
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines = []
@@ -61,8 +61,11 @@ def gpt(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(gpt, tiny_run):
     process = Process(gpt, tiny_run, "--slots", 2)
-    yield process
-    assert process.stop() == 0
+    try:
+        yield process
+        assert process.stop() == 0
+    finally:
+        process.process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,7 @@ def test_completions(client, gpt):
     found = client.completions.create(model="gpt", prompt="the river", max_tokens=12, temperature=0)
     assert found.choices[0].text == expected.text and found.choices[0].finish_reason == "length"
     assert found.usage.completion_tokens == len(expected.ids) == 12
+    assert found.usage.prompt_tokens == len(model.tokenizer.encode_batch(["the river"])[0].ids)
     sampled = client.completions.create(model="gpt", prompt=["the", "bread"], max_tokens=8, n=2, seed=5, top_p=0.9)
     expected = model.generate(["the", "bread"], 8, top_p=0.9, seed=5, num=2)
     assert [each.text for each in sampled.choices] == [each.text for samples in expected for each in samples]
@@ -146,8 +150,9 @@ def test_a_broken_request_does_no_harm(server):
     assert json.loads(server.get("/health")) == {"status": "alive"}
 
 
-def test_sigterm_finishes_what_runs(gpt):
+def test_sigterm_finishes_what_runs(gpt, request):
     process = Process(gpt)
+    request.addfinalizer(process.process.kill)
     client = openai.OpenAI(base_url=f"{process.address}/v1", api_key="none", max_retries=0)
     stream = client.completions.create(model="gpt", prompt="the", max_tokens=400, temperature=0, stream=True)
     text = next(iter(stream)).choices[0].text

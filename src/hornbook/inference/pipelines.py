@@ -17,9 +17,7 @@ from hornbook.inference.encoder import EncoderModel, Guess
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import DEFAULT
-from hornbook.metrics.tagging import entities
 from hornbook.tasks.kinds.tagging import word_offsets
-from hornbook.tasks.records import TaggedExample
 
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 WITHOUT_HEAD = ("fill-mask", "feature-extraction")  # tasks for which there is a built-in model
@@ -124,31 +122,28 @@ class TokenClassification(_OfTask):
         if aggregation_strategy not in ("none", "simple"):
             raise ValueError(f"aggregation_strategy must be none or simple, not '{aggregation_strategy}'")
         texts = _listed(inputs)
-        examples = self.predictor.task.from_text
-        found = []
-        for text, prediction in zip(texts, self.predictor.predict(texts), strict=True):
-            example = examples("0", text)
-            rows = self._entities if aggregation_strategy == "simple" else self._words
-            found.append(rows(example, prediction))
+        predictions = self.predictor.predict(texts)
+        rows = zip(texts, self.predictor.describe(texts, predictions), strict=True)
+        found = [_entities(row) if aggregation_strategy == "simple" else _tagged_words(text, row) for text, row in rows]
         return found[0] if isinstance(inputs, str) else found
 
-    def _words(self, example: TaggedExample, prediction: Any) -> list[dict[str, Any]]:
-        offsets = word_offsets(example.words, example.text)
-        rows = zip(example.words, prediction.tags, prediction.probabilities, offsets, strict=True)
-        return [
-            {"entity": tag, "score": score, "index": index, "word": word, "start": start, "end": end}
-            for index, (word, tag, score, (start, end)) in enumerate(rows, 1)
-            if tag != "O"
-        ]
 
-    def _entities(self, example: TaggedExample, prediction: Any) -> list[dict[str, Any]]:
-        offsets, found = word_offsets(example.words, example.text), []
-        for kind, first, after in entities(prediction.tags):
-            start, end = offsets[first][0], offsets[after - 1][1]
-            score = float(np.mean(prediction.probabilities[first:after]))
-            row = {"entity_group": kind, "score": score, "word": example.text[start:end], "start": start, "end": end}
-            found.append(row)
-        return found
+def _tagged_words(text: str, row: dict[str, Any]) -> list[dict[str, Any]]:
+    columns = (row["words"], row.get("tags", ()), row.get("probabilities", ()), word_offsets(row["words"], text))
+    return [
+        {"entity": tag, "score": score, "index": index, "word": word, "start": start, "end": end}
+        for index, (word, tag, score, (start, end)) in enumerate(zip(*columns, strict=False), 1)
+        if tag != "O"
+    ]
+
+
+def _entities(row: dict[str, Any]) -> list[dict[str, Any]]:
+    found = []
+    for each in row.get("entities", ()):
+        score = float(np.mean(row["probabilities"][each["first_word"] : each["last_word"] + 1]))
+        place = {"start": each["start"], "end": each["end"]}
+        found.append({"entity_group": each["type"], "score": score, "word": each["text"], **place})
+    return found
 
 
 class QuestionAnswering(_OfTask):

@@ -55,7 +55,7 @@ class ServedModel:
         if isinstance(model, EncoderModel):
             found |= dict.fromkeys(self._encoder_abilities(model))
         found["tokens"] = None
-        if self.tokenizer.mask_id is not None:
+        if self.tokenizer.mask_id is not None and not isinstance(model, DecoderModel):
             found["masking"] = None
         if model is not None:
             found["attention"] = None
@@ -101,9 +101,9 @@ class ServedModel:
         return message.replace(str(self.folder), self.name)
 
     def count(self, texts: Sequence[str]) -> int:
-        """The number of tokens of texts, with special tokens."""
-        encoded = self.tokenizer.encode_batch(list(texts))
-        return sum(len(each.ids) + self.tokenizer.num_special(False) for each in encoded)
+        """The number of tokens of texts, with the special tokens that an encoder adds."""
+        num_special = 0 if isinstance(self.loaded, DecoderModel) else self.tokenizer.num_special(False)
+        return sum(len(each.ids) + num_special for each in self.tokenizer.encode_batch(list(texts)))
 
     # ---- operations: items to results
 

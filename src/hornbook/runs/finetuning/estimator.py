@@ -35,7 +35,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     >>> from hornbook import TextClassifier
     >>> texts = ["a charming film", "a slow film"] * 10
     >>> classifier = TextClassifier("runs/first", epochs=1).fit(texts, ["good", "bad"] * 10)
-    >>> classifier.predict_proba(["a charming film"]).shape, list(classifier.classes_)
+    >>> classifier.predict_proba(["a charming film"]).shape, classifier.classes_.tolist()
     ((1, 2), ['bad', 'good'])
     """
 
