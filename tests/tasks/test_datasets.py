@@ -9,6 +9,8 @@ MEASURES = {
     "spans": {"f1", "exact"},
     "tagging": {"entity_f1", "tag_accuracy"},
     "choice": {"accuracy"},
+    "entity-typing": {"loose_micro_f1", "loose_macro_f1", "exact_match"},
+    "relation": {"macro_f1", "accuracy"},
     "similarity": {"spearman", "pearson", "mrr", "accuracy"},
 }
 

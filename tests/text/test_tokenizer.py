@@ -178,7 +178,18 @@ def test_sentences_equal_the_library_text_by_text(trained, kind, cased):
 
 def test_no_sentences_are_no_tokens(trained):
     for kind in KINDS:
-        assert [part.size for part in trained[kind, False].encode_sentences([])] == [0, 0, 0]
+        assert [part.size for part in trained[kind, False].encode_sentences([], with_offsets=True)] == [0, 0, 0, 0]
+        assert trained[kind, False].encode_sentences([]).offsets is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_are_those_of_the_text(trained, kind):
+    tokenizer, texts = trained[kind, False], ["sleeping foxes", " reading, the fox"]
+    found, plain = tokenizer.encode_sentences(texts, with_offsets=True), tokenizer.encode_sentences(texts)
+    assert np.array_equal(found.ids, plain.ids) and np.array_equal(found.word_starts, plain.word_starts)
+    for text, offsets in zip(texts, np.split(found.offsets, np.cumsum(found.lengths)[:-1]), strict=True):
+        pieces = [text[start:end].strip() for start, end in offsets.tolist()]
+        assert "".join(pieces) == text.replace(" ", "")
 
 
 @pytest.mark.parametrize("kind", KINDS)
