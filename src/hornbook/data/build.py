@@ -87,8 +87,8 @@ def build_corpus(
     The bytes of the corpus do not depend on `workers` (None: one per core; 0: everything in this process).
     With `near_duplicates`, documents that hardly differ from an earlier one are dropped too (MinHash; 112 bytes of
     memory per document). Documents that share 13 consecutive words with a file of `exclude`, which are evaluation sets,
-    are dropped. A finished corpus is not built again: its manifest is returned at once, with `already_built` set. With a
-    `linker` (`hornbook.graph.annotation.EntityLinker`), the corpus also holds the entities that its texts mention.
+    are dropped. With a `linker` (`hornbook.graph.annotation.EntityLinker`), the corpus also holds the entities that its
+    texts mention. A finished corpus is not built again: its manifest is returned at once, with `already_built` set.
     """
     from hornbook.text.tokenizer import Tokenizer
 
