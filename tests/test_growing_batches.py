@@ -46,7 +46,8 @@ def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fracti
     for length, examples in make.examples.items():
         whole = examples.batch
 
-        def batch(number, num, first, length=length, whole=whole):
+        def batch(number, num, first, part, length=length, whole=whole):
+            assert part == (0, num)
             asked.append((length, first, first + num))
             made = whole(number, num, first)
             one_by_one = torch.cat([whole(each, 1).ids_T for each in range(first, first + num)])

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from inference.finetuned import encoder, finetuned, words
+from finetuned import encoder, finetuned, words
 
 from hornbook.evaluation.baselines.run import baseline
 from hornbook.inference.predictor import load_predictor

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forked import begun
-from inference.finetuned import encoder
+from finetuned import encoder
 
 import hornbook
 from hornbook.retrieval import building, scan

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from inference.finetuned import encoder
+from finetuned import encoder
 from sklearn.metrics import ndcg_score
 
 import hornbook

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from inference.finetuned import encoder
+from finetuned import encoder
 
 import hornbook
 from hornbook.interop.sentence_transformers import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from inference.finetuned import encoder
+from finetuned import encoder
 from tiny_runs import same
 
 import hornbook

@@ -174,7 +174,7 @@ def work(kind, tokenizer, file):
         loader._start_worker(0)
     elif kind == "corpus":
         from hornbook.data import encoding
-        encoding._start_worker(tokenizer, None)
+        encoding._start_worker(tokenizer, None, False, None)
     else:
         from hornbook.experiments import pool
         pool._start_worker(None)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from inference.finetuned import encoder, finetuned, labelled_texts
+from finetuned import encoder, finetuned, labelled_texts
 from parallel.curves import PRETRAINED, all_curves
 from parallel.rank_processes import run_ranks
 from tiny_runs import run

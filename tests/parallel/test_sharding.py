@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import transformers
-from inference.finetuned import encoder, labelled_texts
+from finetuned import encoder, labelled_texts
 from parallel.rank_processes import run_ranks
 from parallel.shards import CASES, STEPS, local_sizes, resumed_otherwise, steps
 from tiny_runs import weights

@@ -11,6 +11,7 @@ PLOTS = (
     *("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png"),
     "comparison.png",
 )
+MASKS = ("[MASK]", "<mask>")
 
 
 @app.command("fill-mask", epilog='Example: hornbook fill-mask "Paris is the [MASK] of France." --top 3')
@@ -26,6 +27,8 @@ def fill_mask(
     from hornbook.terminal import table
 
     *models, text = arguments
+    if len(models) > 1 and not any(mask in text for mask in MASKS):
+        raise ValueError('quote texts that have spaces, as in: hornbook fill-mask "The book was [MASK] in 1998."')
     if len(models) > 1:
         _compare_masks(models, text, top, device, as_json)
         return

@@ -42,7 +42,7 @@ def _curves(run: Path) -> dict[str, list]:
 def _read(file: Path, modified: int, size: int) -> dict[str, list]:
     """The points of each curve, at most `MOST_POINTS` each; a line that is still being written is left out."""
     points: dict[str, dict[int, list]] = {kind: {} for kind in CURVES}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             row = json.loads(line)
             points[row["kind"]][row["step"]] = [row["step"], row["loss"], row.get("tokens_per_second")]
