@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import begun
 from finetuned import encoder
+from forked import begun
 
 import hornbook
 from hornbook.retrieval import building, scan
