@@ -4,10 +4,9 @@ A `Job` supplies batch k and functions to validate, save and load the model; the
 Its state is the step, the weights, the optimizer, the statistics of the guard, and the best validation score.
 """
 
-import itertools
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -15,12 +14,11 @@ from torch import nn
 
 from hornbook.batch import Batch
 from hornbook.data.loader import batches
-from hornbook.files import read_json, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.device import Runtime
 from hornbook.train.guard import Guard, Trouble
-from hornbook.train.metrics import MetricsLog
+from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.objective import Objective, TrainingModule
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.parallel.ranks import ALONE, Ranks, alone, joined
@@ -35,6 +33,7 @@ from hornbook.train.settings import (
     ValidationSettings,
 )
 from hornbook.train.signals import Signals
+from hornbook.train.skipped import SkippedBatches
 from hornbook.train.step import Stepper, StepResult
 
 
@@ -50,6 +49,11 @@ class LoopSettings:
     guard: GuardSettings
     runtime: RuntimeSettings
     parallel: ParallelSettings = field(default_factory=ParallelSettings)
+
+    @classmethod
+    def of(cls, settings: object) -> "LoopSettings":
+        """Those groups of the settings of a run."""
+        return cls(**{each.name: getattr(settings, each.name) for each in fields(cls) if hasattr(settings, each.name)})
 
     def __post_init__(self) -> None:
         if beyond := [step for step in self.checkpoint.keep_at if step > self.schedule.steps]:
@@ -217,7 +221,7 @@ class _Loop:
         )
         self.state = State(micro_tokens=settings.batch.micro_tokens)
         self.guard = Guard(settings.guard)
-        self.skips = ranks.from_main(lambda: _Skips(run / "skipped.json"))
+        self.skips = ranks.from_main(lambda: SkippedBatches(run / "skipped.json"))
         self.stop: str | None = None  # with several ranks, the signal that all of them know of
         self.pending: list[tuple[int, int, float, StepResult]] = []  # (step, batch number, lr, result) not yet read
         self.values: dict[str, float] = {}
@@ -259,9 +263,9 @@ class _Loop:
         """The signal that stops the run, with several ranks one that all of them know of."""
         return self.signals.stop if self.ranks.size == 1 else self.stop
 
-    def _open_log(self) -> "MetricsLog | _NoLog":
+    def _open_log(self) -> MetricsLog | NoLog:
         if not self.ranks.is_main:
-            return _NoLog()
+            return NoLog()
         return MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
 
     def _run_steps(self) -> None:
@@ -505,33 +509,5 @@ class _Loop:
         return True
 
 
-class _NoLog:
-    """The log of a rank other than the main one."""
-
-    def write(self, *_: object, **__: object) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
-
-
-class _Skips:
-    """The batches skipped after a rollback, and the checkpoints rolled back to, in a file that survives a kill."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        saved = read_json(path) if path.exists() else {}
-        self.skipped: set[int] = set(saved.get("skipped", []))
-        self.rolled_back_to: list[int] = saved.get("rolled_back_to", [])
-
-    def add(self, number: int, back_to: int) -> None:
-        self.skipped.add(number)
-        self.rolled_back_to.append(back_to)
-        write_json(self.path, {"skipped": sorted(self.skipped), "rolled_back_to": self.rolled_back_to})
-
-    def numbers_from(self, step: int, num_steps: int) -> Iterator[int]:
-        """The batch numbers of the steps from `step` on."""
-        remaining = (number for number in itertools.count() if number not in self.skipped)
-        return itertools.islice(remaining, step, num_steps)

@@ -36,6 +36,14 @@ class MetricsLog:
             self.board.close()
 
 
+class NoLog:
+    """The log of a rank other than the main one."""
+
+    def write(self, *_: object, **__: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def read_metrics(run: Path) -> list[dict]:
     """The lines of a run's `metrics.jsonl`."""
     return read_json_lines(Path(run) / "metrics.jsonl")

@@ -68,9 +68,7 @@ class TextSettings(Typed, group=""):
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
 
     def loop(self) -> LoopSettings:
-        return LoopSettings(
-            self.optimizer, self.schedule, self.batch, self.checkpoint, self.validation, self.guard, self.runtime
-        )
+        return LoopSettings.of(self)
 
 
 @dataclass(frozen=True)

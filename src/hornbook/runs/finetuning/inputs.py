@@ -122,13 +122,14 @@ class Inputs(Labelled):
 
     @cached_property
     def train_features(self) -> Features:
-        features = self.encode([*self.train, *(self.copies or [])])
-        return features if self.settings.task.teacher is None else self._with_teacher_vectors(features)
+        examples = [*self.train, *(self.copies or [])]
+        features = self.encode(examples)
+        return features if self.settings.task.teacher is None else self._with_teacher_vectors(features, examples)
 
-    def _with_teacher_vectors(self, features: Features) -> Features:
+    def _with_teacher_vectors(self, features: Features, examples: list[Example]) -> Features:
         """The features with the teacher's vectors of all texts as labels."""
         teacher = load(self.settings.task.teacher)
-        texts = [text for example in self.train for text in padded_texts(example, features.group_size)]
+        texts = [text for example in examples for text in padded_texts(example, features.group_size)]
         different = list(dict.fromkeys(texts))
         vectors = dict(zip(different, teacher.embed(different, normalize=True), strict=True))
         return replace(features, labels=np.stack([vectors[text] for text in texts]))

@@ -169,16 +169,7 @@ class FinetuneSettings(Typed, group=""):
         }
 
     def loop(self) -> LoopSettings:
-        return LoopSettings(
-            self.optimizer,
-            self.schedule,
-            self.batch,
-            self.checkpoint,
-            self.validation,
-            self.guard,
-            self.runtime,
-            self.parallel,
-        )
+        return LoopSettings.of(self)
 
 
 @dataclass(frozen=True)

@@ -156,16 +156,7 @@ class PretrainSettings(configuration.Typed, group=""):
         return "segments" if self.data.layout == "pairs" else "packed"
 
     def loop(self) -> LoopSettings:
-        return LoopSettings(
-            self.optimizer,
-            self.schedule,
-            self.batch,
-            self.checkpoint,
-            self.validation,
-            self.guard,
-            self.runtime,
-            self.parallel,
-        )
+        return LoopSettings.of(self)
 
     def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:
         """Model FLOPs of the whole run, including the teacher's forward passes. With `minutes`, an estimate: the FLOPs
