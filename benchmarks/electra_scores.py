@@ -3,6 +3,9 @@ CoLA (Matthews), SST-2, MRPC, RTE (accuracy), STS-B (Spearman), and their mean, 
 
     python benchmarks/electra_scores.py --model RUN --data GLUE --out scores.json [--seeds 5] [--processes 14]
 
+`--tasks` chooses others: `nsmc` (scored on its test split) and `klue-nli` in the folders of these names, and `mnli-10k`
+and `qqp-10k`, which are folders with train.jsonl and dev.jsonl of 10,000 training pairs, as BabyLM publishes them.
+
 Settings are the defaults of `hornbook finetune` for the family of the model, with each pair of MRPC and STS-B in both
 orders, as published for ELECTRA. `--set` overrides one, `--set sst-2:optimizer.lr=1e-4` for one task. Settings that
 were chosen by scores must be measured with other seeds (`--first-seed`) than those they were chosen with.
@@ -27,20 +30,19 @@ from hornbook.files import num_cores, read_json, write_json
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run
 
-TASKS = {  # folder and measure, slowest first
-    "sst-2": ("SST-2", "accuracy"),
-    "sts-b": ("STS-B", "spearman"),
-    "cola": ("CoLA", "matthews"),
-    "mrpc": ("MRPC", "accuracy"),
-    "rte": ("RTE", "accuracy"),
-}
+FIVE = ("sst-2", "sts-b", "cola", "mrpc", "rte")  # slowest first
+FOLDERS = {"sst-2": "SST-2", "sts-b": "STS-B", "cola": "CoLA", "mrpc": "MRPC", "rte": "RTE"}
+MEASURES = {"sts-b": "spearman", "cola": "matthews"}  # others: accuracy
+KINDS = {"mnli-10k": "classification", "qqp-10k": "classification"}  # others have their own layout
+SCORED = {"nsmc": "test"}  # others: dev
+TASKS = (*FIVE, "nsmc", "klue-nli", *KINDS)
 DOUBLED = ("mrpc", "sts-b")
 NEVER = 1_000_000_000
 
 
 def run_job(model: str, data: str, task: str, seed: int, threads: int, work: str, overrides: dict) -> dict:
     """Runs in a separate process. An error is returned and not saved."""
-    folder, measure = TASKS[task]
+    measure = MEASURES.get(task, "accuracy")
     out = Path(work) / f"{task}-{seed}.run"
     shutil.rmtree(out, ignore_errors=True)
     settings = {
@@ -52,8 +54,10 @@ def run_job(model: str, data: str, task: str, seed: int, threads: int, work: str
     }
     began = time.perf_counter()
     try:
-        request = FinetuneRequest(model, task, None, seed=seed, overrides=settings | overrides)
-        result = open_and_run(out, request, f"{data}/{folder}", lambda status: None, lambda words: None)
+        request = FinetuneRequest(model, KINDS.get(task, task), None, seed=seed, overrides=settings | overrides)
+        result = open_and_run(
+            out, request, f"{data}/{FOLDERS.get(task, task)}", lambda status: None, lambda words: None
+        )
     except Exception:
         return {"task": task, "seed": seed, "error": traceback.format_exc()}
     finally:
@@ -61,7 +65,7 @@ def run_job(model: str, data: str, task: str, seed: int, threads: int, work: str
     found = {
         "task": task,
         "seed": seed,
-        "score": 100 * result.scores["dev"][measure]["value"],
+        "score": 100 * result.scores[SCORED.get(task, "dev")][measure]["value"],
         "degenerate": result.degenerate,
         "training_seconds": result.outcome.seconds,
         "whole_seconds": time.perf_counter() - began,
@@ -75,7 +79,7 @@ def main() -> int:
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True, help="the folder with CoLA, SST-2, MRPC, STS-B and RTE")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--tasks", default=",".join(FIVE), help="of " + ", ".join(TASKS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
@@ -110,9 +114,8 @@ def report(out: Path, tasks: list[str], done: list[dict], overrides: dict[str, d
     for task, scores in by_task.items():
         if scores:
             spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
-            print(
-                f"| {task} | {TASKS[task][1]} | {fmean(scores):.2f} | {median(scores):.2f} | {spread} | {len(scores)} |"
-            )
+            cells = (task, MEASURES.get(task, "accuracy"), f"{fmean(scores):.2f}", f"{median(scores):.2f}", spread)
+            print(f"| {' | '.join(cells)} | {len(scores)} |")
     if all(len(scores) > 1 for scores in by_task.values()):
         # The mean of the tasks' means; its standard error follows from the variance of each task over seeds.
         mean = fmean(map(fmean, by_task.values()))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random as chance
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +200,20 @@ def test_runs(form, model, tmp_path):
     assert result.predict([(a, b)])[0].similarity == pytest.approx(run.similarity(a, b), abs=1e-5)
     if form == "triplets":  # a page with the nearest wrong results
         assert "Nearest wrong results" in hornbook.write_report(tmp_path / "run").read_text(encoding="utf-8")
+
+
+def test_single_texts_get_dropout_if_the_model_has_none(model, tmp_path):
+    """Without dropout, the two vectors of a text are equal and there is nothing to learn."""
+    without = shutil.copytree(model, tmp_path / "without")
+    config = json.loads((without / "config.json").read_text())
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (without / "config.json").write_text(json.dumps(config | rates))
+    logged = []
+    trained(without, DATA["single texts"], tmp_path / "run", epochs=1, log=logged.append)
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert settings["layers"]["dropout"] == 0.1 and any("layers.dropout=0.1" in line for line in logged)
+    with pytest.raises(ValueError, match=r"leave out layers\.dropout=0"):
+        trained(model, DATA["single texts"], tmp_path / "no", overrides={"layers.dropout": 0.0})
 
 
 def test_learning(model, tmp_path):

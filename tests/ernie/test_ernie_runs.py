@@ -80,6 +80,19 @@ def test_a_run(made):
     assert library.load(made / "ernie").embed(["the river"]).shape == (1, 32)
 
 
+def test_fill_mask_reads_entities(made):
+    """With the graph, a text that mentions an entity gets other probabilities; one that mentions none gets the same."""
+    model, graph = library.load(made / "ernie"), made / "graph"
+    texts = ["the river is [MASK] the old garden", "the [MASK] of"]
+    plain, read = model.fill_mask(texts), model.fill_mask(texts, graph=graph)
+    assert read[0] != plain[0] and read[1] == plain[1]
+    alone = [model.fill_mask(text, graph=graph) for text in texts]
+    chances = [[guess.probability for masks in each for guess in masks[0]] for each in (read, alone)]
+    assert chances[0] == pytest.approx(chances[1], abs=1e-6)
+    with pytest.raises(ValueError, match="--graph is for ERNIE"):
+        library.load(made / "bert").fill_mask(texts, graph=graph)
+
+
 def test_resuming_is_exact(made, tmp_path, monkeypatch):
     """After a kill between checkpoints, and before the first one."""
     for stop_at in (2, 5):

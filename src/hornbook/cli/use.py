@@ -18,6 +18,7 @@ MASKS = ("[MASK]", "<mask>")
 def fill_mask(
     arguments: with_optional_model("TEXT", "A text with [MASK] where words are missing.", "[MODEL]..."),
     top: Annotated[int, typer.Option(help="Predictions per mask.")] = 5,
+    graph: Annotated[Path | None, typer.Option(help="ERNIE: the knowledge graph whose entities it reads.")] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -30,9 +31,11 @@ def fill_mask(
     if len(models) > 1 and not any(mask in text for mask in MASKS):
         raise ValueError('quote texts that have spaces, as in: hornbook fill-mask "The book was [MASK] in 1998."')
     if len(models) > 1:
+        if graph is not None:
+            raise ValueError("--graph is for one model: leave it out, or name one ERNIE")
         _compare_masks(models, text, top, device, as_json)
         return
-    masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top)
+    masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top, graph)
     for guesses in masks:
         table([(f"{guess.probability:.2%}", guess.word, guess.text) for guess in guesses], ("", "word", "text"))
     print_json(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
+from hornbook.data.encoding import first_tokens
+from hornbook.graph.annotation import Numbered
+from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
 from hornbook.inference.scoring import MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
@@ -59,12 +62,16 @@ class EncoderModel(LoadedModel):
         super().__init__(model, tokenizer, folder)
         self._generator: nn.Module | None = None
 
-    def fill_mask(self, text: str | Sequence[str], top: int = 5) -> list[list[Guess]] | list[list[list[Guess]]]:
+    def fill_mask(
+        self, text: str | Sequence[str], top: int = 5, graph: str | Path | None = None
+    ) -> list[list[Guess]] | list[list[list[Guess]]]:
         """Returns the `top` most likely tokens of each mask in the text, in order; for several texts, a list of these
-        lists. The mask is written as [MASK] or as the tokenizer's own mask token."""
+        lists. The mask is written as [MASK] or as the tokenizer's own mask token. An ERNIE reads the entities of its
+        `graph` that the text mentions."""
         top = checked(top, int, "top", low=1)
-        found = []
-        for masked in self.mask_probabilities([text] if isinstance(text, str) else text):
+        texts, found = [text] if isinstance(text, str) else text, []
+        mentions = None if graph is None else open_linker(graph, self.model).numbers(texts)
+        for masked in self.mask_probabilities(texts, mentions):
             best = masked.probabilities_KV.topk(min(top, masked.probabilities_KV.shape[-1]))
             found.append(
                 [
@@ -77,8 +84,11 @@ class EncoderModel(LoadedModel):
         return found[0] if isinstance(text, str) else found
 
     @torch.no_grad()
-    def mask_probabilities(self, texts: Sequence[str]) -> list[MaskProbabilities]:
-        """Returns the probability of every token at each mask of each text."""
+    def mask_probabilities(
+        self, texts: Sequence[str], mentions: Sequence[Numbered] | None = None
+    ) -> list[MaskProbabilities]:
+        """Returns the probability of every token at each mask of each text. `mentions`: for an ERNIE, the entities
+        that each text mentions; those without a vector are not read."""
         filler, mask = self.mask_filler, self._mask_token
         texts = [text.replace("[MASK]", mask) for text in texts]
         encoded = [self.tokenizer.encode(text) for text in texts]
@@ -87,8 +97,10 @@ class EncoderModel(LoadedModel):
             raise ValueError(f"the text has no mask: write {mask} where a word is missing")
         found: dict[int, MaskProbabilities] = {}
         lengths = [len(each.ids) for each in encoded]
+        entities = None if mentions is None else self._aligned(encoded, mentions)
         for group in grouped(sorted(range(len(texts)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
-            batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group])
+            read = None if entities is None else [entities[i] for i in group]
+            batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group], read)
             x_TD = filler(batch)
             for i, start in zip(group, batch.starts_host.tolist(), strict=False):
                 rows = [start + place for place in positions[i]]
@@ -250,11 +262,24 @@ class EncoderModel(LoadedModel):
                 f"the text has {longest} tokens, {longest - limit} more than the model's maximum of {limit}: shorten it"
             )
 
-    def _pack(self, ids: list[list[int]], segments: list[list[int]] | None) -> Batch:
+    def _pack(
+        self,
+        ids: list[list[int]],
+        segments: list[list[int]] | None,
+        entities: list[tuple[np.ndarray, np.ndarray]] | None = None,
+    ) -> Batch:
         self._check_length(max(map(len, ids)))
         as_arrays = [np.array(each, np.int64) for each in ids]
         kinds = None if segments is None else [np.array(each, np.int64) for each in segments]
-        return pack(as_arrays, kinds).to(self.device)
+        return pack(as_arrays, kinds, entities=entities).to(self.device)
+
+    def _aligned(self, encoded: Sequence, mentions: Sequence[Numbered]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(positions, entities) of each text, without the entities that have no vector."""
+        has_vector = self.model.has_vector
+        return [
+            first_tokens(np.array(each.offsets), [mention for mention in found if has_vector[mention[2]]])
+            for each, found in zip(encoded, mentions, strict=True)
+        ]
 
 
 def filler_folder(folder: Path | str) -> Path:

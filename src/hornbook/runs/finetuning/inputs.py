@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from hornbook import config as configuration
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.graph.annotation import EntityLinker
@@ -22,6 +23,7 @@ from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.models.ernie import Ernie
 from hornbook.models.outputs import Output
 from hornbook.reasoning.grounding import Grounder, open_grounder
+from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
@@ -29,7 +31,7 @@ from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.marked import with_entities
-from hornbook.tasks.kinds.similarity import padded_texts
+from hornbook.tasks.kinds.similarity import Similarity, padded_texts
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
@@ -38,6 +40,8 @@ from hornbook.tasks.summary import in_short, summarize
 from hornbook.text.marks import filled_up, marked, with_mention_marks
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
+
+SIMCSE_DROPOUT = 0.1  # Gao et al. 2021
 
 Log = Callable[[str], None]
 
@@ -102,9 +106,7 @@ class Inputs(Labelled):
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
-        num_examples = len(self.data.splits["train"])
-        has_teacher = request.teacher is not None
-        settings = settings_for(self.named, self.trained, request.all_overrides(), has_teacher, num_examples)
+        settings = _settings(self.named, self.trained, self.data, request)
         if settings == self.settings:
             return self
         train, threshold_part = training_split(self.data, self.named, settings)
@@ -195,7 +197,7 @@ def open_inputs(
     trained, tokenizer = opened or load_folder(model_folder(model))
     width = trained.config.width
     overrides = request.all_overrides()
-    settings = settings_for(named, trained, overrides, request.teacher is not None, len(read_data.splits["train"]))
+    settings = _settings(named, trained, read_data, request)
     of_family = published_for(named, trained, settings)
     if published := [f"{name}={value}" for name, value in of_family.items() if name not in overrides]:
         log(f"as published for {trained.family}: {', '.join(published)}")
@@ -207,6 +209,8 @@ def open_inputs(
     if output.type.compares:
         output = replace(output, pooling=_pooling(model_folder(model), request, settings, log))
         _refuse_unused_teacher(read_data, settings)
+        if settings.layers.dropout is not None and "layers.dropout" not in overrides:
+            log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
     elif settings.task.teacher is not None:
         raise ValueError("task.teacher is for --task similarity: use hornbook distill for other tasks")
     grounder = None
@@ -253,6 +257,19 @@ def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettin
 def _refuse_unused_teacher(data: DataSet, settings: FinetuneSettings) -> None:
     if settings.task.teacher is not None and data.splits["train"][0].score is not None:
         raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
+
+
+def _settings(named: KnownDataSet, trained: nn.Module, data: DataSet, request: FinetuneRequest) -> FinetuneSettings:
+    """The settings of a request. Single texts are learned by two dropout masks of one text (SimCSE), so a model without
+    dropout gets some for them."""
+    overrides, train = request.all_overrides(), data.splits["train"]
+    settings = settings_for(named, trained, overrides, request.teacher is not None, len(train))
+    needs_dropout = named.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None
+    if not needs_dropout or has_dropout(with_dropout(trained.config, settings.layers.dropout)):
+        return settings
+    if "layers.dropout" in overrides:
+        raise ValueError("single texts are learned by two dropout masks of one text: leave out layers.dropout=0")
+    return configuration.with_overrides(settings, {"layers.dropout": SIMCSE_DROPOUT})
 
 
 def _pooling(folder: Path, request: FinetuneRequest, settings: FinetuneSettings, log: Log) -> str:

@@ -65,6 +65,10 @@ def with_dropout(config: TransformerConfig, dropout: float | None) -> Transforme
     return dataclasses.replace(config, **dict.fromkeys(names, dropout))
 
 
+def has_dropout(config: TransformerConfig) -> bool:
+    return any(getattr(config, name, 0) > 0 for name in BELOW_HEADS)
+
+
 def freeze(model: nn.Module, settings: LayerSettings, new_parts: Sequence[str] = ()) -> int:
     """Freezes the `layers.frozen` lowest layers with the embeddings, or the whole encoder (-1) except for its newly
     initialised parts, which would stay random. Returns the number of trainable parameters."""
