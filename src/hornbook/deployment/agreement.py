@@ -8,7 +8,7 @@ import numpy as np
 
 from hornbook.deployment.opened import Opened
 from hornbook.tasks.features import Features
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import outputs_by_unit
 
 BATCH_TOKENS = 4096  # tokens per forward pass
 
@@ -48,23 +48,8 @@ def agreement(
 
 def answers(model: Opened, features: Features, progress: Callable[[int], None] | None = None) -> list[np.ndarray]:
     """Returns the output of a model for each unit; for tagging and vectors, for each sequence."""
-    group_size = features.group_size
-    sizes = [
-        sum(len(features.ids[unit * group_size + i]) for i in range(group_size)) for unit in range(features.num_units)
-    ]
-    found: list[np.ndarray | None] = [None] * features.num_units
-    num_done = 0
-    for units in grouped(np.argsort(sizes, kind="stable").tolist(), sizes, BATCH_TOKENS):
-        batch = features.packed([unit * group_size + i for unit in units for i in range(group_size)])
-        answer = model.answer(batch).numpy()
-        if model.output is None or model.output.type.per_token:
-            answer = np.split(answer, batch.starts_host[1:-1])
-        for unit, its in zip(units, answer, strict=True):
-            found[unit] = its
-        num_done += len(units)
-        if progress:
-            progress(num_done)
-    return found
+    per_token = model.output is None or model.output.type.per_token
+    return outputs_by_unit(lambda batch: model.answer(batch).numpy(), features, per_token, BATCH_TOKENS, progress)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

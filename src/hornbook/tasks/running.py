@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hornbook.batch import Batch
 from hornbook.tasks.features import Features, Outputs
 from hornbook.tasks.objective import TaskObjective
 
@@ -33,31 +34,47 @@ def run_model(
     device = device_of(model)
     objective = TaskObjective(model.output)
     has_labels = features.labels is not None or features.token_labels is not None
-    outputs: list[np.ndarray | None] = [None] * features.num_units
     loss = count = 0.0
+
+    def run(batch: Batch) -> np.ndarray:
+        nonlocal loss, count
+        batch = batch.to(device)
+        with autocast():
+            outputs = model.outputs(batch)
+        if has_labels:
+            step_inputs = objective.prepare(batch, seed=0)
+            losses, _, weights = objective.losses(outputs, step_inputs)
+            loss += float((losses * weights).sum())
+            count += float(weights.sum())
+        return outputs.float().cpu().numpy()
+
+    outputs = outputs_by_unit(run, features, model.output.type.per_token, micro_tokens, progress)
+    model.train(was_training)
+    return RunResult(outputs, loss / count if count else None)
+
+
+def outputs_by_unit(
+    run: Callable[[Batch], np.ndarray],
+    features: Features,
+    per_token: bool,
+    max_tokens: int,
+    progress: Callable[[int], None] | None = None,
+) -> Outputs:
+    """What `run` returns for batches of at most `max_tokens` tokens, short sequences first, by unit in the order of the
+    features. `per_token`: `run` returns a row per token, otherwise one per unit."""
+    outputs: list[np.ndarray | None] = [None] * features.num_units
     num_done = 0
     lengths = np.array([len(each) for each in features.ids]).reshape(-1, features.group_size)
     order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
-    for units in grouped(order, lengths.sum(1).tolist(), micro_tokens):
+    for units in grouped(order, lengths.sum(1).tolist(), max_tokens):
         batch = features.packed([unit * features.group_size + i for unit in units for i in range(features.group_size)])
-        batch = batch.to(device)
-        with autocast():
-            batch_outputs = model.outputs(batch)
-        if has_labels:
-            step_inputs = objective.prepare(batch, seed=0)
-            losses, _, weights = objective.losses(batch_outputs, step_inputs)
-            loss += float((losses * weights).sum())
-            count += float(weights.sum())
-        per_unit = batch_outputs.float().cpu().numpy()
-        if model.output.type.per_token:
-            per_unit = np.split(per_unit, batch.starts_host[1:-1])
-        for unit, output in zip(units, per_unit, strict=True):
-            outputs[unit] = output
+        rows = run(batch)
+        for unit, its in zip(units, np.split(rows, batch.starts_host[1:-1]) if per_token else rows, strict=True):
+            outputs[unit] = its
         num_done += len(units)
         if progress:
             progress(num_done)
-    model.train(was_training)
-    return RunResult(outputs, loss / count if count else None)
+    return outputs
 
 
 def device_of(model: nn.Module) -> torch.device:
