@@ -1,10 +1,12 @@
 """Measures the time of a step before the run, to convert a number of minutes into a number of steps."""
 
+import statistics
 import time
 from collections.abc import Iterable
 
 import torch
 
+from hornbook.batch import Batch
 from hornbook.train.device import Runtime
 from hornbook.train.loop import Job, LoopSettings
 from hornbook.train.optimizer import make_optimizer
@@ -18,8 +20,8 @@ LONG_RUN = 30 * 60  # seconds; longer runs suggest what would be quicker
 def seconds_per_step(
     job: Job, settings: LoopSettings, runtime: Runtime, numbers: Iterable[int], most_seconds: float
 ) -> float:
-    """Median seconds per step over the batches `numbers`, without the first, which also compiles. Stops early after
-    `most_seconds`.
+    """Median seconds per step over the batches `numbers`. A step that also compiles or captures a CUDA graph is taken
+    again and timed then. Stops early `most_seconds` after the first step.
 
     The learning rate is 0, so that no weight changes, and the optimizer is discarded. With several processes each
     measures its own part of the batches, without the time to exchange gradients.
@@ -34,16 +36,25 @@ def seconds_per_step(
         settings.batch.micro_tokens,
     )
     make_batch = joined().own_part(job.make_batch)
-    times = []
-    began = time.monotonic()
-    for number in numbers:
-        batch = make_batch(number).to(runtime.device)
+
+    def timed_step(batch: Batch, number: int) -> float:
         start = time.monotonic()
         stepper.take(batch, number, lr=0.0)
         if runtime.device.type == "cuda":
             torch.cuda.synchronize(runtime.device)
-        times.append(time.monotonic() - start)
-        if len(times) >= 2 and time.monotonic() - began > most_seconds:
+        return time.monotonic() - start
+
+    times: list[float] = []
+    began = 0.0
+    for number in numbers:
+        batch = make_batch(number).to(runtime.device)
+        num_captured = stepper.num_captured
+        seconds = timed_step(batch, number)
+        if not times:
+            began = time.monotonic()
+        if not times or stepper.num_captured > num_captured:
+            seconds = timed_step(batch, number)
+        times.append(seconds)
+        if time.monotonic() - began > most_seconds:
             break
-    times = sorted(times[1:] or times)
-    return times[len(times) // 2]
+    return statistics.median(times)

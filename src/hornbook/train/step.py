@@ -73,6 +73,11 @@ class Stepper:
     def objective(self) -> Objective:
         return self.module.objective
 
+    @property
+    def num_captured(self) -> int:
+        """The number of CUDA graphs so far, one for each bucket of shapes."""
+        return 0 if self.captured is None else len(self.captured.captured)
+
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
         # All ranks must stop at the same number of tokens, and their longest sequences differ.
