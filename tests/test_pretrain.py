@@ -125,7 +125,8 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
     [
         ({"steps": 13}, r"schedule\.steps is 12, not 13; leave these options out to resume"),
         ({"overrides": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
-        ({"minutes": 3.0}, r"--minutes is not set, not 3\.0"),
+        ({"steps": None, "minutes": 3.0}, r"--minutes is not set, not 3\.0"),
+        ({"minutes": 3.0}, "give only one of --steps, --tokens and --minutes"),
         ({"base": "elsewhere"}, "--from"),
     ],
 )

@@ -165,6 +165,12 @@ def test_the_best_weights_are_kept(tasks, gpt, tmp_path, monkeypatch):
     assert not all(np.array_equal(ours[name], last[name]) for name in ours)
 
 
+@pytest.mark.parametrize("name", ["schedule.steps", "batch.tokens", "validation.tokens"])
+def test_settings_without_effect_are_refused(tasks, gpt, tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name} would have no effect"):
+        finetune_text(gpt, tasks / "joint.toml", tmp_path / "run", overrides={name: 8}, log=quiet)
+
+
 def test_command_and_its_errors(tasks, gpt, tmp_path, capsys, monkeypatch):
     import sys
 

@@ -84,8 +84,6 @@ def distill_command(
         kind = ON_TEXT if task is not None else ON_TASK
         raise ValueError(f"--{unused[0].replace('_', '-')} has an effect only {kind}: omit it")
     overrides |= as_overrides(**flags)
-    if sum(each is not None for each in (steps, tokens, minutes)) > 1:
-        raise ValueError("give only one of --steps, --tokens and --minutes")
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     if show and (settings := recorded_settings(out, resume)) is not None:
         show_settings(settings, as_json)

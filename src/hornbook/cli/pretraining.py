@@ -28,9 +28,13 @@ PRESET_HELP = (
     "tinybert-4 or -6; distilbert; distilgpt2; ernie-tiny, -small or -base."
 )
 # Settings that follow from --minutes, the last ones in the budget recipe.
-MEASURED = ("schedule.steps", "schedule.warmup_steps", "batch.tokens", "optimizer.lr", "data.length")
+MEASURED = (
+    *("schedule.steps", "schedule.warmup_steps", "batch.tokens", "validation.every_steps", "validation.tokens"),
+    *("optimizer.lr", "data.length"),
+)
 MEASURED_NOTE = (
-    "schedule.steps, batch.tokens and with --recipe budget optimizer.lr depend on the speed, which is measured"
+    "with --minutes, the steps, the batch, validation and with --recipe budget the learning rate and the length depend "
+    "on the speed, which is measured"
 )
 
 
@@ -53,7 +57,7 @@ def pretrain_command(
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="published, or budget: settings for runs far shorter than published, their default."),
+        typer.Option(help="published or budget; default: budget if the run has far fewer tokens than published."),
     ] = None,
     graph: Annotated[str | None, typer.Option(help="ERNIE: the graph to which the corpora are linked.")] = None,
     vectors: Annotated[str | None, typer.Option(help="ERNIE: its vectors, made by 'hornbook graph embed'.")] = None,
@@ -68,8 +72,6 @@ def pretrain_command(
 ) -> None:
     """Pre-train a model on corpora. Ctrl-C saves a checkpoint; --resume resumes exactly."""
     overrides = parse_overrides(override, device)
-    if sum(each is not None for each in (steps, tokens, minutes)) > 1:
-        raise ValueError("give only one of --steps, --tokens and --minutes")
     if show:
         amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
         amount |= {"recipe": recipe, "graph": graph, "vectors": vectors}

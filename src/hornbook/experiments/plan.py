@@ -1,7 +1,7 @@
 """The jobs of an experiment in the order they run, and where their results are stored. A job is one unit of work: a
 pre-training run, a fine-tuning run, or an evaluation on sentence pairs.
 
-OUT/jobs/KEY.json            result of a finished job, which is never run again
+OUT/pieces/KEY.json            result of a finished job, which is never run again
 OUT/pretrained/ARM-SEED/       pre-training run, with the weights of each checkpoint in kept/
 OUT/running/KEY/               unfinished job; deleted when it finishes
 

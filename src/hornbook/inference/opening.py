@@ -61,8 +61,11 @@ def evaluate(
     pair: str | None = None,
     label: str | None = None,
     split: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     strict: bool = False,
     device: str = "auto",
+    graph: str | Path | None = None,
 ) -> dict[str, Any]:
     """Computes the official scores of a fine-tuned run on labelled data, with 95% intervals.
 
@@ -71,8 +74,10 @@ def evaluate(
         data: A file, a folder, a data frame or a list of dictionaries.
         text, pair, label: Column names; default to those of the run, or are inferred.
         split: The split to score; defaults to every labelled split but train.
+        delimiter, encoding: Of a text file; inferred by default.
         strict: Raise a `ValueError` at the first bad row.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        graph: For runs that read entities: the folder of their graph, if it was moved.
 
     Returns:
         A dictionary: `parts` (value, low and high by split and measure), `tables` (the scores of each class and the
@@ -83,8 +88,8 @@ def evaluate(
     >>> found["examples"], sorted(found["tables"]["dev"]["classes"])
     ({'dev': 24}, ['bad', 'good'])
     """
-    columns = {"text": text, "pair": pair, "label": label}
-    return load_predictor(run, device).evaluate(data, **columns, split=split, strict=strict)
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    return load_predictor(run, device, graph).evaluate(data, **reading, split=split, strict=strict)
 
 
 def to_column_major(model: Gpt) -> None:

@@ -157,11 +157,7 @@ class Predictor:
                 yield task, numbers[start : start + EXAMPLES_AT_ONCE]
 
     def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
-        linked = examples
-        for member in self.members:
-            if member.linker is not None:
-                linked = with_entities(examples, member.linker, member.model.has_vector)
-        features = task.encode(linked, self.tokenizer, self.longest)
+        features = task.encode(examples, self.tokenizer, self.longest)
         self.num_cut += features.num_cut
         outputs = []
         for i, member in enumerate(self.members):
@@ -169,8 +165,12 @@ class Predictor:
             def on_units(num_units: int, i: int = i) -> None:
                 report((i + num_units / features.num_units) / len(self.members))
 
-            grounded = member.grounded(features, examples)
-            outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_units).outputs)
+            read = features
+            if member.linker is not None:
+                linked = with_entities(examples, member.linker, member.model.has_vector)
+                read = task.encode(linked, self.tokenizer, self.longest)
+            read = member.grounded(read, examples)
+            outputs.append(run_model(member.model, read, self.autocast, BATCH_TOKENS, on_units).outputs)
         predictions = task.decode(combine(task, outputs), features, examples)
         return [task.without_scheme(each) for each in predictions] if self.saved.scheme is None else predictions
 

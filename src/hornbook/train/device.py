@@ -72,6 +72,8 @@ def _on_cuda(
 ) -> Runtime:
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and has_bfloat16)
+    if settings.compile == "yes" and not half:
+        raise ValueError("runtime.compile=yes needs bfloat16 on CUDA: leave out runtime.precision, or runtime.compile")
     is_long_enough = planned_flops >= COMPILE_PAYS_FROM_FLOPS
     # In float32, attention loops over the sequences of each batch, which does not compile.
     compiles = half and (settings.compile == "yes" or (settings.compile == "auto" and is_long_enough))

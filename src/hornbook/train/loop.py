@@ -137,8 +137,8 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), or `stopped` (by a
-    signal or by `on_progress`, with everything saved)."""
+    """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), `stopped` (by a
+    signal or by `on_progress`, with everything saved), or `already finished` (by an earlier process)."""
 
     ended: str
     step: int

@@ -142,7 +142,8 @@ class CheckpointSettings(Typed, group="checkpoint"):
 class ValidationSettings(Typed, group="validation"):
     every_steps: int | None = setting(
         None,
-        "steps between validations; none: a twentieth of the run, at most 1,000; more in a short run",
+        "steps between validations; none: a twentieth of the run (more if it is short), in fine-tuning an epoch; at "
+        "most 1,000",
         low=1,
         high=MANY,
     )

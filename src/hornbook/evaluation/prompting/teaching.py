@@ -28,7 +28,7 @@ from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import checkpoint_io
-from hornbook.runs.finetuning.settings import MAX_LR, rounded, width_factor
+from hornbook.runs.finetuning.settings import MAX_LR, ONLY_IN_PRETRAINING, rounded, width_factor
 from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
@@ -67,6 +67,10 @@ class TextSettings(Typed, group=""):
     guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
 
+    @property
+    def unused(self) -> dict[str, str]:
+        return ONLY_IN_PRETRAINING
+
     def loop(self) -> LoopSettings:
         return LoopSettings.of(self)
 
@@ -81,6 +85,7 @@ def text_settings(model: Gpt, overrides: dict) -> TextSettings:
     """GPT-1's published settings with overrides; narrow models use a higher learning rate."""
     lr = rounded(min(MAX_LR, PUBLISHED_LR * width_factor(model.config.width)))
     default = dataclasses.replace(TextSettings(), optimizer=OptimizerSettings(lr=lr))
+    configuration.refuse_unused(default, overrides)
     return configuration.with_overrides(default, overrides)
 
 

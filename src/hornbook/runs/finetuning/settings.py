@@ -34,6 +34,13 @@ MAX_LR = 1e-3
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
 STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "guard")
+ONLY_IN_PRETRAINING = {  # settings of the loop, each with what replaces it in fine-tuning
+    "schedule.steps": "the number of steps follows from epochs and batch_size",
+    "batch.tokens": "a batch is a number of examples, batch_size",
+    "batch.first_tokens": "a batch is a number of examples, batch_size",
+    "batch.growth_fraction": "a batch is a number of examples, batch_size",
+    "validation.tokens": "the whole dev split is validated on",
+}
 
 
 @dataclass(frozen=True)
@@ -158,15 +165,7 @@ class FinetuneSettings(Typed, group=""):
 
     @property
     def unused(self) -> dict[str, str]:
-        """Settings of the loop that only pre-training uses, each with what replaces it here."""
-        size = dict.fromkeys(
-            ("tokens", "first_tokens", "growth_fraction"), "a batch is a number of examples, batch_size"
-        )
-        return {
-            "schedule.steps": "the number of steps follows from epochs and batch_size",
-            **{f"batch.{name}": why for name, why in size.items()},
-            "validation.tokens": "the whole dev split is validated on",
-        }
+        return ONLY_IN_PRETRAINING
 
     def loop(self) -> LoopSettings:
         return LoopSettings.of(self)

@@ -133,13 +133,13 @@ def steps_in(
     return steps, steps_between(steps, num)
 
 
-def num_validations(run_seconds: float, validation_seconds: float) -> int:
-    """Default number of validations: twenty, or as many as take a tenth of the run; at least two.
+def num_validations(run_cost: float, validation_cost: float) -> int:
+    """Default number of validations: twenty, or as many as cost a tenth of the run (seconds or tokens); at least two.
 
     >>> num_validations(1000, 1), num_validations(1000, 20), num_validations(10, 20)
     (20, 5, 2)
     """
-    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * run_seconds / max(validation_seconds, 1e-9))))
+    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * run_cost / max(validation_cost, 1e-9))))
 
 
 def steps_between(steps: int, num: int) -> int:

@@ -35,6 +35,11 @@ class PretrainRequest(RunRequest):
     graph: str | None = None
     vectors: str | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum(each is not None for each in (self.steps, self.tokens, self.minutes)) > 1:
+            raise ValueError("give only one of --steps, --tokens and --minutes")
+
     def named_corpora(self) -> list[tuple[str, float]]:
         return [folder_and_weight(each) for each in self.corpora]
 

@@ -227,8 +227,9 @@ def _with_validations(settings: PretrainSettings, held_out: list[Batch]) -> Pret
     """The settings with an interval of validations whose cost is small compared with that of training."""
     if settings.validation.every_steps is not None:
         return settings
-    steps, validation_seconds = settings.schedule.steps, sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE
-    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_seconds))
+    steps = settings.schedule.steps
+    validation_cost = sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE  # in tokens of training
+    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
     return configuration.with_overrides(settings, {"validation.every_steps": every})
 
 
@@ -266,7 +267,8 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
                 prepared.job.load_model(out)
                 _write_samples(out, prepared)
     state = read_state(last)
-    return Outcome("already finished", state["step"], state["tokens"], state["seconds"], {}, state["best"])
+    last_numbers = (state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
+    return Outcome("already finished", *last_numbers)
 
 
 def _write_samples(out: Path, prepared: _Prepared) -> None:
