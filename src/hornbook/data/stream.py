@@ -12,13 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from hornbook.data.corpus import Corpus, find
+from hornbook.data.shards import unpack_word_starts
 
 
 class Stretch(NamedTuple):
-    """Tokens of one document, or of several concatenated ones, and the next token of each."""
+    """Tokens of one document, or of several concatenated ones, the next token of each, and whether a word starts."""
 
     ids: np.ndarray
     next_ids: np.ndarray
+    word_starts: np.ndarray
 
 
 class DocumentStream:
@@ -58,8 +60,9 @@ class DocumentStream:
         token = int(shard.sentences[shard.documents[self.documents[number][place]]])
         # With an end-of-text token before it, token i of the document is at position i + 1.
         low, high = max(begin, start) - start, min(stop, end) - start
-        inside = np.asarray(shard.tokens[token + max(low - 1, 0) : token + min(high, end - start - 1)], np.int64)
+        first, last = token + max(low - 1, 0), token + min(high, end - start - 1)
         before = [[self.end_id]] if low == 0 else []
         after = [[self.end_id]] if high == end - start else []
-        row = np.concatenate([*before, inside, *after])
-        return Stretch(row[:-1], row[1:])
+        row = np.concatenate([*before, np.asarray(shard.tokens[first:last], np.int64), *after])
+        word_starts = np.concatenate([np.ones(len(before), bool), unpack_word_starts(shard.word_starts, first, last)])
+        return Stretch(row[:-1], row[1:], word_starts[: len(row) - 1])

@@ -42,7 +42,7 @@ class Continuation:
     """The scores of the tokens that follow a context."""
 
     log_probabilities: np.ndarray
-    is_likeliest: np.ndarray  # whether greedy decoding would have chosen the token
+    is_likeliest: np.ndarray | None = None  # whether greedy decoding would have chosen the token
 
     @property
     def total(self) -> float:
@@ -203,7 +203,7 @@ class MaskedText(NamedTuple):
 
 @torch.no_grad()
 def masked_scores(
-    model: Encoder, texts: Sequence[MaskedText], mask_id: int, progress: Callable[[int], None] | None = None
+    model: Encoder | Gpt, texts: Sequence[MaskedText], mask_id: int, progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
     """Returns the log-probability of the token at each position of each text when that token is masked
     (pseudo-log-likelihood, Salazar et al. 2020, arXiv 1910.14659), in batches across texts. `progress` is called with
@@ -225,7 +225,7 @@ def masked_scores(
         positions, targets, start = [], [], 0
         for (number, first, end), each in zip(chosen, rows, strict=True):
             scored = texts[number].positions[first:end]
-            positions.append(start + np.arange(len(each)) * each.shape[1] + scored)
+            positions.append(start + np.arange(len(each)) * each.shape[1] + scored - model.mask_offset)
             targets.append(texts[number].ids[scored])
             start += each.size
         scores, _ = _token_scores(
