@@ -74,19 +74,18 @@ def _two_directions(
     num_left: int,
 ) -> Tensor:
     """Attention to the left in the first `num_left` tokens and to both sides in the others."""
-    # `split` as in `_by_length`. Sequences of the other part have length 0.
-    parts = zip(*(x.split([num_left, len(q) - num_left]) for x in (q, k, v)), strict=True)
-    (left, both) = parts
+    # `split` as in `_by_length`. In each part, the sequences of the other one have length 0.
+    sizes = [num_left, len(q) - num_left]
+    q_left, q_both = q.split(sizes)
+    k_left, k_both = k.split(sizes)
+    v_left, v_both = v.split(sizes)
     starts_left = None if starts is None else starts.clamp(max=num_left)
     starts_both = None if starts is None else starts.clamp(min=num_left) - num_left
     host_left = None if starts_host is None else np.minimum(starts_host, num_left)
     host_both = None if starts_host is None else np.maximum(starts_host, num_left) - num_left
-    return torch.cat(
-        [
-            attention(*left, starts_left, host_left, longest, "left", dropout),
-            attention(*both, starts_both, host_both, longest, "both", dropout),
-        ]
-    )
+    left = attention(q_left, k_left, v_left, starts_left, host_left, longest, "left", dropout)
+    both = attention(q_both, k_both, v_both, starts_both, host_both, longest, "both", dropout)
+    return torch.cat([left, both])
 
 
 def runs_flash(x: Tensor) -> bool:
