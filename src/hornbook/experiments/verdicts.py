@@ -164,7 +164,9 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     if not scores.tasks:
         return Quantity(missing="there is no task to fine-tune on")
     a, b = (scores.mean_scores(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
-    missing = _missing({arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)})
+    are_scored = all(task.is_zero_shot for task in scores.tasks if tasks is None or task.name in tasks)
+    counts = {arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)}
+    missing = _missing(counts, "score" if are_scored else "fine-tuning run")
     if not a or not b:
         return Quantity(missing=missing)
     if min(len(a), len(b)) < 2:
@@ -212,10 +214,10 @@ def _minutes(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Q
     return Quantity(minutes, minutes, minutes, unit=" minutes")
 
 
-def _missing(fine_tunings: dict[str, int], what: str = "fine-tuning run") -> str:
+def _missing(numbers: dict[str, int], what: str) -> str:
     """For example `1 fine-tuning run of nsp and 2 fine-tuning runs of mlm are missing`."""
-    counts = [f"{number} {what}{'s' * (number > 1)} of {arm}" for arm, number in fine_tunings.items() if number]
-    is_or_are = "is" if sum(fine_tunings.values()) == 1 else "are"
+    counts = [f"{number} {what}{'s' * (number > 1)} of {arm}" for arm, number in numbers.items() if number]
+    is_or_are = "is" if sum(numbers.values()) == 1 else "are"
     return f"{' and '.join(counts)} {is_or_are} missing" if counts else ""
 
 
