@@ -25,6 +25,7 @@ from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.train.captured import bucket_for, padded_to_bucket
 from hornbook.train.metrics import read_metrics
 from hornbook.train.objective import StepInputs
+from hornbook.train.parallel.sharding import checkpoint_activations
 from hornbook.train.step import bucketed
 
 SIZE = {"vocab_size": 90, "num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 64, "max_positions": 40}
@@ -134,6 +135,15 @@ def test_a_captured_step_has_the_same_directions(random):
     assert bucket.num_left == 60 and padded_to_bucket(step_inputs, bucket).batch.num_left == 60
     other = dataclasses.replace(step_inputs, batch=dataclasses.replace(step_inputs.batch, num_left=29))
     assert bucket_for(other, 40) != bucket
+
+
+def test_activations_may_be_recomputed(random):
+    (step_inputs, _), weigh = step_of(random), {"clm": 0.3, "mlm": 0.7}
+    model = model_of()
+    kept = gradients(model, [step_inputs], weigh)
+    checkpoint_activations(model)
+    for name, gradient in gradients(model, [step_inputs], weigh).items():
+        assert torch.allclose(gradient, kept[name], atol=1e-12), name
 
 
 @pytest.mark.parametrize("num_left", [0, 103])

@@ -75,6 +75,9 @@ class DataSettings(Typed, group="data"):
     crosses_documents: bool = setting(
         False, "GPT: attend across document boundaries in a chunk, as published; no: within each document"
     )
+    shift_chunks: bool = setting(
+        False, "GPT: cut the text into sequences at other places in each epoch, for text that is read many times"
+    )
     held_out_fraction: float = setting(0.01, "share of the documents held out for validation", low=0, high=1)
 
     def uses(self, length: int) -> bool:
@@ -109,8 +112,10 @@ class Examples:
         crosses_documents: bool = False,
         with_entities: bool = False,
         masked_fraction: float = 0.0,
+        shift_chunks: bool = False,
     ):
         """`masked_fraction`: fraction of the chunks of documents that are read in both directions.
+        `shift_chunks`: chunks of documents start at other places in each epoch.
         `with_entities`: batches hold the entities that the texts mention; the corpora must be linked to a graph."""
         self.with_entities = with_entities
         self.corpora = [corpus for corpus, _ in corpora]
@@ -122,6 +127,7 @@ class Examples:
         self.held_out = held_out
         self.crosses_documents = crosses_documents
         self.masked_fraction = masked_fraction
+        self.shift_chunks = shift_chunks
         tokenizer: Tokenizer = self.corpora[0].tokenizer
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.is_segmented = not tokenizer.is_unsegmented
@@ -188,7 +194,7 @@ class Examples:
         seeds = np.random.SeedSequence([self.seed, number, self.length, self.held_out])
         key = int(seeds.generate_state(1, np.uint64)[0]) << 64
         made = []
-        for index, (which, chunk) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
+        for index, (which, chunk, _) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
             # Each example has random numbers of its own. Philox takes half the time of `default_rng` to make.
             random = np.random.Generator(np.random.Philox(key=key + index))
             made.append((make(which, chunk, random), (which, chunk), index))
@@ -199,8 +205,8 @@ class Examples:
     def _document_batch(self, first: int, indices: np.ndarray) -> Batch:
         """A batch of sequences without special tokens around them, with a label per token."""
         made = []
-        for index, (which, chunk) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
-            stretches = self.chunks[which].stretches(chunk)
+        for index, (which, chunk, epoch) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
+            stretches = self.chunks[which].stretches(chunk, self._offset(which, epoch))
             if self.crosses_documents:
                 stretches = [tuple(map(np.concatenate, zip(*stretches, strict=True)))]
             # An example number for each stretch: a chunk has at most `length` of them.
@@ -226,12 +232,19 @@ class Examples:
         permuted in each epoch, so it is another fraction of them each time."""
         return math.floor((example + 1) * self.masked_fraction) > math.floor(example * self.masked_fraction)
 
-    def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int]]:
-        """(corpus, chunk) of each example: the corpus from a fixed pattern, the chunk from a random permutation per
-        epoch."""
+    def _offset(self, which: int, epoch: int) -> int:
+        """The number of tokens by which the chunks of a corpus start earlier in an epoch."""
+        if not self.shift_chunks or epoch == 0:
+            return 0
+        seeds = np.random.SeedSequence([self.seed, which, epoch, self.length, 1])
+        return int(seeds.generate_state(1)[0]) % self.length
+
+    def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int, int]]:
+        """(corpus, chunk, epoch) of each example: the corpus from a fixed pattern, the chunk from a random permutation
+        per epoch."""
         slot, period = examples % MIX_PERIOD, examples // MIX_PERIOD
         which = self.pattern[slot]
-        out = np.zeros(len(examples), np.int64)
+        out, epochs = np.zeros((2, len(examples)), np.int64)
         for number, chunks in enumerate(self.chunks):
             is_mine = which == number
             place = period[is_mine] * self.share[number] + self.rank[slot[is_mine]]
@@ -243,8 +256,8 @@ class Examples:
                     np.random.SeedSequence([self.seed, number, int(each), self.length]).generate_state(1, np.uint64)[0]
                 )
                 found[in_epoch] = shuffled(place[in_epoch] % chunks.total, chunks.total, key)
-            out[is_mine] = found
-        return list(zip(which.tolist(), out.tolist(), strict=True))
+            out[is_mine], epochs[is_mine] = found, epoch
+        return list(zip(which.tolist(), out.tolist(), epochs.tolist(), strict=True))
 
     def _nsp(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         corpus = self.corpora[which]

@@ -44,12 +44,13 @@ class DocumentStream:
         """The number of chunks."""
         return int(self.first[-1])
 
-    def stretches(self, chunk: int) -> list[Stretch]:
-        """The stretch of each document in a chunk, in order."""
+    def stretches(self, chunk: int, offset: int = 0) -> list[Stretch]:
+        """The stretch of each document in a chunk, in order. With an `offset` below the length, all chunks start so
+        many tokens earlier: the first of a shard is shorter, and the end of the last may be lost."""
         number = find(self.first, chunk, "right") - 1
         starts = self.starts[number]
-        begin = (chunk - int(self.first[number])) * self.length
-        stop = min(begin + self.length, int(starts[-1]))
+        begin = (chunk - int(self.first[number])) * self.length - offset
+        begin, stop = max(begin, 0), min(begin + self.length, int(starts[-1]))
         first, last = find(starts, begin, "right") - 1, find(starts, stop, "left")
         return [self._stretch(number, place, begin, stop) for place in range(first, last)]
 

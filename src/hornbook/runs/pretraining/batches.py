@@ -77,6 +77,7 @@ class BatchMaker:
                 crosses_documents=self.data.crosses_documents,
                 with_entities=settings.reads_entities,
                 masked_fraction=settings.masked_fraction,
+                shift_chunks=self.data.shift_chunks,
             )
             for length in {self.data.short_length, self.data.length}
             if self.data.uses(length)

@@ -166,7 +166,8 @@ class PretrainSettings(configuration.Typed, group=""):
         if self.reads_documents:
             names = ("data.layout", "data.short_sequence_probability", "data.single_segment_probability")
             return unused | dict.fromkeys(names, "a GPT reads concatenated documents, not pairs")
-        return unused | {"data.crosses_documents": "it is for a GPT, which reads concatenated documents"}
+        names = ("data.crosses_documents", "data.shift_chunks")
+        return unused | dict.fromkeys(names, "it is for a GPT, which reads concatenated documents")
 
     @property
     def layout(self) -> Layout:
