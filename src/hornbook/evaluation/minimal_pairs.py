@@ -111,9 +111,7 @@ def _readers(loaded: LoadedModel, direction: Direction | None) -> list[LoadedMod
     """The models whose log-probabilities are summed: a hybrid GPT can be read in two directions."""
     if direction is not None and direction not in DIRECTIONS:
         raise ValueError(f"direction must be {', '.join(DIRECTIONS[:-1])} or {DIRECTIONS[-1]}, not '{direction}'")
-    if direction in (None, "left") and isinstance(loaded, DecoderModel):
-        return [loaded]
-    if direction is None:
+    if direction is None or (direction == "left" and isinstance(loaded, DecoderModel)):
         return [loaded]
     if not isinstance(loaded, DecoderModel):
         raise ValueError(f"direction={direction} is for a hybrid GPT, and {loaded.folder} is an encoder: leave it out")
