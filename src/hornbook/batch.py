@@ -189,6 +189,10 @@ class Batch:
     longest: int  # upper bound on the tokens per sequence
     group_size: int = 1  # consecutive sequences that are classified together, such as the endings of one question
     num_padding_sequences: int = 0  # sequences at the end that only fill a bucket
+    progress: float = 1.0  # fraction of the run's steps that are done, for what depends on it; 1 in validation
+    # The first tokens, which are whole sequences, attend to the left only and all others to both sides, whatever the
+    # direction of the model; None: all as the model does.
+    num_left: int | None = None
 
     @property
     def tokens(self) -> Tokens:
@@ -293,7 +297,10 @@ class Batch:
         origins = {name: int(stream.starts_host[first]) for name, stream in self.streams.items()}
         num_padding = max(0, last - max(first, self.num_real_sequences))
         part = self._map(lambda stream: stream.slice(first, last, origins))
-        return dataclasses.replace(part, num_padding_sequences=num_padding)
+        num_left = self.num_left
+        if num_left is not None:
+            num_left = int(min(max(num_left - origins[TOKENS], 0), self.starts_host[last] - origins[TOKENS]))
+        return dataclasses.replace(part, num_padding_sequences=num_padding, num_left=num_left)
 
     def as_padding(self, is_padding: bool = True) -> Self:
         """The same sequences as padding only: an empty part of a batch that can still be computed."""
@@ -320,8 +327,10 @@ class Batch:
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
-    """The sequences of several batches, which have the same streams and no padding sequences, as one batch."""
+    """The sequences of several batches, which have the same streams and no padding sequences, as one batch. Those
+    that attend to the left only come in the first batches."""
     first = batches[0]
+    num_left = None if first.num_left is None else sum(batch.num_left for batch in batches)
     origins: list[dict[str, int]] = [dict.fromkeys(first.streams, 0)]
     for batch in batches[:-1]:
         origins.append({name: origins[-1][name] + stream.num_entries for name, stream in batch.streams.items()})
@@ -329,7 +338,8 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         name: stream.concatenated([batch.streams[name] for batch in batches], origins)
         for name, stream in first.streams.items()
     }
-    return dataclasses.replace(first, streams=streams, longest=max(batch.longest for batch in batches))
+    longest = max(batch.longest for batch in batches)
+    return dataclasses.replace(first, streams=streams, longest=longest, num_left=num_left)
 
 
 def pack(
@@ -342,11 +352,13 @@ def pack(
     group_size: int = 1,
     examples: np.ndarray | None = None,
     entities: Sequence[tuple[np.ndarray, np.ndarray]] | None = None,
+    num_left: int | None = None,
 ) -> Batch:
     """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
     `longest` to the length of the longest sequence. Sequence `labels` become int64 if integral, else float32.
     `examples` (their indices in the step's batch, which key random numbers) default to the order of the sequences.
     `entities`: the positions and numbers of the entities of each sequence, in the order of positions.
+    `num_left`: how many tokens, those of the first sequences, attend to the left only; default: as the model does.
 
     >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).starts_host.tolist()
     [0, 3, 5]
@@ -375,7 +387,7 @@ def pack(
     streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: rows}
     if entities is not None:
         streams[ENTITIES] = Entities.of(starts, entities)
-    return Batch(streams, int(longest or lengths.max(initial=1)), group_size)
+    return Batch(streams, int(longest or lengths.max(initial=1)), group_size, num_left=num_left)
 
 
 def part_of(num: int, part: tuple[int, int]) -> tuple[int, int]:

@@ -98,3 +98,20 @@ def test_batches_are_those_that_runs_began_with(corpus, crosses, digest):
         for tensor in (batch.ids_T, batch.labels_T, batch.starts):
             found.update(tensor.numpy().tobytes())
     assert found.hexdigest()[:16] == digest
+
+
+def test_shifted_chunks_begin_elsewhere_in_each_epoch_and_hold_the_same_text(corpus):
+    examples = Examples([(corpus, 1.0)], LENGTH, 0, "documents", crosses_documents=True, shift_chunks=True)
+    total = examples.chunks[0].total
+    epochs = [[taken_apart(examples.batch(epoch * total + i, 1))[0] for i in range(total)] for epoch in range(3)]
+    plain = [taken_apart(examples_of(corpus, crosses=True).batch(i, 1))[0] for i in range(total)]
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(epochs[0], plain, strict=True))
+    firsts = [{int(ids[0]) for ids, _ in found} for found in epochs]
+    texts = [np.concatenate([next_ids for _, next_ids in found]) for found in epochs]
+    for number in (1, 2):
+        assert len(firsts[number] & firsts[number - 1]) < 0.1 * total
+        assert all(np.array_equal(ids[1:], next_ids[:-1]) for ids, next_ids in epochs[number])
+        lost = np.setdiff1d(texts[0], texts[number])
+        assert len(lost) <= 3 * LENGTH and len(texts[number]) <= len(texts[0])  # at the ends of the three shards
+        text = texts[number][texts[number] >= FIRST]
+        assert len(np.unique(text)) == len(text)

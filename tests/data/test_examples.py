@@ -188,7 +188,7 @@ def test_a_share_of_a_batch_is_made_as_in_the_whole(layout, corpus):
 def test_an_epoch_meets_each_chunk_once(layout, corpus):
     examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
     total = examples.chunks[0].total
-    order = np.array([chunk for _, chunk in examples._chunks_of(np.arange(3 * total))])
+    order = np.array([chunk for _, chunk, _ in examples._chunks_of(np.arange(3 * total))])
     if layout != "nsp":  # there A may be the sentence before a chunk of one
         batch = examples.batch(0, 3 * total)
         firsts = batch.ids_T.numpy()[batch.starts_host[:-1] + 1]

@@ -12,12 +12,14 @@ from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
 from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective
+from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, RtdSettings
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.randomness import seed_of
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
 from train.formulas import check
@@ -220,3 +222,41 @@ def test_captured_electra_makes_new_samples_each_step():
     batch = pack([np.arange(5, 60) for _ in range(8)]).to(torch.device("cuda"))
     losses = [float(captured.take(batch, number, 0.0).loss) for number in (0, 1, 0)]
     assert losses[0] != losses[1] and losses[0] == losses[2]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_steps_of_a_hybrid_model_in_two_directions(compiled):
+    """Captured or plain, compiled or not: the loss of each term is that of a CPU in float32."""
+    size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 128, "vocab_size": 200}
+    still = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
+    model = Gpt2(Gpt2Config(**size, **still, mask_id=4), ("clm",))
+    model.initialise(torch.Generator().manual_seed(3))
+    slow = copy.deepcopy(model)
+    models = [copy.deepcopy(model).cuda() for _ in range(2)]
+    steppers = []
+    for graphs, each in zip((False, True), models, strict=True):
+        objective = HybridObjective(Masking(MaskingSettings(probability=0.3), 200, 4, [0, 1, 2, 3, 4]), 0.5)
+        if compiled:
+            each.compile_parts()
+            objective.compile()
+        runtime = Runtime(torch.device("cuda"), torch.bfloat16, compiled, 1, 0, "test", graphs)
+        optimizer = make_optimizer(each, OptimizerSettings(lr=1e-3))
+        steppers.append(Stepper(TrainingModule(each, objective), optimizer, runtime, 0, 1.0, 65_536))
+    for number in range(6):
+        random = np.random.default_rng(number)
+        rows = [random.integers(5, 200, random.integers(9, 100)) for _ in range(24)]
+        num_left = sum(len(row) - 1 for row in rows[: (12, 0, 24, 7, 12, 12)[number]])
+        batch = pack([row[:-1] for row in rows], token_labels=[row[1:] for row in rows], longest=128, num_left=num_left)
+        found = [each.take(batch.to(torch.device("cuda")), number, 0.0 if number == 0 else 1e-3) for each in steppers]
+        for term in ("clm", "mlm"):
+            a, b = (float(each.terms[term]) for each in found)
+            assert b == pytest.approx(a, rel=2e-2, abs=2e-3), (number, term)
+        if number == 0:
+            inputs = steppers[0].objective.prepare(batch, seed_of(0, number, "draw"))
+            with torch.no_grad():
+                sums, counts = steppers[0].objective.evaluate(slow, inputs), inputs.counts()
+            sums = {term: sums[term] for term in ("clm", "mlm")}
+            for term, value in sums.items():
+                assert float(found[0].terms[term]) == pytest.approx(float(value / counts[term]), rel=1e-2), term
+    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert (a - b).abs().mean() < 1e-3 and b.isfinite().all()

@@ -305,6 +305,8 @@ MILLIONS = {
     "gpt2-medium": 355,
     "gpt2-large": 774,
     "gpt2-xl": 1558,
+    "gpt-bert-small": 40.8,  # with the vocabulary of GPT-2
+    "gpt-bert-base": 124,
     "gpt3-125m": 125,
     "gpt3-350m": 356,
     "gpt3-760m": 760,

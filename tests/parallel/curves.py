@@ -37,6 +37,12 @@ PRETRAINED = {  # case -> preset and settings
         "gpt2-small",
         SMALL_PARTS | {"optimizer.name": "muon", "model.num_layers": 2, "model.embedding_dropout": 0.0},
     ),
+    "masked and next tokens, growing batches": (
+        "gpt2-small",
+        SMALL_PARTS
+        | {"objective.masked_fraction": 0.4, "masking.final_probability": 0.3, "model.embedding_dropout": 0.0}
+        | {"batch.first_tokens": 64, "batch.growth_fraction": 0.8},
+    ),
     "rtd, growing batches": (
         "electra-small",
         {"model.embedding_width": 8, "objective.generator_size": 0.5}

@@ -13,7 +13,7 @@ EXAMPLE = "Example: hornbook reproduce equal-compute --corpus wiki --data tasks 
 
 @app.command("reproduce", epilog=EXAMPLE)
 def reproduce_command(
-    experiment: Annotated[str, typer.Argument(help="A shipped experiment (equal-compute), or your own .toml file.")],
+    experiment: Annotated[str, typer.Argument(help="A shipped experiment: equal-compute, babylm; or a .toml file.")],
     corpus: Annotated[list[str], typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")],
     data: Annotated[Path, typer.Option(help="Folder that holds the task folders, such as glue for glue/CoLA.")],
     out: Annotated[Path, typer.Option(help="Folder to write the experiment to.")],

@@ -144,11 +144,15 @@ def minimal_pairs_command(
     model: Model,
     data: Annotated[
         Path,
-        typer.Option(help="A .jsonl file, or a folder of them, with sentence_good and sentence_bad."),
+        typer.Option(help="A .jsonl file, or a folder of them, with sentence_good and sentence_bad, or with options."),
     ],
     within_word: Annotated[
         bool, typer.Option("--within-word", help="Encoders: also mask the later tokens of the scored token's word.")
     ] = False,
+    direction: Annotated[
+        str | None,
+        typer.Option(help="How a hybrid GPT reads: left (default), both, or fused (their sum)."),
+    ] = None,
     to: Annotated[Path | None, typer.Option(help="Write the log-probabilities to this .jsonl file.")] = None,
     weights: Weights = "float",
     device: Device = "auto",
@@ -163,6 +167,7 @@ def minimal_pairs_command(
             model,
             data,
             within_word=within_word,
+            direction=direction,
             to=to,
             weights=weights,
             device=device,

@@ -23,7 +23,7 @@ from hornbook.train.parallel.launched import as_restarted
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
     "roberta-base or -large; electra-small, -base or -large; gpt1-base; "
-    "gpt2-tiny, -mini, -small, -medium, -large or -xl; "
+    "gpt2-tiny, -mini, -small, -medium, -large or -xl; gpt-bert-small or gpt-bert-base; "
     "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b; "
     "tinybert-4 or -6; distilbert; distilgpt2; ernie-tiny, -small or -base."
 )

@@ -336,6 +336,7 @@ class _Merger:
         totals["words"] += int(word_starts.sum())
         if self._settings["graph"] is not None:
             totals["mentions"] = totals.get("mentions", 0) + len(entity_ids)
+        totals["text_words"] += int(encoded.document_words[kept].sum())
         totals["text_bytes"] += int(encoded.document_bytes[kept].sum())
 
     def _close_shard(self) -> None:

@@ -80,6 +80,14 @@ class Corpus:
         return sum(len(shard.tokens) for shard in self.shards)
 
     @property
+    def num_words(self) -> int:
+        """The words of its texts, separated by white space."""
+        words = self.manifest["totals"].get("text_words")
+        if not words:
+            raise ValueError(f"{self.folder} does not record the number of its words: build it again")
+        return int(words)
+
+    @property
     def num_documents(self) -> int:
         return int(self.first_document[-1])
 

@@ -37,6 +37,7 @@ class Encoded:
     line_hashes: np.ndarray
     document_lines: np.ndarray
     document_bytes: np.ndarray
+    document_words: np.ndarray  # separated by white space
     document_excluded: np.ndarray  # whether a document shares text with an evaluation set
     document_bands: np.ndarray  # hashes that near duplicates share, a row per document; without columns if not needed
     cleaned: dict[str, int]
@@ -73,7 +74,7 @@ def encode_chunk(
     from hornbook.text.sentences import split_sentences
 
     sentences, hashes, lines, cleaned_texts = [], [], [], []
-    num_sentences, num_lines, num_bytes, is_excluded, bands = [], [], [], [], []
+    num_sentences, num_lines, num_bytes, num_words, is_excluded, bands = [], [], [], [], [], []
     cleaned = Counter()
     for text in texts:
         text, counts = clean_text(text, clean)
@@ -87,6 +88,7 @@ def encode_chunk(
         num_sentences.append(len(text_sentences))
         num_lines.append(len(counted))
         num_bytes.append(len(text.encode()))
+        num_words.append(len(text.split()))
         is_excluded.append(excluded is not None and excluded.are_in(text))
         bands.append(band_hashes(text) if near_duplicates else np.empty(0, np.uint64))
     encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)
@@ -105,6 +107,7 @@ def encode_chunk(
         line_hashes=hash_lines(lines),
         document_lines=np.array(num_lines, np.int64),
         document_bytes=np.array(num_bytes, np.int64),
+        document_words=np.array(num_words, np.int64),
         document_excluded=np.array(is_excluded, bool),
         document_bands=np.array(bands, np.uint64),
         cleaned=dict(cleaned),

@@ -27,9 +27,11 @@ extra `[SEP]` between documents (Liu et al. 2019, "full sentences").
 
 `documents`, for left-to-right models (Radford et al. 2018): chunks of the stream of documents (`data/stream.py`), each
 token labelled with the next one. Each document in a chunk is a sequence of its own, with positions from 0, so that
-documents do not attend to each other; or, as published, the whole chunk is one sequence.
+documents do not attend to each other; or, as published, the whole chunk is one sequence. A fixed fraction of the chunks
+may be read in both directions, to mask tokens of them; the others come first in a batch (`Batch.num_left`).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,6 +75,9 @@ class DataSettings(Typed, group="data"):
     crosses_documents: bool = setting(
         False, "GPT: attend across document boundaries in a chunk, as published; no: within each document"
     )
+    shift_chunks: bool = setting(
+        False, "GPT: cut the text into sequences at other places in each epoch, for text that is read many times"
+    )
     held_out_fraction: float = setting(0.01, "share of the documents held out for validation", low=0, high=1)
 
     def uses(self, length: int) -> bool:
@@ -106,8 +111,12 @@ class Examples:
         held_out: bool = False,
         crosses_documents: bool = False,
         with_entities: bool = False,
+        masked_fraction: float = 0.0,
+        shift_chunks: bool = False,
     ):
-        """`with_entities`: batches hold the entities that the texts mention; the corpora must be linked to a graph."""
+        """`masked_fraction`: fraction of the chunks of documents that are read in both directions.
+        `shift_chunks`: chunks of documents start at other places in each epoch.
+        `with_entities`: batches hold the entities that the texts mention; the corpora must be linked to a graph."""
         self.with_entities = with_entities
         self.corpora = [corpus for corpus, _ in corpora]
         self.length = length
@@ -117,6 +126,8 @@ class Examples:
         self.single_segment_probability = single_segment_probability
         self.held_out = held_out
         self.crosses_documents = crosses_documents
+        self.masked_fraction = masked_fraction
+        self.shift_chunks = shift_chunks
         tokenizer: Tokenizer = self.corpora[0].tokenizer
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.is_segmented = not tokenizer.is_unsegmented
@@ -159,7 +170,7 @@ class Examples:
         first = number * num_sequences if first is None else first
         indices = np.arange(*(share or (0, num_sequences)))
         if self.layout == "documents":
-            return self._document_batch(first + indices)
+            return self._document_batch(first, indices)
         made = self._make_examples(number, first, indices)
         sequences, segments, word_starts, entities, labels = zip(*(example for example, *_ in made), strict=True)
         labels = np.array(labels) if self.layout in LABELLED else None
@@ -183,7 +194,7 @@ class Examples:
         seeds = np.random.SeedSequence([self.seed, number, self.length, self.held_out])
         key = int(seeds.generate_state(1, np.uint64)[0]) << 64
         made = []
-        for index, (which, chunk) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
+        for index, (which, chunk, _) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
             # Each example has random numbers of its own. Philox takes half the time of `default_rng` to make.
             random = np.random.Generator(np.random.Philox(key=key + index))
             made.append((make(which, chunk, random), (which, chunk), index))
@@ -191,24 +202,49 @@ class Examples:
         made.sort(key=lambda each: len(each[0][0]))
         return made
 
-    def _document_batch(self, examples: np.ndarray) -> Batch:
+    def _document_batch(self, first: int, indices: np.ndarray) -> Batch:
         """A batch of sequences without special tokens around them, with a label per token."""
         made = []
-        for which, chunk in self._chunks_of(examples):
-            stretches = self.chunks[which].stretches(chunk)
+        for index, (which, chunk, epoch) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
+            stretches = self.chunks[which].stretches(chunk, self._offset(which, epoch))
             if self.crosses_documents:
                 stretches = [tuple(map(np.concatenate, zip(*stretches, strict=True)))]
-            made += stretches
-        made.sort(key=lambda stretch: len(stretch[0]))
-        sequences, next_ids = zip(*made, strict=True)
-        return pack(sequences, longest=self.length, token_labels=next_ids)
+            # An example number for each stretch: a chunk has at most `length` of them.
+            numbers = range(index * self.length, (index + 1) * self.length)
+            is_masked = self._is_masked(first + index)
+            made += [(is_masked, *stretch, number) for stretch, number in zip(stretches, numbers, strict=False)]
+        made.sort(key=lambda each: (each[0], len(each[1])))
+        are_masked, sequences, next_ids, word_starts, examples = zip(*made, strict=True)
+        num_left = None
+        if self.masked_fraction:
+            num_left = sum(len(ids) for is_masked, ids in zip(are_masked, sequences, strict=True) if not is_masked)
+        return pack(
+            sequences,
+            word_starts=word_starts,
+            longest=self.length,
+            token_labels=next_ids,
+            examples=np.array(examples),
+            num_left=num_left,
+        )
 
-    def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int]]:
-        """(corpus, chunk) of each example: the corpus from a fixed pattern, the chunk from a random permutation per
-        epoch."""
+    def _is_masked(self, example: int) -> bool:
+        """Whether a chunk of documents is read in both directions: as evenly spread as the fraction allows. Chunks are
+        permuted in each epoch, so it is another fraction of them each time."""
+        return math.floor((example + 1) * self.masked_fraction) > math.floor(example * self.masked_fraction)
+
+    def _offset(self, which: int, epoch: int) -> int:
+        """The number of tokens by which the chunks of a corpus start earlier in an epoch."""
+        if not self.shift_chunks or epoch == 0:
+            return 0
+        seeds = np.random.SeedSequence([self.seed, which, epoch, self.length, 1])
+        return int(seeds.generate_state(1)[0]) % self.length
+
+    def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int, int]]:
+        """(corpus, chunk, epoch) of each example: the corpus from a fixed pattern, the chunk from a random permutation
+        per epoch."""
         slot, period = examples % MIX_PERIOD, examples // MIX_PERIOD
         which = self.pattern[slot]
-        out = np.zeros(len(examples), np.int64)
+        out, epochs = np.zeros((2, len(examples)), np.int64)
         for number, chunks in enumerate(self.chunks):
             is_mine = which == number
             place = period[is_mine] * self.share[number] + self.rank[slot[is_mine]]
@@ -220,8 +256,8 @@ class Examples:
                     np.random.SeedSequence([self.seed, number, int(each), self.length]).generate_state(1, np.uint64)[0]
                 )
                 found[in_epoch] = shuffled(place[in_epoch] % chunks.total, chunks.total, key)
-            out[is_mine] = found
-        return list(zip(which.tolist(), out.tolist(), strict=True))
+            out[is_mine], epochs[is_mine] = found, epoch
+        return list(zip(which.tolist(), out.tolist(), epochs.tolist(), strict=True))
 
     def _nsp(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         corpus = self.corpora[which]

@@ -18,6 +18,8 @@ from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import postponed
 
 PROGRESS = "progress.json"
+# `words` are those of the tokenizer, which separates punctuation; `text_words` are separated by white space.
+TOTALS = ("documents", "sentences", "tokens", "words", "text_words", "text_bytes")
 
 
 @dataclass
@@ -28,9 +30,7 @@ class BuildState:
     file_index: int = 0
     items_taken: int = 0
     bytes_read: int = 0
-    totals: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("documents", "sentences", "tokens", "words", "text_bytes"), 0)
-    )
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
     cleaned: dict[str, int] = field(default_factory=dict)
     previous_kept: bool = False
     seconds: float = 0.0

@@ -12,13 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from hornbook.data.corpus import Corpus, find
+from hornbook.data.shards import unpack_word_starts
 
 
 class Stretch(NamedTuple):
-    """Tokens of one document, or of several concatenated ones, and the next token of each."""
+    """Tokens of one document, or of several concatenated ones, the next token of each, and whether a word starts."""
 
     ids: np.ndarray
     next_ids: np.ndarray
+    word_starts: np.ndarray
 
 
 class DocumentStream:
@@ -42,12 +44,13 @@ class DocumentStream:
         """The number of chunks."""
         return int(self.first[-1])
 
-    def stretches(self, chunk: int) -> list[Stretch]:
-        """The stretch of each document in a chunk, in order."""
+    def stretches(self, chunk: int, offset: int = 0) -> list[Stretch]:
+        """The stretch of each document in a chunk, in order. With an `offset` below the length, all chunks start so
+        many tokens earlier: the first of a shard is shorter, and the end of the last may be lost."""
         number = find(self.first, chunk, "right") - 1
         starts = self.starts[number]
-        begin = (chunk - int(self.first[number])) * self.length
-        stop = min(begin + self.length, int(starts[-1]))
+        begin = (chunk - int(self.first[number])) * self.length - offset
+        begin, stop = max(begin, 0), min(begin + self.length, int(starts[-1]))
         first, last = find(starts, begin, "right") - 1, find(starts, stop, "left")
         return [self._stretch(number, place, begin, stop) for place in range(first, last)]
 
@@ -58,8 +61,9 @@ class DocumentStream:
         token = int(shard.sentences[shard.documents[self.documents[number][place]]])
         # With an end-of-text token before it, token i of the document is at position i + 1.
         low, high = max(begin, start) - start, min(stop, end) - start
-        inside = np.asarray(shard.tokens[token + max(low - 1, 0) : token + min(high, end - start - 1)], np.int64)
+        first, last = token + max(low - 1, 0), token + min(high, end - start - 1)
         before = [[self.end_id]] if low == 0 else []
         after = [[self.end_id]] if high == end - start else []
-        row = np.concatenate([*before, inside, *after])
-        return Stretch(row[:-1], row[1:])
+        row = np.concatenate([*before, np.asarray(shard.tokens[first:last], np.int64), *after])
+        word_starts = np.concatenate([np.ones(len(before), bool), unpack_word_starts(shard.word_starts, first, last)])
+        return Stretch(row[:-1], row[1:], word_starts[: len(row) - 1])

@@ -1,25 +1,44 @@
 """Minimal pairs: how often a model finds the good one of two sentences likelier (BLiMP, Warstadt et al. 2020, arXiv
-1912.00582). No training: a GPT's log-probability, or the pseudo-log-likelihood of an encoder."""
+1912.00582). No training: a GPT's log-probability, or the pseudo-log-likelihood of an encoder.
 
+Several continuations of one context, of which the first is right, are judged in the same way, by the log-probability of
+the continuation. Such are BabyLM's questions about entities (Kim and Schuster 2023, arXiv 2305.02363): which things a
+box contains after a number of operations. Accuracies are averaged over paradigms: the files of BLiMP, and in entity
+tracking each number of operations of each file.
+"""
+
+import contextlib
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import torch
 
 from hornbook.files import replacing
+from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 
 GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")  # keys of a line; the first that it has
 PARADIGM = ("UID", "paradigm")  # otherwise the name of the file
+CONTEXT, OPTIONS, OPERATIONS = ("input_prefix", "context"), "options", "numops"  # of a line with several continuations
 NORMAL_95 = 1.959964
+PAIRS_AT_ONCE = 4096  # scored together with their context
+Direction = Literal["left", "both", "fused"]
+DIRECTIONS = ("left", "both", "fused")
 
 
 class Pair(NamedTuple):
+    """A good and a bad sentence. With a `context`, they continue it, and there may be `others` that are bad too."""
+
     paradigm: str
     good: str
     bad: str
+    context: str = ""
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +56,7 @@ class MinimalPairs:
     definition: str
     paradigms: dict[str, Accuracy]
     mean: Accuracy  # over paradigms, each with the same weight
-    log_probabilities: list[tuple[Pair, float, float]]  # of the good and the bad sentence
+    log_probabilities: list[tuple[Pair, float, float]]  # of the good and the (likeliest) bad sentence
 
     def as_dict(self) -> dict[str, Any]:
         by_paradigm = {name: vars(each) for name, each in self.paradigms.items()}
@@ -49,6 +68,7 @@ def minimal_pairs(
     data: str | Path,
     *,
     within_word: bool = False,
+    direction: Direction | None = None,
     to: str | Path | None = None,
     weights: str = "float",
     device: str = "auto",
@@ -56,7 +76,12 @@ def minimal_pairs(
 ) -> MinimalPairs:
     """Scores a model on minimal pairs: a JSONL file, or a folder of such files, with the keys `sentence_good` and
     `sentence_bad`. `to` is a JSONL file for the log-probabilities of all pairs. `within_word` scores the tokens of a
-    word from left to right in an encoder: the tokens after the scored one are masked too.
+    word from left to right in an encoder: the tokens after the scored one are masked too. `direction` is for a hybrid
+    GPT: `left` (the default) is its likelihood, `both` its pseudo-log-likelihood, `fused` the sum of the two. On a GPU
+    the model runs in bfloat16.
+
+    A line may have a context and several continuations, of which the first is right, instead: the keys `input_prefix`
+    and `options`. The paradigm is then the file and the number of operations (`numops`), if it has one.
 
     >>> import hornbook
     >>> found = hornbook.minimal_pairs("runs/first", "pairs.jsonl")
@@ -64,17 +89,53 @@ def minimal_pairs(
     True
     """
     pairs = read_pairs(Path(data))
-    loaded = load(model, weights, device)
-    sentences = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
-    scores = loaded.score(
-        sentences, within_word=within_word, progress=lambda done: on_progress(min(done, len(sentences)), len(sentences))
-    )
-    total = {text: each.total for text, each in zip(sentences, scores, strict=True)}
-    found = [(pair, total[pair.good], total[pair.bad]) for pair in pairs]
+    readers = _readers(load(model, weights, device), direction)
+    texts = list(dict.fromkeys((pair.context, text) for pair in pairs for text in (pair.good, pair.bad, *pair.others)))
+    total: dict[tuple[str, str], float] = dict.fromkeys(texts, 0.0)
+    for number, reader in enumerate(readers):
+        counted = _counted(on_progress, number * len(texts), len(readers) * len(texts))
+        for key, value in _totals(reader, texts, within_word and number == len(readers) - 1, counted).items():
+            total[key] += value
+    found = []
+    for pair in pairs:
+        good, *bad = (total[pair.context, text] for text in (pair.good, pair.bad, *pair.others))
+        found.append((pair, good, max(bad)))
     if to is not None:
         _write(Path(to), found)
     paradigms = {name: _accuracy(its) for name, its in _by_paradigm(found).items()}
-    return MinimalPairs(loaded.score_definition(within_word), paradigms, mean_of(paradigms.values()), found)
+    definition = " + ".join(reader.score_definition(within_word) for reader in readers)
+    return MinimalPairs(definition, paradigms, mean_of(paradigms.values()), found)
+
+
+def _readers(loaded: LoadedModel, direction: Direction | None) -> list[LoadedModel]:
+    """The models whose log-probabilities are summed: a hybrid GPT can be read in two directions."""
+    if direction is not None and direction not in DIRECTIONS:
+        raise ValueError(f"direction must be {', '.join(DIRECTIONS[:-1])} or {DIRECTIONS[-1]}, not '{direction}'")
+    if direction is None or (direction == "left" and isinstance(loaded, DecoderModel)):
+        return [loaded]
+    if not isinstance(loaded, DecoderModel):
+        raise ValueError(f"direction={direction} is for a hybrid GPT, and {loaded.folder} is an encoder: leave it out")
+    return [loaded.encoder] if direction == "both" else [loaded, loaded.encoder]
+
+
+def _counted(on_progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int], None]:
+    return lambda done: on_progress(min(before + done, total), total)
+
+
+def _totals(
+    loaded: LoadedModel, texts: Sequence[tuple[str, str]], within_word: bool, progress: Callable[[int], None]
+) -> dict[tuple[str, str], float]:
+    """The log-probability of each text, or of each continuation of a context."""
+    alone = [text for context, text in texts if not context]
+    followed = [pair for pair in texts if pair[0]]
+    with torch.autocast("cuda", torch.bfloat16) if loaded.device.type == "cuda" else contextlib.nullcontext():
+        scores = loaded.score(alone, within_word=within_word, progress=progress) if alone else []
+        found = {("", text): each.total for text, each in zip(alone, scores, strict=True)}
+        for first in range(0, len(followed), PAIRS_AT_ONCE):
+            some = followed[first : first + PAIRS_AT_ONCE]
+            found |= {pair: each.total for pair, each in zip(some, loaded.continuations(some), strict=True)}
+            progress(len(alone) + first + len(some))
+    return found
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -100,12 +161,29 @@ def _read_file(file: Path) -> Iterable[Pair]:
             values = json.loads(line)
         except ValueError:
             values = None
+        if isinstance(values, dict) and OPTIONS in values:
+            yield _with_options(values, f"{file}: line {number}", file.stem)
+            continue
         good, bad = (_first(values, names) for names in (GOOD, BAD))
         if not good or not bad:
             raise ValueError(
                 f"{file}: line {number} has no {GOOD[0]} and {BAD[0]}; each line is a JSON object with both"
             )
         yield Pair(_first(values, PARADIGM) or file.stem, good, bad)
+
+
+def _with_options(values: dict[str, Any], where: str, stem: str) -> Pair:
+    """A context with several continuations."""
+    context, options = _first(values, CONTEXT), values[OPTIONS]
+    is_list = isinstance(options, list) and all(isinstance(each, str) and each.strip() for each in options)
+    if not context or not is_list or len(options) < 2 or options[0] in options[1:]:
+        raise ValueError(
+            f"{where} needs {CONTEXT[0]} and at least two {OPTIONS}, which continue it; the first is right and differs "
+            "from the others"
+        )
+    good, bad, *others = options
+    operations = f"_{values[OPERATIONS]}_ops" if OPERATIONS in values else ""
+    return Pair(_first(values, PARADIGM) or f"{stem}{operations}", good, bad, context, tuple(others))
 
 
 def _first(values: Any, names: Sequence[str]) -> str:
@@ -147,5 +225,6 @@ def _write(file: Path, found: Sequence[tuple[Pair, float, float]]) -> None:
     with replacing(file) as temporary, open(temporary, "w", encoding="utf-8") as opened:
         for pair, good, bad in found:
             values = {"paradigm": pair.paradigm, "sentence_good": pair.good, "sentence_bad": pair.bad}
+            values |= {"context": pair.context, "others": pair.others} if pair.context else {}
             values |= {"log_probability_good": good, "log_probability_bad": bad, "is_right": good > bad}
             opened.write(json.dumps(values, ensure_ascii=False) + "\n")

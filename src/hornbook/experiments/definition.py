@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from hornbook.config import LARGEST_SEED, Typed, from_dict, setting
 from hornbook.data.examples import LABELLED
+from hornbook.evaluation.minimal_pairs import DIRECTIONS
 from hornbook.files import read_toml
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
@@ -24,6 +25,7 @@ from hornbook.tasks.kinds import KINDS
 
 SHIPPED = Path(__file__).parent
 NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # names of arms and tasks are used in file names
+MINIMAL_PAIRS = "minimal-pairs"  # the task of a set of pairs that models are scored on without training
 SET_BY_RUNNER = ("schedule.steps", "checkpoint.keep_at", "runtime.seed", "model.vocab_size")
 
 
@@ -36,6 +38,15 @@ class Equal(Typed):
         "pre-training FLOPs of each arm, in the model convention; 0: measured with --minutes-each",
         low=0,
         high=1e30,
+    )
+    words: float = setting(
+        0.0,
+        "words, separated by white space, that each arm reads in all, each as often as it is read; instead of flops",
+        low=0,
+        high=1e15,
+    )
+    corpus_words: float = setting(
+        0.0, "most words, separated by white space, that the corpora may have; 0: any number", low=0, high=1e15
     )
     seeds: tuple[int, ...] = setting(
         (0,), "pre-training seeds; every arm is trained once with each", low=0, high=LARGEST_SEED
@@ -59,6 +70,8 @@ class Equal(Typed):
             raise ValueError(f"equal.checkpoints must ascend from above 0 to 1, such as [0.25, 0.5, 1.0], not {shares}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"equal.seeds must be one or more distinct seeds, not {self.seeds}")
+        if self.flops and self.words:
+            raise ValueError("equal.flops and equal.words both set the length of the training: give one of them")
         if taken := [name for name in SET_BY_RUNNER if name in self.pretraining]:
             raise ValueError(f"equal.pretraining cannot set {taken[0]}, which the experiment computes: leave it out")
 
@@ -72,6 +85,10 @@ class Arm(Typed):
     label: str = setting("", "label in plots; defaults to the name")
     panels: tuple[str, ...] = setting(("Mean score",), "titles of the plot panels that show this arm")
     published: str = setting("", "published score to compare with, and its source")
+    reads: dict = field(
+        default_factory=dict,
+        metadata={"doc": "how a hybrid arm reads the pairs of a task: left (the default), both, or fused"},
+    )
     settings: dict = field(default_factory=dict, metadata={"doc": "pre-training settings by dotted name"})
 
     @property
@@ -81,10 +98,10 @@ class Arm(Typed):
 
 @dataclass(frozen=True)
 class TaskPlan(Typed):
-    """A task that every checkpoint is fine-tuned on."""
+    """A task that every checkpoint is fine-tuned on, or minimal pairs that it is scored on without training."""
 
     name: str = setting("", "name of the task, used in results")
-    task: str = setting("", "task of hornbook finetune; defaults to the name")
+    task: str = setting("", "task of hornbook finetune, or minimal-pairs; defaults to the name")
     places: tuple[str, ...] = setting((), "candidate paths under --data; the first that exists is used")
     measure: str = setting("", "metric that counts; defaults to the first metric of the task")
     seeds: tuple[int, ...] = setting((0, 1, 2), "fine-tuning seeds", low=0, high=LARGEST_SEED)
@@ -99,6 +116,11 @@ class TaskPlan(Typed):
         super().__post_init__()
         if not self.places:
             raise ValueError(f"task '{self.name}' has no places: list the paths under --data where its data may be")
+        if self.is_zero_shot:
+            if self.measure or self.settings or self.parts != "as published":
+                raise ValueError(f"task '{self.name}' is not fine-tuned on: remove measure, settings and parts")
+            object.__setattr__(self, "seeds", (0,))
+            return
         if len(set(self.seeds)) < max(2, len(self.seeds)):
             raise ValueError(f"task '{self.name}' needs 2 or more distinct seeds for an interval, not {self.seeds}")
         if self.measure and self.measure not in self.known.measures:
@@ -108,12 +130,17 @@ class TaskPlan(Typed):
             raise ValueError(f"task '{self.name}' has no articles: remove parts, or set it to 'as published'")
 
     @property
+    def is_zero_shot(self) -> bool:
+        """Whether the models are scored as they are, by minimal pairs."""
+        return self.task == MINIMAL_PAIRS
+
+    @property
     def known(self) -> KnownDataSet:
         return known(self.task or self.name)
 
     @property
     def decided_by(self) -> str:
-        return self.measure or self.known.measures[0]
+        return "accuracy" if self.is_zero_shot else self.measure or self.known.measures[0]
 
 
 @dataclass(frozen=True)
@@ -130,14 +157,15 @@ class Condition(Typed):
     it is outside, and is not decided if the interval contains a bound."""
 
     words: str = setting("", "the condition in words")
-    quantity: Literal["score", "crossed", "overlap", "parameters"] = setting(
+    quantity: Literal["score", "level", "minutes", "crossed", "overlap", "parameters"] = setting(
         "score",
-        "score difference, accuracy of the sentence head or of the shared-word classifier, or parameters in percent",
+        "score difference, score, minutes of training and scoring, accuracy of the sentence head or of the shared-word "
+        "classifier, or parameters in percent",
     )
     of: str = setting("", "arm that the condition is about")
     minus: str = setting("", "score: arm to compare with")
     over: str = setting("", "parameters: arm that counts as 100 percent")
-    task: str = setting("", "score: use this task only; default: the mean over all tasks")
+    task: str = setting("", "score and level: use this task only; default: the mean over all tasks")
     pairs: Literal["nsp", "sop"] = setting("nsp", "crossed and overlap: kind of pairs")
     least: float | None = setting(None, "lower bound, exclusive; scores are in points out of 100")
     most: float | None = setting(None, "upper bound, exclusive")
@@ -149,7 +177,8 @@ class Condition(Typed):
         super().__post_init__()
         if self.least is None and self.most is None:
             raise ValueError(f"the condition '{self.words}' has no bound: set least, most, or both")
-        needed = {"score": ("of", "minus"), "crossed": ("of",), "overlap": (), "parameters": ("of", "over")}
+        needed = {"score": ("of", "minus"), "level": ("of",), "minutes": ("of",), "crossed": ("of",), "overlap": ()}
+        needed["parameters"] = ("of", "over")
         for name in ("of", "minus", "over"):
             if bool(getattr(self, name)) != (name in needed[self.quantity]):
                 expected = " and ".join(needed[self.quantity]) or "none of of, minus and over"
@@ -205,11 +234,21 @@ class Experiment(Typed):
             raise ValueError(
                 f"'{self.name}' is not a valid experiment name: use lower-case letters, digits and hyphens"
             )
-        if len(self.arms) < 2:
+        if len(self.arms) < self.fewest_arms:
             raise ValueError("an experiment needs at least two arms: add [[arms]]")
+        tasks = {task.name: task for task in self.tasks}
         for arm in self.arms:
+            if unknown := [name for name in arm.reads if name not in tasks or not tasks[name].is_zero_shot]:
+                raise ValueError(f"arm '{arm.name}' reads '{unknown[0]}', which is no task with task = minimal-pairs")
+            if unknown := [each for each in arm.reads.values() if each not in DIRECTIONS]:
+                raise ValueError(f"arm '{arm.name}' reads '{unknown[0]}': use {', '.join(DIRECTIONS)}")
             self.settings_of(arm)  # raises for unknown settings
         self._refuse_unknown_arms()
+
+    @property
+    def fewest_arms(self) -> int:
+        """Two, which are compared, unless an arm is measured against a bar."""
+        return 1 if any(each.quantity == "level" for claim in self.claims for each in claim.conditions) else 2
 
     def _refuse_unknown_arms(self) -> None:
         arms, tasks = {arm.name for arm in self.arms}, {task.name for task in self.tasks}
@@ -236,7 +275,7 @@ class Experiment(Typed):
         if unknown := [name for name in names if name not in known_arms]:
             raise ValueError(f"there is no arm '{unknown[0]}' in {self.name}: use {', '.join(known_arms)}")
         arms = tuple(arm for arm in self.arms if arm.name in names)
-        if len(arms) < 2:
+        if len(arms) < self.fewest_arms:
             raise ValueError("an experiment needs at least two arms: name another one")
         claims = tuple(claim for claim in self.claims if claim.arms <= set(names))
         left_out = [name for name in known_arms if name not in names]
@@ -247,13 +286,17 @@ class Experiment(Typed):
 
     def with_settings(self, overrides: Mapping[str, Any]) -> "Experiment":
         """The experiment with overrides of the pre-training settings of every arm; `about` lists them."""
+        note = f"Overrides for every arm: {', '.join(f'{name}={value}' for name, value in overrides.items())}."
+        if len(self.arms) == 1:
+            (arm,) = self.arms
+            arms = (dataclasses.replace(arm, settings=arm.settings | dict(overrides)),)
+            return dataclasses.replace(self, arms=arms, about=_append(self.about, note))
         for arm in self.arms:
             if own := [name for name in overrides if name in arm.settings]:
                 raise ValueError(
                     f"{own[0]} is set by arm {arm.name} and cannot be overridden: change it in a copy of the file"
                 )
         equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(overrides))
-        note = f"Overrides for every arm: {', '.join(f'{name}={value}' for name, value in overrides.items())}."
         return dataclasses.replace(self, equal=equal, about=_append(self.about, note))
 
     def on_device(self, device: str) -> "Experiment":
@@ -302,7 +345,7 @@ def parse_experiment(values: Mapping[str, Any], where: str) -> Experiment:
     """Builds an experiment from parsed TOML and validates all names and settings; errors start with `where`."""
     try:
         experiment = from_dict(Experiment, dict(_flat_settings(values)))
-        for task in experiment.tasks:
+        for task in (task for task in experiment.tasks if not task.is_zero_shot):
             settings_for(task.known, None, experiment.equal.finetuning | task.settings)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{where}: {error}") from None

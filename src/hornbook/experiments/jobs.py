@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.experiments.definition import TaskPlan
 from hornbook.experiments.memory import PeakMemory
 from hornbook.experiments.plan import Job
@@ -43,6 +44,7 @@ class FinetuningArguments:
     place: str
     out: str
     overrides: dict[str, Any]
+    direction: str | None = None  # in which a hybrid model reads minimal pairs
     until: float | None = None  # deadline in seconds since the epoch; the run then saves and stops
 
 
@@ -95,6 +97,7 @@ def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: Job)
         "steps": outcome.step,
         "tokens": outcome.tokens,
         "seconds": outcome.seconds,
+        "words": outcome.tokens * budget.step_words / budget.step_tokens,
         "flops": outcome.tokens * budget.step_flops / budget.step_tokens,
         "parameters": sum(weight.numel() for weight in kept.parameters()),
         "trained_parameters": about["parameters"],
@@ -138,6 +141,22 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
     write_json(job.file(out), found)
     shutil.rmtree(folder)
     return found
+
+
+def run_minimal_pairs(arguments: FinetuningArguments) -> dict:
+    """Scores a checkpoint on minimal pairs, without training, and records its accuracies."""
+    began, device = time.monotonic(), arguments.overrides.get("runtime.device", "auto")
+    found = minimal_pairs(arguments.weights, arguments.place, direction=arguments.direction, device=device)
+    record = {
+        "score": 100 * found.mean.value,
+        "scores": {name: each.value for name, each in found.paradigms.items()},
+        "pairs": found.mean.num_pairs,
+        "definition": found.definition,
+        "degenerate": None,
+        "seconds": time.monotonic() - began,
+    }
+    write_json(arguments.job.file(Path(arguments.out)), record)
+    return record
 
 
 def task_data(plan: TaskPlan, place: Path) -> DataSet | str:

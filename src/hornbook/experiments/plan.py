@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from hornbook.data.examples import LABELLED
+from hornbook.experiments.definition import TaskPlan
 from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.files import read_json
 from hornbook.train.checkpoint import kept_folder
 
-Kind = Literal["overlap", "pretrain", "crossed", "finetune"]
+Kind = Literal["overlap", "pretrain", "crossed", "finetune", "score"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,15 @@ class Job:
     task_seed: int = 0
 
     @property
+    def is_task(self) -> bool:
+        """Whether the job gives the score of a checkpoint on a task."""
+        return self.kind in ("finetune", "score")
+
+    @property
     def key(self) -> str:
         """The name of the job in file names."""
-        if self.kind == "finetune":
-            return f"finetune-{self.arm}-{self.seed}-at-{self.share:g}-{self.task}-{self.task_seed}"
+        if self.is_task:
+            return f"{self.kind}-{self.arm}-{self.seed}-at-{self.share:g}-{self.task}-{self.task_seed}"
         return self.kind if self.kind == "overlap" else f"{self.kind}-{self.arm}-{self.seed}"
 
     @property
@@ -49,12 +55,13 @@ class Job:
             return f"pre-training {self.arm}{seed}"
         if self.kind == "crossed":
             return f"both sentence tasks with the head of {self.arm}{seed}"
-        return f"{self.task}, seed {self.task_seed}, on {self.arm}{seed} at {self.share:.4g} of the FLOPs"
+        task_seed = f", seed {self.task_seed}" if self.kind == "finetune" else ""
+        return f"{self.task}{task_seed}, on {self.arm}{seed} at {self.share:.4g} of the FLOPs"
 
     @property
     def cost_group(self) -> tuple[str, str]:
         """Jobs with the same key take about equally long."""
-        return self.kind, self.task if self.kind == "finetune" else self.arm
+        return self.kind, self.task if self.is_task else self.arm
 
     def file(self, out: Path) -> Path:
         return Path(out) / "pieces" / f"{self.key}.json"
@@ -75,9 +82,14 @@ class Job:
         return kept_folder(self.run_folder(out), resolved.arms[self.arm].step_at(self.share))
 
 
+def task_job(task: TaskPlan, arm: str, seed: int, share: float, task_seed: int) -> Job:
+    """The job that gives the score of a checkpoint on a task: fine-tuning, or scoring without training."""
+    return Job("score" if task.is_zero_shot else "finetune", arm, seed, share, task.name, task_seed)
+
+
 def tasks_of(out: Path, resolved: ResolvedExperiment, with_data: list[str]) -> list[str]:
     """Names of the tasks that have data or finished jobs; existing results stay when the data is gone."""
-    done = {file.stem for file in (Path(out) / "pieces").glob("finetune-*.json")}
+    done = {file.stem for kind in ("finetune", "score") for file in (Path(out) / "pieces").glob(f"{kind}-*.json")}
     every = [task.name for task in resolved.experiment.tasks]
     has_jobs = {job.task for job in jobs_of(resolved, every) if job.key in done}
     return [task for task in every if task in with_data or task in has_jobs]
@@ -93,7 +105,7 @@ def jobs_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[Job]:
     def finetunings(arm: str, seed: int, share: float) -> list[Job]:
         num_seeds = max((len(task.seeds) for task in plans), default=0)
         places = [(number, task) for number in range(num_seeds) for task in plans if number < len(task.seeds)]
-        return [Job("finetune", arm, seed, share, task.name, task.seeds[number]) for number, task in places]
+        return [task_job(task, arm, seed, share, task.seeds[number]) for number, task in places]
 
     for seed in experiment.equal.seeds:
         for arm in experiment.arms:

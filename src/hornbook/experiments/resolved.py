@@ -33,7 +33,7 @@ NUM_COUNTED_BATCHES = 128  # per length, to estimate tokens per batch to about 0
 SAME_FLOPS = 1e-4  # relative tolerance, so that a rounded number from a report counts as the same
 USABLE_FRACTION = 0.97  # of the minutes; the rest is for validation and saving
 NAMED_GROUPS = ("arms", "tasks")  # groups whose entries may be added and removed
-MAY_CHANGE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places")  # settings
+MAY_CHANGE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places", "corpus_words")  # settings
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class ArmBudget:
     steps: int
     step_flops: float
     step_tokens: float
+    step_words: float = 0.0  # separated by white space; 0 if the corpora do not record them
 
     def step_at(self, share: float) -> int:
         """The step at which this fraction of the FLOPs is spent."""
@@ -61,6 +62,13 @@ class ResolvedExperiment:
     compile: str | None  # runtime.compile of every arm; None: as in the file
     measured: dict[str, float]  # seconds per step by arm; empty if not measured
     device: str
+
+    @property
+    def amount(self) -> str:
+        """The length of each pre-training run in words."""
+        if self.experiment.equal.words:
+            return f"{self.experiment.equal.words:,.0f} words"
+        return f"{self.flops:.3g} FLOPs"
 
     def overrides_for(self, arm: Arm) -> dict[str, Any]:
         """All overrides of the preset for the pre-training of an arm."""
@@ -102,6 +110,9 @@ def resolve(
     first = next(iter(opened.values()))
     fingerprints, weights = [corpus.fingerprint for corpus, _ in first], [weight for _, weight in first]
     before = {} if run is None else run["inputs"]
+    words = words_per_token(experiment, first)
+    if minutes_each is not None and experiment.equal.words:
+        raise ValueError("--minutes-each measures FLOPs, but equal.words sets the length of the training: leave it out")
     if run is not None:
         _refuse_other_inputs(folder, before, fingerprints, weights, data)
         _refuse_changes(folder.path, run, experiment, minutes_each)
@@ -111,7 +122,7 @@ def resolve(
         flops, measured, compile_, device = _measure_flops(experiment, opened, corpora, minutes_each, log)
     else:
         flops, measured, compile_, device = experiment.equal.flops, {}, None, ""
-    if not flops:
+    if not flops and not experiment.equal.words:
         raise ValueError(
             "equal.flops is not set: pass --flops or --minutes-each, or set it in the file of the experiment"
         )
@@ -119,7 +130,11 @@ def resolve(
     for arm in experiment.arms:
         if arm.name not in arms:
             step_flops, step_tokens = flops_per_step(experiment.settings_of(arm), opened[arm.name])
-            arms[arm.name] = ArmBudget(max(1, round(flops / step_flops)), step_flops, step_tokens)
+            step_words = step_tokens * words
+            # Never more than the words that are allowed.
+            number = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
+            arms[arm.name] = ArmBudget(max(1, number), step_flops, step_tokens, step_words)
+        _refuse_too_many_words(experiment, arm, arms[arm.name])
     resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
     now = configuration.to_dict(experiment)
     folder.write_record(
@@ -136,6 +151,35 @@ def resolve(
         arms={name: vars(budget) for name, budget in arms.items()},
     )
     return resolved
+
+
+def words_per_token(experiment: Experiment, opened: Corpora) -> float:
+    """Words, separated by white space, per token of the corpora, without special tokens; 0 if they are not recorded and
+    not needed. Raises if the corpora have more words than the experiment allows."""
+    equal = experiment.equal
+    try:
+        words = [corpus.num_words for corpus, _ in opened]
+    except ValueError:
+        if equal.words or equal.corpus_words:
+            raise
+        return 0.0
+    if equal.corpus_words and sum(words) > equal.corpus_words:
+        raise ValueError(
+            f"the corpora have {sum(words):,} words, more than the {equal.corpus_words:,.0f} of equal.corpus_words: "
+            "build a smaller corpus"
+        )
+    weights = np.array([weight for _, weight in opened])
+    per_token = np.array([num / corpus.num_tokens for num, (corpus, _) in zip(words, opened, strict=True)])
+    return float(weights @ per_token / weights.sum())
+
+
+def _refuse_too_many_words(experiment: Experiment, arm: Arm, budget: ArmBudget) -> None:
+    allowed, read = experiment.equal.words, budget.steps * budget.step_words
+    if allowed and read > allowed * (1 + SAME_FLOPS):
+        raise ValueError(
+            f"{arm.name} would read {read:,.0f} words in {budget.steps:,} steps, more than the {allowed:,.0f} of "
+            "equal.words: lower batch.tokens, or raise equal.words in a copy of the file"
+        )
 
 
 def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:

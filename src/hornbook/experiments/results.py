@@ -6,7 +6,7 @@ from typing import Any
 from hornbook.experiments.plan import Job
 from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.experiments.scores import MEAN, Scores, over_seeds
-from hornbook.experiments.verdicts import judge
+from hornbook.experiments.verdicts import judge, minutes_of
 from hornbook.files import write_json
 
 FILE = "results.json"
@@ -21,6 +21,7 @@ def write_results(out: Path, resolved: ResolvedExperiment, jobs: list[Job], task
         "title": experiment.title or experiment.name,
         "about": experiment.about.strip(),
         "flops": resolved.flops,
+        "words": experiment.equal.words,
         "minutes_each": resolved.minutes_each,
         "device": resolved.device,
         "seeds": list(experiment.equal.seeds),
@@ -56,6 +57,8 @@ def _arm(name: str, out: Path, resolved: ResolvedExperiment) -> dict[str, Any]:
         "published": arm.published,
         "planned_steps": budget.steps,
         "planned_flops": budget.flops_at(1.0),
+        "planned_words": budget.steps * budget.step_words,
+        "minutes": minutes_of(name, out, resolved),
         "record": Job("pretrain", name, seeds[0]).found(out),
         "crossed": _accuracies([Job("crossed", name, seed) for seed in seeds], out),
     }
@@ -71,7 +74,7 @@ def _degenerate(out: Path, jobs: list[Job]) -> list[str]:
     """Degenerate fine-tuning runs, one line per checkpoint and task. Their scores still count."""
     groups: dict[tuple, list[str | None]] = {}
     for job in jobs:
-        if job.kind == "finetune" and (found := job.found(out)) is not None:
+        if job.is_task and (found := job.found(out)) is not None:
             groups.setdefault((job.arm, job.seed, job.share, job.task), []).append(found["degenerate"])
     lines = []
     for (arm, seed, share, task), reasons in groups.items():
@@ -88,10 +91,11 @@ def _missing(jobs: list[Job]) -> dict[str, int]:
         "pretrain": "pre-training",
         "crossed": "sentence tasks",
         "finetune": "fine-tuning",
+        "score": "scoring",
         "overlap": "shared words",
     }
     for job in jobs:
         where = f"{kinds[job.kind]} {job.arm}".strip()
-        where += f" at {job.share:.4g}" if job.kind == "finetune" else ""
+        where += f" at {job.share:.4g}" if job.is_task else ""
         counts[where] = counts.get(where, 0) + 1
     return counts

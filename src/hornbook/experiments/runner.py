@@ -8,6 +8,8 @@ OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import os
 import statistics
 import time
@@ -19,8 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.config import checked
+from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
-from hornbook.experiments.jobs import FinetuningArguments, run_finetuning, run_pretraining, run_sentence_task, task_data
+from hornbook.experiments.jobs import (
+    FinetuningArguments,
+    run_finetuning,
+    run_minimal_pairs,
+    run_pretraining,
+    run_sentence_task,
+    task_data,
+)
 from hornbook.experiments.plan import Job, jobs_of, tasks_of
 from hornbook.experiments.pool import Pool
 from hornbook.experiments.resolved import ResolvedExperiment, check_record, resolve
@@ -136,6 +146,9 @@ def fingerprint_of(task: TaskPlan, place: Path) -> str:
     """The fingerprint of the data of a task. Raises for unreadable data now, before hours of pre-training."""
     from hornbook.tasks.reading.read import read
 
+    if task.is_zero_shot:
+        pairs = read_pairs(place)
+        return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
     read_data = task_data(task, place)
     read_data = read(task.task or task.name, read_data) if isinstance(read_data, str) else read_data
     for split in ("train", "dev"):
@@ -168,7 +181,7 @@ class _Runner:
     def run(self, signals: Signals) -> Reproduced:
         missing = [job for job in self.jobs if not job.is_done(self.out)]
         done = len(self.jobs) - len(missing)
-        self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.flops:.3g} FLOPs per pre-training run")
+        self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.amount} per pre-training run")
         is_stopped = False
         self._write()
         for kind, group in groupby(missing, key=lambda job: job.kind):
@@ -201,7 +214,7 @@ class _Runner:
         if job.kind in ("pretrain", "overlap"):
             return True
         pretraining = Job("pretrain", job.arm, job.seed)
-        if (job.kind == "finetune" and job.task not in self.places) or not pretraining.is_done(self.out):
+        if (job.is_task and job.task not in self.places) or not pretraining.is_done(self.out):
             return False
         weights = job.weights(self.out, self.resolved)
         if not weights.is_dir() and weights not in self.missing_weights:
@@ -228,8 +241,10 @@ class _Runner:
         try:
             if job.kind == "pretrain":
                 return run_pretraining(job, self.out, self.resolved, self.corpora, on_progress, self.log) is not None
-            if job.kind == "finetune":
-                found = run_finetuning(self._finetuning(job), on_progress)
+            if job.is_task:
+                arguments = self._finetuning(job)
+                is_scored = job.kind == "score"
+                found = run_minimal_pairs(arguments) if is_scored else run_finetuning(arguments, on_progress)
                 self._log_score(job, found)
                 return found is not None
             run_sentence_task(job, self.out, self.resolved, self.corpora)
@@ -259,13 +274,16 @@ class _Runner:
         )
 
     def _finetuning(self, job: Job) -> FinetuningArguments:
-        equal = self.resolved.experiment.equal
-        plan = self.resolved.experiment.task(job.task)
+        experiment = self.resolved.experiment
+        equal, plan = experiment.equal, experiment.task(job.task)
         overrides = equal.finetuning | plan.settings
         if self.pool.num_processes > 1:
             overrides = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | overrides
         weights = str(job.weights(self.out, self.resolved))
-        return FinetuningArguments(job, plan, weights, str(self.places[job.task]), str(self.out), overrides, self.until)
+        direction = experiment.arm(job.arm).reads.get(job.task)
+        return FinetuningArguments(
+            *(job, plan, weights, str(self.places[job.task]), str(self.out), overrides, direction, self.until)
+        )
 
     def _record_failure(self, job: Job, error: Exception) -> None:
         """Logs the failure of a job. The other jobs still run; --resume tries it again."""
@@ -290,7 +308,7 @@ class _Runner:
             if job.is_done(self.out):
                 continue
             known = took.get(job.cost_group, took.get((job.kind,)))
-            if known is None and job.kind in ("pretrain", "finetune"):
+            if known is None and (job.kind == "pretrain" or job.is_task):
                 return ""
             at_once = self.pool.num_processes if job.kind == "finetune" else 1
             seconds += (known or 0.0) / at_once

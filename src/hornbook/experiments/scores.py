@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hornbook.experiments.definition import TaskPlan
-from hornbook.experiments.plan import Job
+from hornbook.experiments.plan import task_job
 from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.metrics.bootstrap import difference_interval, mean_interval
 
@@ -33,7 +33,7 @@ class Scores:
                 for share in self.equal.checkpoints:
                     for task in self.tasks:
                         for place, task_seed in enumerate(task.seeds):
-                            left = Job("finetune", arm.name, seed, share, task.name, task_seed).found(out)
+                            left = task_job(task, arm.name, seed, share, task_seed).found(out)
                             if left is not None:
                                 key = (arm.name, share, task.name, seed, place)
                                 self.found[key] = left["score"]

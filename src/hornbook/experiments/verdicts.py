@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hornbook.experiments.definition import Claim, Condition
-from hornbook.experiments.plan import Job
+from hornbook.experiments.plan import Job, task_job
 from hornbook.experiments.resolved import ResolvedExperiment
 from hornbook.experiments.scores import TWO_SIDED, Scores, over_seeds
+from hornbook.metrics.bootstrap import mean_interval
 
 HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
 
@@ -147,6 +148,10 @@ def measured(condition: Condition, out: Path, resolved: ResolvedExperiment, scor
     """The quantity of a condition, at the full FLOPs."""
     if condition.quantity == "score":
         return _difference(condition, scores)
+    if condition.quantity == "level":
+        return _level(condition, scores)
+    if condition.quantity == "minutes":
+        return _minutes(condition, out, resolved)
     if condition.quantity == "parameters":
         return _parameters(condition, out, resolved)
     return _accuracy(condition, out, resolved)
@@ -159,7 +164,9 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     if not scores.tasks:
         return Quantity(missing="there is no task to fine-tune on")
     a, b = (scores.mean_scores(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
-    missing = _missing({arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)})
+    are_scored = all(task.is_zero_shot for task in scores.tasks if tasks is None or task.name in tasks)
+    counts = {arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)}
+    missing = _missing(counts, "score" if are_scored else "fine-tuning run")
     if not a or not b:
         return Quantity(missing=missing)
     if min(len(a), len(b)) < 2:
@@ -174,12 +181,43 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     )
 
 
-def _missing(fine_tunings: dict[str, int]) -> str:
+def _level(condition: Condition, scores: Scores) -> Quantity:
+    """The score of one arm, with its interval over seeds."""
+    tasks = [condition.task] if condition.task else None
+    if not scores.tasks or (tasks and condition.task not in [task.name for task in scores.tasks]):
+        return Quantity(missing=f"there is no data for {condition.task or 'any task'}", unit="")
+    found = scores.mean_scores(condition.of, 1.0, tasks)
+    missing = _missing({condition.of: scores.num_missing(condition.of, 1.0, tasks)}, "score")
+    if not found:
+        return Quantity(missing=missing, unit="")
+    mean = math.fsum(found) / len(found)
+    if len(found) < 2:
+        return Quantity(mean, missing=missing or "a single score has no interval", unit="")
+    return Quantity(mean, *mean_interval(found), missing, unit="")
+
+
+def minutes_of(arm: str, out: Path, resolved: ResolvedExperiment) -> float | None:
+    """Minutes of pre-training and of scoring without training, of the slowest seed; None if there is none yet."""
+    seeds, totals = resolved.experiment.equal.seeds, []
+    for seed in seeds:
+        jobs = [Job("pretrain", arm, seed)]
+        jobs += [task_job(task, arm, seed, 1.0, 0) for task in resolved.experiment.tasks if task.is_zero_shot]
+        found = [left["seconds"] for job in jobs if (left := job.found(out)) is not None]
+        totals += [sum(found) / 60] if len(found) == len(jobs) else []
+    return max(totals, default=None)
+
+
+def _minutes(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
+    minutes = minutes_of(condition.of, out, resolved)
+    if minutes is None:
+        return Quantity(missing=f"{condition.of} is not trained and scored yet")
+    return Quantity(minutes, minutes, minutes, unit=" minutes")
+
+
+def _missing(numbers: dict[str, int], what: str) -> str:
     """For example `1 fine-tuning run of nsp and 2 fine-tuning runs of mlm are missing`."""
-    counts = [
-        f"{number} fine-tuning run{'s' * (number > 1)} of {arm}" for arm, number in fine_tunings.items() if number
-    ]
-    is_or_are = "is" if sum(fine_tunings.values()) == 1 else "are"
+    counts = [f"{number} {what}{'s' * (number > 1)} of {arm}" for arm, number in numbers.items() if number]
+    is_or_are = "is" if sum(numbers.values()) == 1 else "are"
     return f"{' and '.join(counts)} {is_or_are} missing" if counts else ""
 
 

@@ -7,7 +7,9 @@ model.perplexity("book.txt").per_word
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.problems import Problems
 from hornbook.data.readers import DocumentsAre, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
+from hornbook.inference.encoder import HybridEncoder
 from hornbook.inference.generation import MAX_TOKENS, Generated, OnToken, Request, generate
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.ngrams import ORDER, NGrams
@@ -223,8 +226,18 @@ class DecoderModel(LoadedModel):
             "bytes (UTF-8)"
         )
 
-    def fill_mask(self, *_: object) -> None:
-        self._refuse("cannot fill in masks: use generate")
+    @cached_property
+    def encoder(self) -> HybridEncoder:
+        """A hybrid model read in both directions, as an encoder with the same weights."""
+        if not self.model.config.is_hybrid:
+            self._refuse("was not trained on masked text (objective.masked_fraction): it cannot be used as an encoder")
+        return HybridEncoder(self.model.reading("both"), self.tokenizer, self.folder)
+
+    def fill_mask(self, text: str | Sequence[str], top: int = 5) -> list:
+        """The likeliest tokens of each mask, by a hybrid model; see `EncoderModel.fill_mask`."""
+        if not self.model.config.is_hybrid:
+            self._refuse("cannot fill in masks: use generate")
+        return self.encoder.fill_mask(text, top)
 
     def next_sentence(self, *_: object) -> None:
         self._refuse("has no next-sentence head: compare the scores of both orders")
@@ -232,8 +245,19 @@ class DecoderModel(LoadedModel):
     def detect(self, *_: object) -> None:
         self._refuse("cannot detect replaced words: use an ELECTRA, or score for the log-probability of each token")
 
-    def embed(self, *_: object, **__: object) -> None:
-        self._refuse("has no vector for a whole text: use hornbook.extract_features for its hidden states")
+    def embed(self, *arguments: Any, **options: Any) -> np.ndarray:
+        """One vector per text, by a hybrid model; see `LoadedModel.embed`."""
+        if not self.model.config.is_hybrid:
+            self._refuse("has no vector for a whole text: use hornbook.extract_features for its hidden states")
+        return self.encoder.embed(*arguments, **options)
+
+    def _needs(self, head: str, what: str) -> None:
+        if self.model.config.direction == "both":
+            raise ValueError(
+                f"{self.folder} was fine-tuned to read in both directions, which {what} does not do: use the "
+                "pre-trained model, or fine-tune with task.direction=left"
+            )
+        super()._needs(head, what)
 
     def _refuse(self, why: str) -> None:
         raise ValueError(f"{self.folder} is {self.model.in_words()}, which reads from left to right and {why}")

@@ -21,11 +21,11 @@ from hornbook.data.encoding import first_tokens
 from hornbook.graph.annotation import Numbered
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
-from hornbook.inference.scoring import MaskedText, Score, masked_scores, next_token_scores
+from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
 from hornbook.tasks.running import grouped
-from hornbook.text.tokenizer import Tokenizer
+from hornbook.text.tokenizer import Encoded, Tokenizer
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks
 
@@ -91,7 +91,7 @@ class EncoderModel(LoadedModel):
         that each text mentions; those without a vector are not read."""
         filler, mask = self.mask_filler, self._mask_token
         texts = [text.replace("[MASK]", mask) for text in texts]
-        encoded = [self.tokenizer.encode(text) for text in texts]
+        encoded = [self._encode(text) for text in texts]
         positions = [[i for i, token in enumerate(each.ids) if token == self.tokenizer.mask_id] for each in encoded]
         if not all(positions):
             raise ValueError(f"the text has no mask: write {mask} where a word is missing")
@@ -103,7 +103,7 @@ class EncoderModel(LoadedModel):
             batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group], read)
             x_TD = filler(batch)
             for i, start in zip(group, batch.starts_host.tolist(), strict=False):
-                rows = [start + place for place in positions[i]]
+                rows = [start + place - filler.mask_offset for place in positions[i]]
                 logits_KV = filler.mlm_logits(x_TD[rows])[:, : filler.config.vocab_size].float()
                 # Embedding rows without a token count in the softmax, but are not returned.
                 chances_KV = torch.softmax(logits_KV, -1)[:, : self.tokenizer.vocab_size].cpu()
@@ -111,6 +111,9 @@ class EncoderModel(LoadedModel):
                     texts[i], [encoded[i].offsets[place] for place in positions[i]], chances_KV
                 )
         return [found[i] for i in range(len(texts))]
+
+    def _encode(self, text: str) -> Encoded:
+        return self.tokenizer.encode(text)
 
     @property
     def _mask_token(self) -> str:
@@ -167,12 +170,13 @@ class EncoderModel(LoadedModel):
         text = text.replace("[MASK]", mask)
         if mask not in text:
             text = " ".join([text, *[mask] * num_masks])
-        encoded = self.tokenizer.encode(text)
+        encoded = self._encode(text)
         ids = list(encoded.ids)
         positions = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
         special = [number for number in self.tokenizer.special_ids if number < self.tokenizer.vocab_size]
         for position in positions:
-            logits = filler.mlm_logits(filler(self._pack([ids], [encoded.segments]))[position : position + 1])
+            read = position - filler.mask_offset
+            logits = filler.mlm_logits(filler(self._pack([ids], [encoded.segments]))[read : read + 1])
             logits = logits[0, : self.tokenizer.vocab_size].float()
             logits[special] = -torch.inf
             ids[position] = int(logits.argmax())
@@ -186,7 +190,7 @@ class EncoderModel(LoadedModel):
         2305.10588). It ranks texts but is not the log-probability of a text. For a left-to-right model: the
         log-probability of each token given those before it. `progress` is called with the number of texts done."""
         texts = [texts] if isinstance(texts, str) else list(texts)
-        encoded = [self.tokenizer.encode(text) for text in texts]
+        encoded = [self._encode(text) for text in texts]
         self._check_length(max((len(each.ids) for each in encoded), default=0))
         words = [np.array([-1 if word is None else word for word in each.word_ids]) for each in encoded]
         positions = [np.flatnonzero(its >= 0) for its in words]
@@ -206,6 +210,31 @@ class EncoderModel(LoadedModel):
             Score(text, [self.tokenizer.token(each.ids[i]) for i in where], its.tolist())
             for text, each, where, its in zip(texts, encoded, positions, scores, strict=True)
         ]
+
+    def continuations(
+        self, pairs: Sequence[tuple[str, str]], progress: Callable[[int], None] | None = None
+    ) -> list[Continuation]:
+        """The pseudo-log-likelihood of the second text of each (context, continuation) pair: each of its tokens is
+        masked in turn and predicted from all others. The two are tokenized together; a token that spans both counts as
+        part of the continuation. `progress` is called with the number of pairs done."""
+        encoded = [self._encode(context + text) for context, text in pairs]
+        self._check_length(max((len(each.ids) for each in encoded), default=0))
+        masked = [
+            MaskedText(
+                np.array(each.ids),
+                np.array(
+                    [
+                        place
+                        for place, (word, (_, end)) in enumerate(zip(each.word_ids, each.offsets, strict=True))
+                        if word is not None and end > len(context)
+                    ],
+                    np.int64,
+                ),
+            )
+            for (context, _), each in zip(pairs, encoded, strict=True)
+        ]
+        assert self._mask_token
+        return [Continuation(its) for its in masked_scores(self.mask_filler, masked, self.tokenizer.mask_id, progress)]
 
     def score_definition(self, within_word: bool = False) -> str:
         """What the log-probabilities of `score` are, in words."""
@@ -280,6 +309,21 @@ class EncoderModel(LoadedModel):
             first_tokens(np.array(each.offsets), [mention for mention in found if has_vector[mention[2]]])
             for each, found in zip(encoded, mentions, strict=True)
         ]
+
+
+class HybridEncoder(EncoderModel):
+    """A hybrid GPT, read in both directions: a text follows the end-of-text token, and a masked token is predicted at
+    the position before it."""
+
+    def _encode(self, text: str) -> Encoded:
+        found = self.tokenizer.encode(text)
+        start = self.model.config.end_id
+        return Encoded([start, *found.ids], [0, *found.segments], [(0, 0), *found.offsets], [None, *found.word_ids])
+
+    @property
+    def mask_filler(self) -> nn.Module:
+        self._needs("clm", "filling in masks")
+        return self.model
 
 
 def filler_folder(folder: Path | str) -> Path:

@@ -28,6 +28,7 @@ from hornbook.interop.builtin import builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_file
+from hornbook.models.gpt import Gpt
 from hornbook.models.pooling import pool_tokens
 from hornbook.tasks.datasets import known
 from hornbook.tasks.kinds.texts import encode_texts
@@ -97,6 +98,11 @@ def choose_layers(layers: str, num_layers: int) -> Layers:
             )
         numbers.append(number if number >= 0 else num_layers + 1 + number)
     return Layers(tuple(numbers), is_mean)
+
+
+def reading_both(model: nn.Module) -> nn.Module:
+    """A hybrid GPT reading in both directions; any other model as it is."""
+    return model.reading("both") if isinstance(model, Gpt) and model.config.is_hybrid else model
 
 
 @torch.no_grad()
@@ -183,7 +189,7 @@ def extract_features(
         raise ValueError("there are no texts in the list: give at least one")
     model_name = model_name or builtin_for(text for example in examples for text in example.texts)
     model, tokenizer = load_folder(model_folder(model_name))
-    model.to(chosen_device(device))
+    model = reading_both(model).to(chosen_device(device))
     chosen = choose_layers(layers, model.config.num_layers)
     out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")
     width, longest = chosen.width(model.config.width), model.config.max_positions

@@ -1,7 +1,7 @@
 """`hornbook.load` and `hornbook.evaluate`."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -16,7 +16,12 @@ from hornbook.models.gpt import Gpt
 from hornbook.models.quantized import Weights, check_weights, quantize
 
 
-def load(name: str | Path = DEFAULT, weights: Weights = "float", device: str = "auto") -> EncoderModel | DecoderModel:
+def load(
+    name: str | Path = DEFAULT,
+    weights: Weights = "float",
+    device: str = "auto",
+    direction: Literal["left", "both"] | None = None,
+) -> EncoderModel | DecoderModel:
     """Loads a model for inference.
 
     Args:
@@ -24,6 +29,8 @@ def load(name: str | Path = DEFAULT, weights: Weights = "float", device: str = "
             English one, `en`.
         weights: `int8` quantises the matrices of a GPT to 8 bits, which is faster on a CPU; CPU only.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        direction: How a hybrid GPT, which learned both, reads: `left` (the default) to generate and score texts, `both`
+            as an encoder.
 
     Returns:
         An encoder (`fill_mask`, `embed`, `score` ...) or a GPT (`generate`, `score`, `perplexity`). A fine-tuned run
@@ -49,8 +56,12 @@ def load(name: str | Path = DEFAULT, weights: Weights = "float", device: str = "
         quantize(model)
     elif isinstance(model, Gpt) and device == "cpu":
         to_column_major(model)
-    kind = DecoderModel if isinstance(model, Gpt) else EncoderModel
-    return kind(model.to(device), tokenizer, folder)
+    opened = (DecoderModel if isinstance(model, Gpt) else EncoderModel)(model.to(device), tokenizer, folder)
+    if direction == "both" and isinstance(opened, DecoderModel):
+        return opened.encoder
+    if direction not in (None, "both", "left") or (direction == "left" and isinstance(opened, EncoderModel)):
+        raise ValueError(f"{folder} is {model.in_words()}; direction is left or both, for a hybrid GPT: leave it out")
+    return opened
 
 
 def evaluate(

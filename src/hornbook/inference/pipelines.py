@@ -52,6 +52,8 @@ class FillMask:
 
     def __init__(self, model: str | Path, device: str):
         self.model = load(model, device=device)
+        if isinstance(self.model, DecoderModel) and self.model.model.config.is_hybrid:
+            self.model = self.model.encoder
         if not isinstance(self.model, EncoderModel):
             raise ValueError(f"{model} is a GPT, which cannot fill in masks: use text-generation")
 

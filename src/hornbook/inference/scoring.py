@@ -42,7 +42,7 @@ class Continuation:
     """The scores of the tokens that follow a context."""
 
     log_probabilities: np.ndarray
-    is_likeliest: np.ndarray  # whether greedy decoding would have chosen the token
+    is_likeliest: np.ndarray | None = None  # whether greedy decoding would have chosen the token
 
     @property
     def total(self) -> float:
@@ -203,7 +203,7 @@ class MaskedText(NamedTuple):
 
 @torch.no_grad()
 def masked_scores(
-    model: Encoder, texts: Sequence[MaskedText], mask_id: int, progress: Callable[[int], None] | None = None
+    model: Encoder | Gpt, texts: Sequence[MaskedText], mask_id: int, progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
     """Returns the log-probability of the token at each position of each text when that token is masked
     (pseudo-log-likelihood, Salazar et al. 2020, arXiv 1910.14659), in batches across texts. `progress` is called with
@@ -225,7 +225,7 @@ def masked_scores(
         positions, targets, start = [], [], 0
         for (number, first, end), each in zip(chosen, rows, strict=True):
             scored = texts[number].positions[first:end]
-            positions.append(start + np.arange(len(each)) * each.shape[1] + scored)
+            positions.append(start + np.arange(len(each)) * each.shape[1] + scored - model.mask_offset)
             targets.append(texts[number].ids[scored])
             start += each.size
         scores, _ = _token_scores(
@@ -252,6 +252,16 @@ def _masked_rows(text: MaskedText, first: int, end: int, mask_id: int) -> np.nda
     return rows
 
 
+def _logits(logits_of: Callable[[Tensor], Tensor], x_KD: Tensor) -> Tensor:
+    """The logits in at least float32. Under autocast the vocabulary head runs in float32 too: in bfloat16, logits of 10
+    would have steps of 0.06."""
+    if torch.is_autocast_enabled(x_KD.device.type):
+        with torch.autocast(x_KD.device.type, enabled=False):
+            return logits_of(x_KD.float())
+    logits = logits_of(x_KD)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 def _token_scores(
     logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, positions: np.ndarray, targets: np.ndarray, vocab_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -260,8 +270,7 @@ def _token_scores(
     targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
     scores, are_likeliest = [], []
     for where, target in zip(positions_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
-        logits = logits_of(x_TD[where])[:, :vocab_size]
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = _logits(logits_of, x_TD[where])[:, :vocab_size]
         scores.append(logits.log_softmax(-1).gather(1, target[:, None])[:, 0].double().cpu())
         are_likeliest.append((logits.argmax(-1) == target).cpu())
     return torch.cat(scores).numpy(), torch.cat(are_likeliest).numpy()

@@ -10,10 +10,11 @@ special token for this).
 Shapes: T tokens, N sequences, K selected positions, D width, V vocabulary (padded to a multiple of 64).
 """
 
+import copy
 import dataclasses
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,6 @@ from hornbook.models.naming import TASK_CLASSES, Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.models.pooling import last_tokens
 from hornbook.models.transformer import Activation, Transformer, TransformerConfig
-from hornbook.nn.attention import Direction
 from hornbook.nn.int8 import Int8Linear
 
 
@@ -41,10 +41,26 @@ class GptConfig(TransformerConfig):
     pad_id: int | None = setting(
         None, "id of the padding token in transformers; taken from the corpus", low=-1, high=2**24
     )
+    mask_id: int | None = setting(
+        None,
+        "id of the mask token of a model that learned to predict masked tokens too (objective.masked_fraction); taken "
+        "from the corpus",
+        low=0,
+        high=2**24,
+    )
+    direction: Literal["left", "both"] = setting(
+        "left", "attention direction: left, or both in a task that a hybrid model is fine-tuned on"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.direction == "both" and any(self.windows):
+            raise ValueError("model.window is for a model that reads from left to right: set model.window=none")
 
     @property
-    def direction(self) -> Direction:
-        return "left"
+    def is_hybrid(self) -> bool:
+        """Whether the model learned to read in both directions too, with some tokens masked."""
+        return self.mask_id is not None
 
     @property
     def has_embedding_norm(self) -> bool:
@@ -122,12 +138,13 @@ class Gpt(Transformer):
 
     head_makers = MappingProxyType({"clm": ClmHead})
     vocabulary_head = "clm"
+    mask_offset: ClassVar[int] = 1
     scores_with_bias = False
 
     @classmethod
     def config_from_hf(cls, hf_config: dict) -> GptConfig:
-        settings = cls.naming.settings_in(hf_config)
-        del settings["direction"]
+        settings = cls.naming.settings_in(hf_config) | {"mask_id": hf_config.get("mask_token_id")}
+        settings["direction"] = hf_config.get("attention_direction", "left")
         if settings.get("inner_width") is None:
             settings["inner_width"] = 4 * settings["width"]
         if not isinstance(settings.get("end_id"), int):  # some folders have a list
@@ -135,7 +152,12 @@ class Gpt(Transformer):
         return cls.config_kind(**settings)
 
     def hf_config(self) -> dict:
-        return super().hf_config() | {"bos_token_id": self.config.end_id}
+        hf_config = super().hf_config() | {"bos_token_id": self.config.end_id}
+        for name in ("attention_direction", "is_decoder"):
+            hf_config.pop(name, None)
+        if self.config.is_hybrid:
+            hf_config["mask_token_id"] = self.config.mask_id
+        return hf_config | ({"attention_direction": "both"} if self.config.direction == "both" else {})
 
     @classmethod
     def for_tokenizer(cls, config: GptConfig, pad_id: int | None, end_id: int | None = None) -> GptConfig:
@@ -170,6 +192,21 @@ class Gpt(Transformer):
         """Logits of the next token over the true vocabulary, in at least float32, for generating and scoring texts."""
         logits_KV = self.clm.of_tokens(x_KD, self.embeddings.tokens.weight)
         return logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
+
+    def reading(self, direction: Literal["left", "both"]) -> Self:
+        """This model in an attention direction: itself, or another module that has the same weights."""
+        if direction == self.config.direction:
+            return self
+        shared = {id(each): each for each in (*self.parameters(), *self.buffers())}
+        other = copy.deepcopy(self, shared)
+        other.config = dataclasses.replace(self.config, direction=direction)
+        for block in other.blocks:
+            block.attention.direction = direction
+        return other
+
+    def mlm_logits(self, x_KD: Tensor) -> Tensor:
+        """Logits of masked tokens, K x V, from the hidden states at the positions before them."""
+        return self.clm_logits(x_KD)
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """The last tokens: only they attend to the whole sequence."""
@@ -210,6 +247,7 @@ def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> N
         prefix="transformer.",
         encoder=outer,
         heads={"clm": "lm_head"},
+        is_decoder=True,
         tied_heads=("clm",),
         classes=((("clm",), "LMHeadModel"),),
         block=BLOCK,

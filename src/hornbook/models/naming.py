@@ -73,6 +73,7 @@ class Naming:
     activation: str = "hidden_act"
     activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS_READ)  # their names -> ours
     task_classes: Mapping[str, str] = field(default_factory=lambda: TASK_CLASSES)  # kind of output -> class ending
+    is_decoder: bool = False  # the family reads from left to right
     tied_heads: tuple[str, ...] = ()  # heads that have no weight if the embeddings are tied
     transposed: tuple[str, ...] = ()  # modules of a block whose matrices are stored as input x output
 
@@ -83,16 +84,19 @@ class Naming:
         """Whether `transformers` stores this weight transposed."""
         return ours.endswith(".weight") and ours.startswith("blocks.") and ours.split(".", 2)[2][:-7] in self.transposed
 
-    def has_class(self, output: Output, is_causal: bool = False) -> bool:
-        """Whether `transformers` has a class with the layers of this output. For left-to-right encoders (`is_causal`)
-        it has none that reads the last token: its classes read `[CLS]`, which attends to nothing then."""
-        return output.is_published and output.kind in self.task_classes and not (is_causal and reads_cls(output))
+    def has_class(self, output: Output, unusual: str = "") -> bool:
+        """Whether `transformers` has a class with the layers of this output. For an encoder with the `unusual`
+        direction left it has none that reads the last token: its classes read `[CLS]`, which attends to nothing then.
+        For a GPT that reads in both directions it has none at all."""
+        if unusual == "both" or (unusual == "left" and reads_cls(output)):
+            return False
+        return output.is_published and output.kind in self.task_classes
 
-    def class_of(self, heads: tuple[str, ...], output: Output | None = None, is_causal: bool = False) -> str:
+    def class_of(self, heads: tuple[str, ...], output: Output | None = None, unusual: str = "") -> str:
         """The name of the `transformers` class that has these heads."""
         if output is not None:
-            return self.stem + (self.task_classes[output.kind] if self.has_class(output, is_causal) else "Model")
-        if is_causal and "mlm" in heads:
+            return self.stem + (self.task_classes[output.kind] if self.has_class(output, unusual) else "Model")
+        if unusual == "left" and "mlm" in heads:
             return self.stem + self.causal
         endings = (ending for required, ending in self.classes if set(required) <= set(heads))
         return self.stem + next(endings, "Model")
@@ -116,7 +120,7 @@ class Naming:
             block = self.block_prefix(model.config, int(number))
             return tuple(f"{prefix}{block}.{each}.{kind}" for each in self.block[part])
         tables = [(self.encoder, prefix), (self.heads, "")]
-        if model.output is not None and self.has_class(model.output, self._is_causal(model)):
+        if model.output is not None and self.has_class(model.output, self._unusual(model)):
             tables.append((self._task_names(model.output), ""))
         for table, before in tables:
             if ours in table or stem in table:
@@ -124,12 +128,13 @@ class Naming:
         assert ours.startswith("task."), ours
         return (ours.replace("task.", f"{OWN_HEAD}.", 1),)
 
-    def _is_causal(self, model: nn.Module) -> bool:
-        """Whether the model is an encoder that reads left to right (False for a GPT, which always does)."""
-        return bool(self.causal) and model.config.direction == "left"
+    def _unusual(self, model: nn.Module) -> str:
+        """The direction of the model if its family usually has another: `left` for an encoder, `both` for a GPT."""
+        usual = "left" if self.is_decoder else "both"
+        return model.config.direction if model.config.direction in {"left", "both"} - {usual} else ""
 
     def _class_of(self, model: nn.Module) -> str:
-        return self.class_of(model.heads, model.output, self._is_causal(model))
+        return self.class_of(model.heads, model.output, self._unusual(model))
 
     def _task_names(self, output: Output) -> Mapping[str, str]:
         default = {"task.out": output.type.hf_weight}

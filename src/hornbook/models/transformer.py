@@ -134,6 +134,7 @@ class Transformer(nn.Module):
     head_makers: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the pre-training heads, by name
     vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
     naming: ClassVar[Naming]
+    mask_offset: ClassVar[int] = 0  # a masked token is predicted so many positions before it
     initialises_from: ClassVar[tuple[str, ...]] = ()  # other families whose weights pre-training may start from
     reads_entities: ClassVar[bool] = False  # `Batch.entities`, besides the tokens
     is_capturable: ClassVar[bool] = True  # a training step may run as a CUDA graph
@@ -271,13 +272,16 @@ class Transformer(nn.Module):
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         starts_host = None if is_half else batch.starts_host
         starts = None if is_half and prefers_dense(batch.longest) and batch.is_uniform else batch.starts
+        num_left = () if batch.num_left is None else (batch.num_left,)
         normed_TD = None
         layers = zip(self.blocks_for(batch), self._next_norms(), caches or [None] * len(self.blocks), strict=True)
         for number, (block, next_norm, cache) in enumerate(layers, 1):
             if hidden_states is not None:
                 hidden_states.append(x_TD)
             block_qkv: list[Tensor] | None = [] if qkv is not None and number in qkv else None
-            x_TD, normed_TD = block(x_TD, normed_TD, next_norm, starts, starts_host, batch.longest, cache, block_qkv)
+            x_TD, normed_TD = block(
+                *(x_TD, normed_TD, next_norm, starts, starts_host, batch.longest, cache, block_qkv), *num_left
+            )
             if block_qkv is not None:
                 qkv[number] = block_qkv[0]
         if hidden_states is not None:

@@ -30,6 +30,7 @@ def attention(
     direction: Direction = "both",
     dropout: float = 0.0,
     window: int | None = None,
+    num_left: int | None = None,
 ) -> Tensor:
     """softmax(q k / sqrt(C)) v within each sequence, T x H x C.
 
@@ -38,7 +39,13 @@ def attention(
     `longest`: upper bound on the sequence lengths.
     `direction`: attend to `both` sides, only to the `left` (a token and those before it), or only to the `right`.
     `window`: in one direction only, attend to at most `window` tokens: the token and its `window` - 1 neighbours.
+    `num_left`: instead of `direction`, the first `num_left` tokens, which are whole sequences, attend to the left and
+    all others to both sides.
     """
+    if num_left is not None:
+        if 0 < num_left < len(q_THC):
+            return _two_directions(q_THC, k_THC, v_THC, starts, starts_host, longest, dropout, num_left)
+        direction = "left" if num_left else "both"
     if direction == "right":
         flipped = _flipped(starts, starts_host)
         out = attention(q_THC.flip(0), k_THC.flip(0), v_THC.flip(0), *flipped, longest, "left", dropout, window)
@@ -54,6 +61,31 @@ def attention(
     if runs_flash(q_THC):
         return _flash(q_THC, k_THC, v_THC, starts, longest, causal, dropout, window)
     return _by_length(q_THC, k_THC, v_THC, starts_host, causal, dropout, window)
+
+
+def _two_directions(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    starts: Tensor | None,
+    starts_host: np.ndarray | None,
+    longest: int,
+    dropout: float,
+    num_left: int,
+) -> Tensor:
+    """Attention to the left in the first `num_left` tokens and to both sides in the others."""
+    # `split` as in `_by_length`. In each part, the sequences of the other one have length 0.
+    sizes = [num_left, len(q) - num_left]
+    q_left, q_both = q.split(sizes)
+    k_left, k_both = k.split(sizes)
+    v_left, v_both = v.split(sizes)
+    starts_left = None if starts is None else starts.clamp(max=num_left)
+    starts_both = None if starts is None else starts.clamp(min=num_left) - num_left
+    host_left = None if starts_host is None else np.minimum(starts_host, num_left)
+    host_both = None if starts_host is None else np.maximum(starts_host, num_left) - num_left
+    left = attention(q_left, k_left, v_left, starts_left, host_left, longest, "left", dropout)
+    both = attention(q_both, k_both, v_both, starts_both, host_both, longest, "both", dropout)
+    return torch.cat([left, both])
 
 
 def runs_flash(x: Tensor) -> bool:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.config import Typed, setting
 from hornbook.objectives.mlm import summed_loss
 from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
 from hornbook.train.objective import Objective, StepInputs, Targets
@@ -26,8 +27,14 @@ NEARLY_ALL = 0.95  # fraction of tokens with targets (or padding) above which co
 
 
 @dataclass(frozen=True)
-class ClmSettings:
-    """Empty: every token is predicted."""
+class ClmSettings(Typed, group="objective"):
+    masked_fraction: float = setting(
+        0.0,
+        "fraction of the text that is read in both directions to predict masked tokens (GPT-BERT); the rest is read "
+        "from left to right to predict every next token",
+        low=0,
+        below=1,
+    )
 
 
 class ClmObjective:

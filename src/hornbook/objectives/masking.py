@@ -26,6 +26,13 @@ NUM_ROUNDS = 4  # of selecting groups; a fifth would add less than 0.1% of the t
 @dataclass(frozen=True)
 class MaskingSettings(Typed, group="masking"):
     probability: float = setting(0.15, "fraction of the tokens that are predicted", above=0, below=1)
+    final_probability: float | None = setting(
+        None,
+        "fraction of the tokens that are predicted at the end of the run; it changes linearly from masking.probability "
+        "(GPT-BERT: from 0.3 to 0.15); none: constant",
+        above=0,
+        below=1,
+    )
     mask_fraction: float = setting(0.8, "fraction of the predicted tokens replaced by the mask token", low=0, high=1)
     random_fraction: float = setting(
         0.1, "fraction of the predicted tokens replaced by a random token; the rest are unchanged", low=0, high=1
@@ -42,6 +49,15 @@ class MaskingSettings(Typed, group="masking"):
                 "masking.mask_fraction and masking.random_fraction together must be at most 1, "
                 f"not {self.mask_fraction} and {self.random_fraction}"
             )
+
+    def probability_at(self, progress: float) -> float:
+        """The fraction of the tokens that are predicted after this fraction of the run."""
+        final = self.probability if self.final_probability is None else self.final_probability
+        return self.probability + (final - self.probability) * progress
+
+    @property
+    def mean_probability(self) -> float:
+        return self.probability_at(0.5)
 
 
 class Masking:
@@ -79,7 +95,7 @@ class Masking:
         and for the lengths of n-grams."""
         device = batch.ids_T.device
         lengths = np.diff(batch.starts_host)
-        num_selected = np.maximum(np.round(self.settings.probability * lengths).astype(np.int64), 1)
+        num_selected = np.maximum(np.round(self.settings.probability_at(batch.progress) * lengths).astype(np.int64), 1)
         num_selected = np.minimum(num_selected, lengths)
         num_selected[batch.num_real_sequences :] = 0
         starts_host = offsets(num_selected)

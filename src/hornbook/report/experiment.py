@@ -65,8 +65,17 @@ def notes(results: dict) -> list[str]:
     """Notes on how to read the plot and the scores."""
     shares = ", ".join(f"{share:.4g}" for share in results["checkpoints"][:-1])
     several = len(results["seeds"]) > 1
-    lines = [f"Every arm gets {results['flops']:.3g} FLOPs in the model convention: those of the network itself."]
-    if uneven := [arm for arm in results["arms"].values() if abs(arm["planned_flops"] / results["flops"] - 1) > UNEVEN]:
+    if words := results.get("words"):
+        read = ", ".join(f"{arm['label']} {arm['planned_words']:,.0f}" for arm in results["arms"].values())
+        lines = [f"Every arm reads at most {words:,.0f} words, separated by white space, counting repetitions: {read}."]
+        took = {arm["label"]: arm["minutes"] for arm in results["arms"].values() if arm["minutes"] is not None}
+        if took:
+            each = ", ".join(f"{label} {minutes:.1f}" for label, minutes in took.items())
+            lines.append(f"Minutes of training and scoring together, of the slowest seed: {each}.")
+    else:
+        lines = [f"Every arm gets {results['flops']:.3g} FLOPs in the model convention: those of the network itself."]
+    planned = {} if words else results["arms"]
+    if uneven := [arm for arm in planned.values() if abs(arm["planned_flops"] / results["flops"] - 1) > UNEVEN]:
         each = ", ".join(f"{arm['label']} {arm['planned_flops']:.3g}" for arm in uneven)
         lines[0] += f" Rounding to whole steps makes some arms deviate: {each}."
     if results["minutes_each"]:
@@ -91,8 +100,12 @@ def notes(results: dict) -> list[str]:
         )
         lines.append(f"Intervals are 95% t intervals over fine-tuning seeds of one pre-training run. {seed_note}")
     lines.append("The number after ± is half the width of the interval.")
-    lines.append("Scores are on dev, with the last weights of each fine-tuning run, in points out of 100.")
-    lines.append("Arms are slightly offset in the plot; their FLOPs are the same.")
+    if any(task["measure"] != "accuracy" or task["seeds"] > 1 for task in results["tasks"].values()):
+        lines.append("Scores are on dev, with the last weights of each fine-tuning run, in points out of 100.")
+    else:
+        lines.append("Scores are accuracies of the pre-trained models as they are, in points out of 100.")
+    if not words:
+        lines.append("Arms are slightly offset in the plot; their FLOPs are the same.")
     return lines
 
 
@@ -215,10 +228,12 @@ def about_experiment(folder: Path) -> dict:
         kept = ("title", "flops", "seeds", "num_done", "num_pieces")
         claims = {claim["words"]: claim["verdict"] for claim in results["claims"]}
         arms = [arm["label"] for arm in results["arms"].values()]
-        return {"kind": "experiment", **{name: results[name] for name in kept}, "arms": arms, "claims": claims}
+        about = {name: results[name] for name in kept} | {"words": results.get("words", 0)}
+        return {"kind": "experiment", **about, "arms": arms, "claims": claims}
     decided = read_json(folder / "run.json")
     experiment = decided["settings"]
     about = {"title": experiment["title"], "flops": decided["flops"], "seeds": experiment["equal"]["seeds"]}
+    about["words"] = experiment["equal"].get("words", 0)
     arms = [arm["label"] or arm["name"] for arm in experiment["arms"]]
     return {"kind": "experiment", **about, "num_done": 0, "num_pieces": None, "arms": arms, "claims": {}}
 
@@ -231,7 +246,9 @@ def experiment_lines(found: dict) -> list[tuple[str, str]]:
         ("title", found["title"]),
         ("state", f"{found['num_done']}{of} done{how_to_resume}"),
         ("arms", "; ".join(found["arms"])),
-        ("FLOPs per arm", f"{found['flops']:.3g}"),
+        ("words per arm", f"{found['words']:,.0f}")
+        if found.get("words")
+        else ("FLOPs per arm", f"{found['flops']:.3g}"),
         ("pre-training seeds", ", ".join(map(str, found["seeds"]))),
         *((verdict, words) for words, verdict in found["claims"].items()),
     ]

@@ -38,6 +38,7 @@ class Bucket:
     longest: int  # upper bound on the sequence lengths
     is_uniform: bool  # all sequences have length `longest`, and there are no padding tokens
     entries: tuple[tuple[str, int], ...]  # (stream, number of entries)
+    num_left: int | None  # as in `Batch`
     shared: tuple[tuple[str, torch.Size], ...]  # (name, shape) of the values shared by the whole step
 
 
@@ -65,7 +66,7 @@ def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
     entries = {name: _entry_bucket_size(each.num_entries, tokens) for name, each in batch.streams.items()}
     entries |= {TOKENS: tokens, SEQUENCES: sequences}
     shared = tuple((name, value.shape) for name, value in step_inputs.shared.items())
-    return Bucket(tokens, sequences, longest, is_uniform, tuple(entries.items()), shared)
+    return Bucket(tokens, sequences, longest, is_uniform, tuple(entries.items()), batch.num_left, shared)
 
 
 def _bucket_size(number: int) -> int:
@@ -182,7 +183,7 @@ def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
     streams = {name: buffer(stream, sizes[name]) for name, stream in batch.streams.items()}
     streams[TOKENS] = dataclasses.replace(streams[TOKENS], starts_host=starts_host(bucket))
     buffers = StepInputs(
-        Batch(streams, bucket.longest, batch.group_size),
+        Batch(streams, bucket.longest, batch.group_size, num_left=bucket.num_left),
         {name: torch.empty_like(value) for name, value in step_inputs.shared.items()},
     )
     _copy_into(step_inputs, buffers, bucket)

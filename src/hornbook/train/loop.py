@@ -6,6 +6,7 @@ Its state is the step, the weights, the optimizer, the statistics of the guard, 
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import nn
 from hornbook.batch import Batch
 from hornbook.data.loader import batches
 from hornbook.lifecycle.locking import run_lock
+from hornbook.train.average import WEIGHTS, AveragedWeights
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.device import Runtime
 from hornbook.train.guard import Guard, Trouble
@@ -209,6 +211,11 @@ class _Loop:
         self.optimizer = make_optimizer(self.trained, settings.optimizer, job.lr_multiplier_of)
         if self.sharded is not None:
             self.optimizer.shards = self.sharded
+        self.average: AveragedWeights | None = None
+        if settings.optimizer.average:
+            if self.sharded is not None:
+                raise ValueError("optimizer.average needs the whole weights on every device: set parallel.shard=false")
+            self.average = AveragedWeights(job.model, settings.optimizer.average)
         self.stepper = Stepper(
             module,
             self.optimizer,
@@ -280,6 +287,8 @@ class _Loop:
             result = self.stepper.take(batch, number, lr)
             self._note_smaller_micro_batch()
             self.state.step += 1
+            if self.average is not None:
+                self.average.update(self.state.step)
             saves, num_tokens = self._agree(result.num_tokens)
             self.state.tokens += num_tokens
             self.pending.append((self.state.step, number, lr, result))
@@ -297,7 +306,8 @@ class _Loop:
             if keeps_weights:
                 self._update_whole()
                 if self.ranks.is_main:
-                    self.checkpoints.keep_weights(self.state.step, self.job.save_model)
+                    with self._averaged():
+                        self.checkpoints.keep_weights(self.state.step, self.job.save_model)
                 self._restart_timer()
             if validates:
                 self._validate()
@@ -401,10 +411,17 @@ class _Loop:
         self.log.write("event", self.state.step, event=event, words=message, **values)
         self._report_progress(message)
 
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Context in which the model has the average of its weights, if there is one."""
+        return nullcontext() if self.average is None else self.average.in_place()
+
     def _validate(self) -> None:
+        if self.job.validate is not None:
+            with self._averaged():
+                self._validate_and_keep_best()
+
+    def _validate_and_keep_best(self) -> None:
         job = self.job
-        if job.validate is None:
-            return
         metrics, self.stepper.micro_tokens = self._validated()
         self._note_smaller_micro_batch()
         value = metrics[job.decided_by]
@@ -454,8 +471,11 @@ class _Loop:
         if self.sharded is not None:
             tensors = self.sharded.whole_state(tensors)
         self._update_whole()
+        if self.average is not None and tensors:
+            tensors |= self.average.tensors()
         if self.ranks.is_main:
-            self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
+            with self._averaged():
+                self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
         self.saved_at = time.monotonic()
         self._restart_timer()
 
@@ -473,6 +493,9 @@ class _Loop:
         if self.sharded is not None:
             self.sharded.load_whole()
             tensors = self.sharded.own_state(tensors)
+        if self.average is not None:
+            self.average.load(tensors)
+            tensors = {name: each for name, each in tensors.items() if not name.startswith(WEIGHTS)}
         load_optimizer_tensors(self.trained, self.optimizer, tensors)
         self.state = State(**state)
         self.guard = Guard(self.settings.guard, **self.state.guard)

@@ -25,6 +25,13 @@ class OptimizerSettings(Typed, group="optimizer"):
         0.01, "decoupled weight decay of matrices and embeddings; never of biases and norms", low=0, high=100
     )
     clip: float = setting(1.0, "clip the gradient to this norm; 0: no clipping", low=0, high=1e9)
+    average: float = setting(
+        0.0,
+        "decay of a running average of the weights, which is validated and saved in their place (EMA, such as 0.999); "
+        "0: none",
+        low=0,
+        below=1,
+    )
     bias_correction: bool = setting(
         True, "divide the running means by 1 - beta^step; false: as in the published code of BERT, ALBERT and ELECTRA"
     )

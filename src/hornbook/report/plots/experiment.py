@@ -64,6 +64,8 @@ def _draw_arms(axes: Axes, results: dict, arms: list[str], task: str) -> None:
             if row["low"] is not None:
                 axes.plot([x, x], [row["low"], row["high"]], color=shades[arm], linewidth=interval_width, alpha=0.35)
     flops = [results["flops"] * share for share in results["checkpoints"]]
+    if results.get("words"):  # arms that read the same words have different FLOPs
+        flops = sorted({row["flops"] for row in results["scores"]})
     axes.set_xscale("log")
     axes.set_xlim(flops[0] / 1.25, flops[-1] * 1.35)
     axes.xaxis.set_major_locator(FixedLocator(flops))

@@ -21,6 +21,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.sentence_transformers import read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.models.ernie import Ernie
+from hornbook.models.gpt import Gpt
 from hornbook.models.outputs import Output
 from hornbook.reasoning.grounding import Grounder, open_grounder
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
@@ -312,14 +313,31 @@ def with_task_format(
     if marked_too is not tokenizer:
         trained, tokenizer = with_new_tokens(trained, tokenizer, marked_too, seed_of("new tokens")), marked_too
     if "clm" not in trained.head_makers:
-        for name, default in (("format", "tokenizer"), ("lm_weight", 0.0)):
+        for name, default in (("format", "tokenizer"), ("lm_weight", 0.0), ("direction", None)):
             if getattr(settings, name) != default:
                 raise ValueError(f"task.{name} is for GPTs, and the model is {trained.in_words()}: leave it out")
         return trained, tokenizer
+    trained = _in_direction(trained, settings)
     adapted = filled_up(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
     if adapted.vocab_size == tokenizer.vocab_size and adapted.pad_id == trained.config.pad_id:
         return trained, adapted
     return with_new_tokens(trained, tokenizer, adapted, seed_of("new tokens")), adapted
+
+
+def _in_direction(trained: Gpt, settings: TaskSettings) -> Gpt:
+    """A hybrid GPT in the attention direction of the task; any other one as it is."""
+    direction = settings.direction or ("both" if trained.config.is_hybrid else "left")
+    if direction == "both" and not trained.config.is_hybrid:
+        raise ValueError(
+            "task.direction=both is for a hybrid model, which was pre-trained with objective.masked_fraction: leave it "
+            "out"
+        )
+    if direction == "both" and settings.lm_weight:
+        raise ValueError(
+            "task.lm_weight predicts next tokens, which a model that reads in both directions sees: set "
+            "task.direction=left, or leave task.lm_weight out"
+        )
+    return trained.reading(direction)
 
 
 def training_split(

@@ -18,6 +18,7 @@ from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import ClmObjective, ClmSettings
 from hornbook.objectives.dea import ErnieObjective, ErnieSettings
 from hornbook.objectives.distillation.objective import CorpusDistillation, DistillationSettings, pair_for
+from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.objectives.rtd import RtdObjective, RtdSettings
@@ -58,7 +59,10 @@ def objective_of(
 ) -> Objective:
     """The objective of a run; that of an ERNIE asks its `model` which entities have a vector."""
     if settings.predicts_next and not settings.is_distilled:
-        return ClmObjective()
+        if settings.masks_nothing:
+            return ClmObjective()
+        masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+        return HybridObjective(masking, settings.masked_fraction)
     masking = None
     if not settings.predicts_next:
         masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)

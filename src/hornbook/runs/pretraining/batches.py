@@ -1,5 +1,6 @@
 """Opens the corpora of a run and makes its training and validation batches."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,11 +50,11 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
                 f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
             )
     is_gpt = settings.reads_documents
-    encoder_tokens = ("cls_id", "sep_id") if settings.predicts_next else ("cls_id", "sep_id", "mask_id")
-    for name in ("end_id",) if is_gpt else encoder_tokens:
+    needed = ("end_id",) if is_gpt else ("cls_id", "sep_id")
+    for name in needed if settings.masks_nothing else (*needed, "mask_id"):
         if getattr(first.tokenizer, name) is None:
-            missing = "end-of-text" if is_gpt else name.removesuffix("_id")
-            model = "a GPT" if is_gpt else "an encoder"
+            missing = "end-of-text" if name == "end_id" else name.removesuffix("_id")
+            model = "a GPT" if is_gpt and settings.masks_nothing else "a hybrid model" if is_gpt else "an encoder"
             raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {model} needs")
     return opened
 
@@ -75,6 +76,8 @@ class BatchMaker:
                 self.data.single_segment_probability,
                 crosses_documents=self.data.crosses_documents,
                 with_entities=settings.reads_entities,
+                masked_fraction=settings.masked_fraction,
+                shift_chunks=self.data.shift_chunks,
             )
             for length in {self.data.short_length, self.data.length}
             if self.data.uses(length)
@@ -89,9 +92,10 @@ class BatchMaker:
             first, stop = (self._sequences_before(step, number - within, length) for step in (number, number + 1))
             num_sequences = stop - first
         share = part_of(num_sequences, part)
-        if share[0] == share[1]:
-            return self.examples[length].batch(within, num_sequences, first, (0, 1)).as_padding()
-        return self.examples[length].batch(within, num_sequences, first, share)
+        is_empty = share[0] == share[1]
+        made = self.examples[length].batch(within, num_sequences, first, (0, 1) if is_empty else share)
+        made = dataclasses.replace(made, progress=number / self.num_steps)
+        return made.as_padding() if is_empty else made
 
     def _sequences_before(self, step: int, begin: int, length: int) -> int:
         """The number of sequences of this length in the batches `begin` to `step` - 1."""
@@ -115,6 +119,7 @@ def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]
         held_out=True,
         crosses_documents=data.crosses_documents,
         with_entities=settings.reads_entities,
+        masked_fraction=settings.masked_fraction,
     )
     available = sum(chunks.total for chunks in examples.chunks)
     total = min(available, max(1, settings.validation.tokens // length))

@@ -134,7 +134,7 @@ def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
         config = encoder.config
         block = HALF * (BLOCK_KEEPS * config.width + BLOCK_KEEPS_INNER * config.inner_width)
         masks = 2 * config.width if config.dropout else 0
-        share = 1.0 if settings.predicts_next else settings.masking.probability if "mlm" in encoder.heads else 0.0
+        share = 1.0 if settings.predicts_next else settings.masking.mean_probability if "mlm" in encoder.heads else 0.0
         head = share * LOGIT_BYTES * config.padded_vocab_size
         kept += config.num_layers * (block + masks) + head
         recomputed += config.num_layers * HALF * config.width + block + masks + head

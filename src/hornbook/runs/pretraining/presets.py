@@ -160,6 +160,18 @@ def _gpt2(
     )
 
 
+def _gpt_bert(num_layers: int, width: int) -> PretrainSettings:
+    """GPT-BERT's objective, sizes and schedule of lengths (Charpentier and Samuel 2024, arXiv 2410.24159, whose
+    batches grow and whose blocks differ) in a GPT-2: half of the text is masked, at first 30% of its tokens."""
+    settings = _gpt2(num_layers, width, width // 64, 6e-4, max_positions=512)
+    return dataclasses.replace(
+        settings,
+        data=DataSettings(length=512, short_length=128, short_fraction=0.7),
+        objective=ClmSettings(masked_fraction=0.5),
+        masking=MaskingSettings(probability=0.3, final_probability=0.15, unit="ngram"),
+    )
+
+
 def _gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: float) -> PretrainSettings:
     """Appendix B: batches grow from 32,000 tokens over the first 4 to 12 billion tokens, "depending on the model size";
     here over 4, 8 and 12 billion for the smallest, middle and largest batches. The learning rate decays over 260
@@ -234,6 +246,8 @@ PRESETS: dict[str, PretrainSettings] = {
     "gpt2-medium": _gpt2(24, 1024, 16, 3e-4),
     "gpt2-large": _gpt2(36, 1280, 20, 2.5e-4),
     "gpt2-xl": _gpt2(48, 1600, 25, 2e-4),
+    "gpt-bert-small": _gpt_bert(12, 384),
+    "gpt-bert-base": _gpt_bert(12, 768),
     "gpt3-125m": _gpt3(12, 768, 12, HALF, 6e-4),
     "gpt3-350m": _gpt3(24, 1024, 16, HALF, 3e-4),
     "gpt3-760m": _gpt3(24, 1536, 16, HALF, 2.5e-4),

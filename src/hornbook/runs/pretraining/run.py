@@ -334,13 +334,20 @@ def _fitted_settings(
             refuse_other_vocabulary(teacher, tokenizer, "the corpus")
         return fitted_to_teacher(settings, tokenizer or teacher.tokenizer, teacher)
     if request.base is not None:
-        return _fitted_to_base(settings, tokenizer, request, log)
+        return _with_mask(_fitted_to_base(settings, tokenizer, request, log), tokenizer)
     settings = fitted_to_graph(settings, request, None)
     if tokenizer is None:
         return settings
     settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
     config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
-    return dataclasses.replace(settings, model=config)
+    return _with_mask(dataclasses.replace(settings, model=config), tokenizer)
+
+
+def _with_mask(settings: PretrainSettings, tokenizer: Tokenizer | None) -> PretrainSettings:
+    """The settings in which a model that also learns from masked text knows its mask token."""
+    if tokenizer is None or not settings.masked_fraction:
+        return settings
+    return configuration.with_overrides(settings, {"model.mask_id": tokenizer.mask_id})
 
 
 def _fitted_to_base(

@@ -79,6 +79,7 @@ class PretrainSettings(configuration.Typed, group=""):
                     f"data.layout={self.data.layout} is for encoders: a GPT reads concatenated documents; "
                     "data.crosses_documents sets whether it attends across their boundaries"
                 )
+            self._check_hybrid()
             return
         sentence = self.objective.sentence
         self._check_direction(sentence)
@@ -86,6 +87,17 @@ class PretrainSettings(configuration.Typed, group=""):
             raise ValueError(
                 f"objective.sentence={sentence} needs pairs of segments, but data.layout=packed makes none: "
                 "set data.layout=pairs, or objective.sentence=none"
+            )
+
+    def _check_hybrid(self) -> None:
+        if self.model.direction != "left":
+            raise ValueError(
+                "model.direction=both is for fine-tuning: set objective.masked_fraction to pre-train in both directions"
+            )
+        if self.masked_fraction and any(self.model.windows):
+            raise ValueError(
+                "objective.masked_fraction reads text in both directions, but model.window looks to the left only: "
+                "set model.window=none"
             )
 
     def _check_direction(self, sentence: str) -> None:
@@ -124,6 +136,16 @@ class PretrainSettings(configuration.Typed, group=""):
         return self.reads_documents or self.model.direction == "left"
 
     @property
+    def masked_fraction(self) -> float:
+        """The fraction of the text that a GPT reads in both directions, with masked tokens."""
+        return self.objective.masked_fraction if isinstance(self.objective, ClmSettings) else 0.0
+
+    @property
+    def masks_nothing(self) -> bool:
+        """Whether no text is masked: every token is predicted from those before it."""
+        return self.predicts_next and not self.masked_fraction
+
+    @property
     def _vocabulary_head(self) -> str:
         return registry.family_of(self.model).vocabulary_head
 
@@ -137,14 +159,15 @@ class PretrainSettings(configuration.Typed, group=""):
         unused = {}
         if not self.batch.grows:
             unused["batch.growth_fraction"] = "all batches have the same size; set batch.first_tokens too"
-        if self.predicts_next:
+        if self.masks_nothing:
             unused["masking"] = "a left-to-right model predicts every next token and masks none"
             if self.is_distilled:
                 unused["objective.soft_targets"] = "a left-to-right model uses soft targets at all tokens"
         if self.reads_documents:
             names = ("data.layout", "data.short_sequence_probability", "data.single_segment_probability")
             return unused | dict.fromkeys(names, "a GPT reads concatenated documents, not pairs")
-        return unused | {"data.crosses_documents": "it is for a GPT, which reads concatenated documents"}
+        names = ("data.crosses_documents", "data.shift_chunks")
+        return unused | dict.fromkeys(names, "it is for a GPT, which reads concatenated documents")
 
     @property
     def layout(self) -> Layout:
@@ -171,11 +194,17 @@ class PretrainSettings(configuration.Typed, group=""):
 
     def flops_per_token(self, length: int, teacher: TransformerConfig | None = None) -> float:
         """Model FLOPs per token of a training step at a sequence length (`model` convention of models/flops.py)."""
-        objective, masked_share = self.objective, self.masking.probability
+        objective, masked_share = self.objective, self.masking.mean_probability
         if isinstance(objective, DistillationSettings):
             return self._distillation_flops_per_token(length, objective, teacher)
         if self.predicts_next:
-            return model_flops_per_token(shape_of(self.model, length, 1.0, self._vocabulary_head))
+            flops = model_flops_per_token(shape_of(self.model, length, 1.0, self._vocabulary_head))
+            if not self.masked_fraction:
+                return flops
+            both = dataclasses.replace(self.model, direction="both")
+            masked_share = self.masking.mean_probability
+            masked_flops = model_flops_per_token(shape_of(both, length, masked_share, self._vocabulary_head))
+            return flops + self.masked_fraction * (masked_flops - flops)
         if not isinstance(objective, RtdSettings):
             return model_flops_per_token(shape_of(self.model, length, masked_share))
         generator = generator_config(self.model, objective.generator_size, objective.generator_layers)
@@ -192,7 +221,7 @@ class PretrainSettings(configuration.Typed, group=""):
         (recipe,) = objective.stages(is_task=False)
         has_logits = any(match.quantity == "logits" for match in recipe.matches)
         everywhere = self.predicts_next or (has_logits and objective.soft_targets == "all")
-        share, vocabulary = 1.0 if everywhere else self.masking.probability, self._vocabulary_head
+        share, vocabulary = 1.0 if everywhere else self.masking.mean_probability, self._vocabulary_head
         head = vocabulary if has_logits or recipe.hard_label_weight else "none"
         flops = model_flops_per_token(shape_of(self.model, length, share, head))
         if teacher is not None:

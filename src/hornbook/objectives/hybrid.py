@@ -1,0 +1,80 @@
+"""Masked and next-token prediction in one model (GPT-BERT, Charpentier and Samuel 2024, arXiv 2410.24159), which can
+then be used as an encoder and as a decoder.
+
+clm = - sum over the tokens read from left to right of log p(next token | the tokens up to this one)
+mlm = - sum over the masked tokens of log p(token | the rest of the text, corrupted)
+
+A part of every batch is read from left to right, the rest in both directions (`Batch.num_left`). A masked token is
+predicted at the position before it, so that every position predicts the next token in both parts, with the same head.
+The first token of a sequence has no position before it: if it is masked, it is not predicted. A term weighs as much as
+its share of the text.
+
+    objective = HybridObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), masked_fraction=0.5)
+    step_inputs = objective.prepare(batch, seed)
+    objective.sums(model, step_inputs)              # {"clm": ..., "mlm": ...}
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hornbook.batch import Batch
+from hornbook.objectives.clm import next_token_loss, next_token_targets
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.mlm import summed_loss
+from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.randomness import token_keys
+
+
+class HybridObjective:
+    """Next-token prediction on the sequences read from left to right, masked prediction on the others."""
+
+    is_capturable = True
+
+    def __init__(self, masking: Masking, masked_fraction: float):
+        self.masking = masking
+        self.weights = {"clm": 1 - masked_fraction, "mlm": masked_fraction}
+        self.summed_loss = summed_loss
+
+    def compile(self) -> None:
+        """Compiles the loss over the vocabulary, which otherwise makes several passes over the logits."""
+        self.summed_loss = torch.compile(summed_loss, dynamic=True)
+
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
+        num_left = int(np.searchsorted(batch.starts_host, batch.num_left))  # sequences
+        left, both = batch.slice(0, num_left), batch.slice(num_left, batch.num_sequences)
+        clm = next_token_targets(left)
+        num_clm = np.full(both.num_sequences, clm.starts_host[-1])
+        ids_T, mlm = self.masking.prepare(both, token_keys(both, seed))
+        is_first_K = both.positions_T[mlm.positions_K] == 0
+        targets = {
+            "clm": Targets(
+                clm.positions_K,
+                clm.values_K,
+                clm.weights_K,
+                starts_host=np.concatenate([clm.starts_host, num_clm]),
+            ),
+            "mlm": Targets(
+                mlm.positions_K - (~is_first_K).long() + batch.num_left,
+                mlm.values_K,
+                mlm.weights_K * ~is_first_K,
+                starts_host=np.concatenate([np.zeros(num_left, np.int64), mlm.starts_host]),
+            ),
+        }
+        corrupted = batch.with_values("tokens", ids_T=torch.cat([left.ids_T, ids_T]))
+        return StepInputs(corrupted.with_streams(targets))
+
+    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        x_TD = model(step_inputs.batch)
+        return {
+            term: next_token_loss(model, x_TD, step_inputs.targets[term], self.summed_loss) for term in self.weights
+        }
+
+    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+        x_TD, metrics = model(step_inputs.batch), {}
+        for term in self.weights:
+            targets = step_inputs.targets[term]
+            logits = model.clm_logits(x_TD.index_select(0, targets.positions_K))
+            metrics[term] = summed_loss(logits, targets.values_K, targets.weights_K)
+            metrics[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
+        return metrics
