@@ -59,7 +59,7 @@ def test_electras_carry_the_published_training(preset, steps, sequences, length,
     settings = preset_settings(preset)
     assert settings.schedule.steps == steps and settings.batch.tokens == sequences * length
     assert {settings.data.length_at(step, steps)[0] for step in (0, steps - 1)} == {length}
-    assert (settings.schedule.warmup_steps, settings.schedule.shape) == (10_000, "multiplied")
+    assert (settings.schedule.warmup_steps, settings.schedule.decay_in_warmup) == (10_000, True)
     assert settings.optimizer.lr == lr and not settings.optimizer.bias_correction
     assert (settings.masking.probability, settings.masking.mask_fraction, settings.masking.random_fraction) == (
         rate,

@@ -17,7 +17,7 @@ def model_folder_of(
 ) -> Path:
     kind, tokenizer = MODELS[family], Tokenizer.load(tokenizer_folder)
     size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 128, "max_positions": LENGTH}
-    config = kind.config_kind(vocab_size=tokenizer.vocab_size, **size | overrides)
+    config = kind.config_class(vocab_size=tokenizer.vocab_size, **size | overrides)
     model = kind(kind.for_tokenizer(config, tokenizer.pad_id), () if output is None else kind.heads_for(output), output)
     model.initialise(torch.Generator().manual_seed(seed))
     generator = torch.Generator().manual_seed(seed + 1)

@@ -89,7 +89,7 @@ def test_the_shipped_one_varies_one_thing_at_a_time():
         assert found.data.single_segment_probability == 0.0
         assert found.optimizer == settings["bert-mlm"].optimizer
         schedule = found.schedule
-        assert (schedule.warmup_fraction, schedule.warmup_steps, schedule.shape) == (0.05, None, "joined")
+        assert (schedule.warmup_fraction, schedule.warmup_steps, schedule.decay_in_warmup) == (0.05, None, False)
         assert model.embedding_width == (128 if name.startswith("albert") else 256)
     assert {name: found.layout for name, found in settings.items()} == {
         "bert-mlm": "segments",

@@ -28,8 +28,8 @@ def random_encoder(folder: Path, family: str = "bert", heads: tuple[str, ...] | 
     # With a wider start than published so narrow a network learns in fewer steps.
     settings = size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2} | overrides
     kind = MODELS[family]
-    config = kind.for_tokenizer(kind.config_kind(vocab_size=tokenizer.vocab_size, **settings), tokenizer.pad_id)
-    usual = ("pooler",) if "pooler" in kind.head_makers else ()
+    config = kind.for_tokenizer(kind.config_class(vocab_size=tokenizer.vocab_size, **settings), tokenizer.pad_id)
+    usual = ("pooler",) if "pooler" in kind.head_factories else ()
     model = kind(config, usual if heads is None else heads)
     model.initialise(torch.Generator().manual_seed(0))
     tokenizer.save(folder, settings["max_positions"], config.num_segments)
@@ -43,7 +43,7 @@ def random_gpt(folder: Path, family: str = "openai-gpt", dropout: float = 0.0, *
     size = {"num_layers": 2, "width": 64, "num_heads": 4, "inner_width": 256, "max_positions": 48, "init_std": 0.2}
     dropouts = dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout", "head_dropout"), dropout)
     kind = MODELS[family]
-    config = kind.config_kind(vocab_size=tokenizer.vocab_size, **size | dropouts | overrides)
+    config = kind.config_class(vocab_size=tokenizer.vocab_size, **size | dropouts | overrides)
     model = kind(kind.for_tokenizer(config, tokenizer.pad_id, tokenizer.end_id))
     model.initialise(torch.Generator().manual_seed(0))
     tokenizer.save(folder, config.max_positions, config.num_segments)

@@ -253,7 +253,7 @@ def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
 def test_fused_blocks_equal_plain_ones(monkeypatch, kind, compiled):
     """Post-norm and pre-norm: hidden states and all gradients, the biases' too, which the kernels sum up."""
     size = {"num_layers": 3, "width": 96, "num_heads": 3, "inner_width": 384, "max_positions": 64, "vocab_size": 200}
-    model = kind(kind.config_kind(**size))
+    model = kind(kind.config_class(**size))
     model.initialise(torch.Generator().manual_seed(0))
     model.cuda().eval()  # no dropout
     with torch.no_grad():

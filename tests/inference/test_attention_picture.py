@@ -30,7 +30,7 @@ def one_sequence(random, length=11):
 def tiny(kind, **settings):
     """The same of other families."""
     of_all = {"vocab_size": 200, "num_layers": 3, "width": 32, "num_heads": 4, "inner_width": 64, "max_positions": 64}
-    model = kind(kind.config_kind(**of_all, init_std=0.4, **settings), ())
+    model = kind(kind.config_class(**of_all, init_std=0.4, **settings), ())
     model.initialise(torch.Generator().manual_seed(1))
     return model
 

@@ -35,7 +35,7 @@ class Family:
 
     def config(self, **changes) -> EncoderConfig:
         size = OUR_SIZE | OUR_DROPOUTS | {"vocab_size": VOCABULARY, "max_positions": POSITIONS}
-        return self.model.config_kind(**size | self.ours | changes)
+        return self.model.config_class(**size | self.ours | changes)
 
     def their_config(self, **changes) -> transformers.PreTrainedConfig:
         size = THEIR_SIZE | THEIR_DROPOUTS | {"vocab_size": VOCABULARY, "attn_implementation": "eager"}

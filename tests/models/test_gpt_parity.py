@@ -38,7 +38,7 @@ def their_model(folder, family: str, kind: type | None = None, **changes):
 
 def our_model(family: str, output: Output | None = None, seed: int = 3, **changes) -> Gpt:
     kind = FAMILIES[family][0]
-    config = kind.config_kind(vocab_size=VOCABULARY, max_positions=POSITIONS, **SIZE | changes)
+    config = kind.config_class(vocab_size=VOCABULARY, max_positions=POSITIONS, **SIZE | changes)
     model = kind(config, ("clm",), output)
     model.initialise(torch.Generator().manual_seed(seed))
     return moved(model, by=0.05)
@@ -289,7 +289,7 @@ def test_what_is_added_to_the_stream_starts_smaller():
     """GPT-2: by 1 / sqrt of the number of additions, two a layer; GPT-1 does not."""
     for family, shrunk in (("gpt2", (2 * 8) ** -0.5), ("openai-gpt", 1.0)):
         kind = FAMILIES[family][0]
-        model = kind(kind.config_kind(vocab_size=90, num_layers=8, width=64, num_heads=4, inner_width=256))
+        model = kind(kind.config_class(vocab_size=90, num_layers=8, width=64, num_heads=4, inner_width=256))
         model.initialise(torch.Generator().manual_seed(0))
         usual = model.blocks[3].fc1.weight.detach().std()
         for part in (model.blocks[3].attention.out, model.blocks[5].fc2):

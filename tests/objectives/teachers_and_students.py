@@ -19,7 +19,7 @@ QUERIES, KEYS, VALUES = range(3)
 
 def encoder(kind: type[Encoder], seed: int, heads=("mlm",), output: Output | None = None, **size) -> Encoder:
     usual = {"num_layers": 2, "width": 24, "num_heads": 2, "inner_width": 32, "max_positions": 32, "init_std": 0.3}
-    config = kind.config_kind(VOCABULARY, **usual | {"dropout": 0.0, "attention_dropout": 0.0} | size)
+    config = kind.config_class(VOCABULARY, **usual | {"dropout": 0.0, "attention_dropout": 0.0} | size)
     if output is not None:
         heads = kind.heads_for(output)
     model = kind(config, heads, output)

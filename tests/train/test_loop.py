@@ -256,12 +256,12 @@ def test_a_second_nan_from_the_same_checkpoint_stops_with_advice(tmp_path):
 def test_guard_sees_a_spike_and_not_the_usual_noise():
     guard = Guard(GuardSettings())
     values = [5.0 + 0.1 * ((i * 7919) % 11 - 5) for i in range(200)]
-    assert all(guard.judge(value, 1.0) is None for value in values)
-    assert guard.judge(9.0, 1.0).kind == "spike"
-    assert guard.judge(5.2, 1.0) is None
-    assert guard.judge(float("nan"), 1.0).kind == guard.judge(5.0, float("inf")).kind == "nan"
+    assert all(guard.check(value, 1.0) is None for value in values)
+    assert guard.check(9.0, 1.0).kind == "spike"
+    assert guard.check(5.2, 1.0) is None
+    assert guard.check(float("nan"), 1.0).kind == guard.check(5.0, float("inf")).kind == "nan"
     falling = Guard(GuardSettings())
-    assert all(falling.judge(10 * 0.99**i, 1.0) is None for i in range(400))
+    assert all(falling.check(10 * 0.99**i, 1.0) is None for i in range(400))
 
 
 def test_a_change_of_micro_batches_in_mid_run_is_logged_and_kept(tmp_path):

@@ -174,20 +174,20 @@ def test_warmup_in_steps():
 
 def test_multiplied_schedule():
     """The rise times the fall: the rate is highest where the warm-up ends, and below the peak even there."""
-    schedule = ScheduleSettings(100, warmup_steps=10, shape="multiplied")
+    schedule = ScheduleSettings(100, warmup_steps=10, decay_in_warmup=True)
     found = [schedule.lr_ratio(step) for step in (0, 4, 9, 10, 50, 99)]
     assert found == pytest.approx([0.1 * 1.0, 0.5 * 0.96, 1.0 * 0.91, 0.9, 0.5, 0.01])
     rates = [schedule.lr_ratio(step) for step in range(100)]
     assert rates.index(max(rates)) == 9
-    assert ScheduleSettings(10, 0.0, shape="multiplied").lr_ratio(0) == 1.0
-    assert ScheduleSettings(4, warmup_steps=8, shape="multiplied").lr_ratio(2) == 3 / 8 * 0.5
+    assert ScheduleSettings(10, 0.0, decay_in_warmup=True).lr_ratio(0) == 1.0
+    assert ScheduleSettings(4, warmup_steps=8, decay_in_warmup=True).lr_ratio(2) == 3 / 8 * 0.5
 
 
 def test_power_of_the_polynomial_decay():
     line, bent = ScheduleSettings(100, 0.1), ScheduleSettings(100, 0.1, power=2.0)
     assert [bent.lr_ratio(step) for step in range(10)] == [line.lr_ratio(step) for step in range(10)]
     assert bent.lr_ratio(55) == pytest.approx(0.5**2)
-    multiplied = ScheduleSettings(100, warmup_steps=10, shape="multiplied", power=2.0)
+    multiplied = ScheduleSettings(100, warmup_steps=10, decay_in_warmup=True, power=2.0)
     assert multiplied.lr_ratio(4) == pytest.approx(0.5 * 0.96**2) and multiplied.lr_ratio(50) == pytest.approx(0.25)
 
 

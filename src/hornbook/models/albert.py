@@ -66,8 +66,8 @@ class Albert(Encoder):
     """
 
     family = "albert"
-    config_kind = AlbertConfig
-    head_makers = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": SentenceHead})
+    config_class = AlbertConfig
+    head_factories = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": SentenceHead})
     always_projects = True
     naming = Naming(
         "albert",

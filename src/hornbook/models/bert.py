@@ -24,8 +24,8 @@ class Bert(Encoder):
     """
 
     family = "bert"
-    config_kind = BertConfig
-    head_makers = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": sentence_head})
+    config_class = BertConfig
+    head_factories = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": sentence_head})
     naming = Naming(
         "bert",
         "Bert",

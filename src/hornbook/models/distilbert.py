@@ -49,8 +49,8 @@ class Distilbert(Encoder):
     """
 
     family = "distilbert"
-    config_kind = DistilbertConfig
-    head_makers = MappingProxyType({"mlm": MlmHead})
+    config_class = DistilbertConfig
+    head_factories = MappingProxyType({"mlm": MlmHead})
     naming = Naming(
         "distilbert",
         "DistilBert",

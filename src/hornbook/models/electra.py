@@ -61,8 +61,8 @@ class Electra(Encoder):
     """
 
     family = "electra"
-    config_kind = ElectraConfig
-    head_makers = MappingProxyType(
+    config_class = ElectraConfig
+    head_factories = MappingProxyType(
         {
             "pooler": pooler,
             "mlm": lambda config: MlmHead(config, "gelu"),

@@ -73,14 +73,14 @@ def sentence_head(config: EncoderConfig) -> nn.Module:
 class Encoder(Transformer):
     """A Transformer with the heads of an encoder."""
 
-    config_kind = EncoderConfig
+    config_class = EncoderConfig
     vocabulary_head = "mlm"
     clm_matrix = None  # the head is more than one matrix
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
         """The pre-training heads that a task uses: the pooler, if there is one and the task reads `[CLS]`."""
-        return ("pooler",) if "pooler" in cls.head_makers and reads_cls(output) else ()
+        return ("pooler",) if "pooler" in cls.head_factories and reads_cls(output) else ()
 
     @classmethod
     def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:

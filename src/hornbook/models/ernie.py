@@ -93,11 +93,11 @@ class Ernie(Bert):
     """
 
     family = "hornbook-ernie"
-    config_kind = ErnieConfig
+    config_class = ErnieConfig
     initialises_from = ("bert",)  # other families whose weights it can start from
     reads_entities = True
     is_capturable = False  # the number of entities of a step is read on the host
-    head_makers = MappingProxyType({**Bert.head_makers, "entity": entity_head})
+    head_factories = MappingProxyType({**Bert.head_factories, "entity": entity_head})
     naming = Naming(
         "hornbook-ernie",
         "HornbookErnie",

@@ -136,10 +136,10 @@ class ClmHead(nn.Module):
 class Gpt(Transformer):
     """The decoder, with the next-token head (`clm`) and, in a task, a head that reads the last token."""
 
-    head_makers = MappingProxyType({"clm": ClmHead})
+    head_factories = MappingProxyType({"clm": ClmHead})
     vocabulary_head = "clm"
     mask_offset: ClassVar[int] = 1
-    scores_with_bias = False
+    classifier_bias = False
 
     @classmethod
     def config_from_hf(cls, hf_config: dict) -> GptConfig:
@@ -149,7 +149,7 @@ class Gpt(Transformer):
             settings["inner_width"] = 4 * settings["width"]
         if not isinstance(settings.get("end_id"), int):  # some folders have a list
             settings["end_id"] = None
-        return cls.config_kind(**settings)
+        return cls.config_class(**settings)
 
     def hf_config(self) -> dict:
         hf_config = super().hf_config() | {"bos_token_id": self.config.end_id}
@@ -266,7 +266,7 @@ class Gpt1(Gpt):
     """
 
     family = "openai-gpt"
-    config_kind = Gpt1Config
+    config_class = Gpt1Config
     naming = _naming(
         "openai-gpt",
         "OpenAIGPT",
@@ -286,7 +286,7 @@ class Gpt2(Gpt):
     """
 
     family = "gpt2"
-    config_kind = Gpt2Config
+    config_class = Gpt2Config
     naming = _naming(
         "gpt2",
         "GPT2",

@@ -17,7 +17,7 @@ MODELS: dict[str, type[Transformer]] = {
 
 def family_of(config) -> type[Transformer]:
     """The family that a config belongs to."""
-    return next(model for model in MODELS.values() if model.config_kind is type(config))
+    return next(model for model in MODELS.values() if model.config_class is type(config))
 
 
 def family(model_type: str | None) -> type[Transformer]:

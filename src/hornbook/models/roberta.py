@@ -43,8 +43,8 @@ class Roberta(Encoder):
     """
 
     family = "roberta"
-    config_kind = RobertaConfig
-    head_makers = MappingProxyType({"pooler": pooler, "mlm": _mlm_head, "sentence": sentence_head})
+    config_class = RobertaConfig
+    head_factories = MappingProxyType({"pooler": pooler, "mlm": _mlm_head, "sentence": sentence_head})
     naming = Naming(
         "roberta",
         "Roberta",
@@ -90,7 +90,7 @@ class Roberta(Encoder):
         if not isinstance(pad_id, int):
             raise ValueError(f"its pad_token_id is {pad_id}, but must be a number, as positions are counted from it")
         settings["max_positions"] -= pad_id + 1
-        return cls.config_kind(**settings, position_offset=pad_id + 1)
+        return cls.config_class(**settings, position_offset=pad_id + 1)
 
     def hf_config(self) -> dict:
         offset = self.config.position_offset

@@ -130,8 +130,8 @@ class Transformer(nn.Module):
     `output` is given, the head of a task."""
 
     family: ClassVar[str]
-    config_kind: ClassVar[type[TransformerConfig]]
-    head_makers: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the pre-training heads, by name
+    config_class: ClassVar[type[TransformerConfig]]
+    head_factories: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the pre-training heads, by name
     vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
     naming: ClassVar[Naming]
     mask_offset: ClassVar[int] = 0  # a masked token is predicted so many positions before it
@@ -139,14 +139,14 @@ class Transformer(nn.Module):
     reads_entities: ClassVar[bool] = False  # `Batch.entities`, besides the tokens
     is_capturable: ClassVar[bool] = True  # a training step may run as a CUDA graph
     always_projects: ClassVar[bool] = False  # project from E to D even if both are equal
-    scores_with_bias: ClassVar[bool] = True  # whether the classifier of a sequence task has a bias
+    classifier_bias: ClassVar[bool] = True  # whether the classifier of a sequence task has a bias
 
     def __init__(self, config: TransformerConfig, heads: tuple[str, ...] | None = None, output: Output | None = None):
         super().__init__()
         self.config = config
-        self.heads = tuple(self.head_makers) if heads is None else tuple(heads)
-        if unknown := [name for name in self.heads if name not in self.head_makers]:
-            has = ", ".join(self.head_makers)
+        self.heads = tuple(self.head_factories) if heads is None else tuple(heads)
+        if unknown := [name for name in self.heads if name not in self.head_factories]:
+            has = ", ".join(self.head_factories)
             raise ValueError(f"{self.family} has no {unknown[0]} head and cannot be trained for it; it has {has}")
         self.output = output
         self.embeddings = Embeddings(
@@ -173,7 +173,7 @@ class Transformer(nn.Module):
             pre_norm=config.pre_norm,
         )
         self.norm = nn.LayerNorm(config.width, config.norm_eps) if config.pre_norm else None
-        for name, make in self.head_makers.items():
+        for name, make in self.head_factories.items():
             setattr(self, name, make(config) if name in self.heads else None)
         self.task = None
         if output is not None:
@@ -192,7 +192,7 @@ class Transformer(nn.Module):
         """Adds the head of a task; its weights, if it has any, are not initialised yet."""
         cls = self.cls_layer(self.config, output)
         make = HEADS[output.kind] if output.graph is None else KagNetHead
-        self.output, self.task = output, make(self.config, output, cls, self.scores_with_bias)
+        self.output, self.task = output, make(self.config, output, cls, self.classifier_bias)
 
     @classmethod
     def in_words(cls) -> str:
@@ -220,7 +220,7 @@ class Transformer(nn.Module):
     @classmethod
     def config_from_hf(cls, hf_config: dict) -> TransformerConfig:
         """Our config for the contents of a `config.json`; `ValueError` for unsupported features."""
-        return cls.config_kind(**cls.naming.settings_in(hf_config))
+        return cls.config_class(**cls.naming.settings_in(hf_config))
 
     def hf_config(self) -> dict:
         """The contents of this model's `config.json`."""
@@ -240,7 +240,7 @@ class Transformer(nn.Module):
         # With `fallback_random`, dropout outside our kernels uses PyTorch's generator: the same random numbers as
         # without compiling, and four per call of the generator, where a compiled kernel would call it for each.
         options = {"fallback_random": True}
-        heads = [head for name in self.head_makers if (head := getattr(self, name)) is not None and name != "pooler"]
+        heads = [head for name in self.head_factories if (head := getattr(self, name)) is not None and name != "pooler"]
         for part in dict.fromkeys((self.embeddings, *(each for each in self.blocks if type(each) is Block), *heads)):
             part.compile(dynamic=True, options=options)
 

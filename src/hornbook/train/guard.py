@@ -9,7 +9,7 @@ from hornbook.train.settings import GuardSettings
 DECAY = 0.98  # of the running mean and variance: a window of about 50 steps
 
 
-class Trouble(NamedTuple):
+class LossProblem(NamedTuple):
     kind: Literal["nan", "spike"]
     description: str
 
@@ -23,19 +23,19 @@ class Guard:
     variance: float = 0.0
     seen: int = 0
 
-    def judge(self, loss: float, grad_norm: float) -> Trouble | None:
+    def check(self, loss: float, grad_norm: float) -> LossProblem | None:
         """What is wrong with this step, or None, in which case the loss enters the running mean."""
         if not math.isfinite(loss) or not math.isfinite(grad_norm):
-            return Trouble("nan", f"the loss is {loss:g} and the gradient norm {grad_norm:g}")
+            return LossProblem("nan", f"the loss is {loss:g} and the gradient norm {grad_norm:g}")
         settings = self.settings
         if self.seen >= settings.history_steps and settings.spike_deviations > 0:
             limit = self.mean + max(settings.spike_deviations * math.sqrt(self.variance), settings.spike_least)
             if loss > limit:
-                return Trouble("spike", f"the loss jumped to {loss:.3f}, from {self.mean:.3f} on average")
-        self.admit(loss)
+                return LossProblem("spike", f"the loss jumped to {loss:.3f}, from {self.mean:.3f} on average")
+        self.update(loss)
         return None
 
-    def admit(self, loss: float) -> None:
+    def update(self, loss: float) -> None:
         """Adds a loss to the running mean and variance."""
         self.seen += 1
         weight = max(1 - DECAY, 1 / self.seen)

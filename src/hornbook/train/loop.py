@@ -19,7 +19,7 @@ from hornbook.lifecycle.locking import run_lock
 from hornbook.train.average import WEIGHTS, AveragedWeights
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.device import Runtime
-from hornbook.train.guard import Guard, Trouble
+from hornbook.train.guard import Guard, LossProblem
 from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.objective import Objective, TrainingModule
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
@@ -370,11 +370,11 @@ class _Loop:
         numbers = self.ranks.from_main(stacked.tolist)  # all ranks judge the same numbers
         now = time.monotonic()
         for (step, number, lr, result), (loss, norm, *terms) in zip(pending, numbers, strict=True):
-            trouble = self.guard.judge(loss, norm)
-            if trouble and self._roll_back(step, number, trouble):
+            problem = self.guard.check(loss, norm)
+            if problem and self._roll_back(step, number, problem):
                 return True
-            if trouble:
-                self.guard.admit(loss)
+            if problem:
+                self.guard.update(loss)
             values = {"loss": loss, **dict(zip(result.terms, terms, strict=True)), "grad_norm": norm, "lr": lr}
             self.values |= values
             if step % self.settings.runtime.log_every_steps == 0 or step == self.num_steps:
@@ -501,19 +501,19 @@ class _Loop:
         self.guard = Guard(self.settings.guard, **self.state.guard)
         self.stepper.micro_tokens = self.state.micro_tokens
 
-    def _roll_back(self, step: int, number: int, trouble: Trouble) -> bool:
+    def _roll_back(self, step: int, number: int, problem: LossProblem) -> bool:
         """Restores the last checkpoint and skips the bad batch from then on, once per checkpoint. False if the run
         continues without a rollback, which only a spike allows."""
-        what = trouble.description
+        what = problem.description
         checkpoint = self.ranks.from_main(self.checkpoints.last)
         if checkpoint is None:
-            if trouble.kind == "spike":
+            if problem.kind == "spike":
                 self._log_event("spike", f"at step {step} {what}; continuing, as there is no checkpoint yet")
                 return False
             raise Diverged(f"at step {step} {what}, and there is no checkpoint to roll back to; lower optimizer.lr")
         back_to = read_state(checkpoint)["step"]
         if back_to in self.skips.rolled_back_to:
-            if trouble.kind == "spike":
+            if problem.kind == "spike":
                 self._log_event("spike", f"at step {step} {what}; continuing, as it was rolled back once already")
                 return False
             raise Diverged(

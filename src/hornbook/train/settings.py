@@ -56,11 +56,11 @@ class ScheduleSettings(Typed, group="schedule"):
     warmup_steps: int | None = setting(
         None, "steps of learning-rate warmup; none: from warmup_fraction", low=0, high=MANY
     )
-    shape: Literal["joined", "multiplied"] = setting(
-        "joined", "joined: decay starts after the warmup; multiplied: warmup x a decay from step 0, as in ELECTRA"
+    decay_in_warmup: bool = setting(
+        False, "the decay starts at step 0 and multiplies the warmup, as in ELECTRA; false: it starts after the warmup"
     )
     power: float = setting(1.0, "exponent of the polynomial decay; 1 is linear", above=0, high=100)
-    decay: Literal["power", "cosine"] = setting("power", "learning-rate decay: power (polynomial) or cosine")
+    decay: Literal["polynomial", "cosine"] = setting("polynomial", "learning-rate decay")
     min_lr_ratio: float = setting(0.0, "final learning rate as a fraction of the peak (GPT-3: 0.1)", low=0, high=1)
     decay_fraction: float = setting(
         1.0, "fraction of the steps after which the learning rate stays at its minimum", above=0, high=1
@@ -74,7 +74,7 @@ class ScheduleSettings(Typed, group="schedule"):
         """
         warmup = round(self.warmup_fraction * self.steps) if self.warmup_steps is None else self.warmup_steps
         last = self.steps if self.decay_fraction == 1 else round(self.decay_fraction * self.steps)
-        if self.shape == "multiplied":
+        if self.decay_in_warmup:
             return min(1.0, (step + 1) / max(warmup, 1)) * self._decayed(max(0.0, 1 - step / max(last, 1)))
         if step < warmup:
             return (step + 1) / (warmup + 1)
@@ -82,7 +82,7 @@ class ScheduleSettings(Typed, group="schedule"):
 
     def _decayed(self, remaining: float) -> float:
         """The decay factor when this fraction of the decay remains, from 1 down to `min_lr_ratio`."""
-        factor = remaining**self.power if self.decay == "power" else (1 - math.cos(math.pi * remaining)) / 2
+        factor = remaining**self.power if self.decay == "polynomial" else (1 - math.cos(math.pi * remaining)) / 2
         return self.min_lr_ratio + (1 - self.min_lr_ratio) * factor
 
 

@@ -138,18 +138,18 @@ class Pass:
 
 
 class Distillation:
-    """The objective of a `DistillationPair`. The hard-label loss (`own_term`) and the logits are defined by the
+    """The objective of a `DistillationPair`. The hard-label loss (`hard_label_term`) and the logits are defined by the
     subclasses `CorpusDistillation` and `TaskDistillation` (`objectives/distillation/task_objective.py`)."""
 
     is_capturable = True
-    own_term: str  # name of the hard-label loss
+    hard_label_term: str  # name of the hard-label loss
 
     def __init__(self, recipe: Recipe, student: TransformerConfig, teacher: TransformerConfig):
         self.recipe = recipe
         self.matches = recipe.named()
         self.direction = student.direction
         self.layers = {term: _layers(match, student, teacher) for term, match in self.matches.items()}
-        self.weights = {self.own_term: recipe.hard_label_weight} if recipe.hard_label_weight else {}
+        self.weights = {self.hard_label_term: recipe.hard_label_weight} if recipe.hard_label_weight else {}
         self.weights |= {term: match.weight for term, match in self.matches.items()}
         _check_matches(self.matches, student, teacher)
 
@@ -158,14 +158,14 @@ class Distillation:
 
     def evaluate(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
         sums, student = self._sums(model, step_inputs)
-        return sums | self._own_metrics(model.student, student, step_inputs)
+        return sums | self._hard_label_metrics(model.student, student, step_inputs)
 
     def _sums(self, model: DistillationPair, step_inputs: StepInputs) -> tuple[dict[str, Tensor], Pass]:
         teacher = self._teacher_pass(model.teacher, step_inputs)
         student = self._forward(model.student, step_inputs.batch, 0)
         sums = {}
         if self.recipe.hard_label_weight:
-            sums[self.own_term] = self._own_sum(model.student, student, step_inputs)
+            sums[self.hard_label_term] = self._hard_label_sum(model.student, student, step_inputs)
         for term, match in self.matches.items():
             if match.quantity == "logits":
                 sums[term] = self._logits_sum(term, match, model, student, teacher, step_inputs)
@@ -232,11 +232,11 @@ class Distillation:
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         raise NotImplementedError
 
-    def _own_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+    def _hard_label_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
         """The hard-label loss, summed over its targets."""
         raise NotImplementedError
 
-    def _own_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def _hard_label_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
         """The hard-label loss and accuracy for validation, summed over the targets."""
         raise NotImplementedError
 
@@ -258,7 +258,7 @@ class CorpusDistillation(Distillation):
         teacher: TransformerConfig,
         soft_targets: Literal["all", "masked"] = "all",
     ):
-        self.own_term = "clm" if masking is None else "mlm"
+        self.hard_label_term = "clm" if masking is None else "mlm"
         super().__init__(recipe, student, teacher)
         self.masking = masking
         self.soft_targets = soft_targets
@@ -276,7 +276,7 @@ class CorpusDistillation(Distillation):
             if self.masking is None
             else self.masking.prepare(batch, token_keys(batch, seed))
         )
-        targets = {self.own_term: own} | self._token_targets(batch)
+        targets = {self.hard_label_term: own} | self._token_targets(batch)
         for term, match in self.matches.items():
             if match.quantity == "logits":
                 targets[term] = every_token(batch) if self.soft_targets == "all" else own
@@ -284,22 +284,24 @@ class CorpusDistillation(Distillation):
 
     def _logits(self, network: Transformer, x_KD: Tensor) -> Tensor:
         """Logits over the vocabulary, K x V."""
-        return network.clm_logits(x_KD) if self.own_term == "clm" else network.mlm_logits(x_KD)
+        return network.clm_logits(x_KD) if self.hard_label_term == "clm" else network.mlm_logits(x_KD)
 
-    def _own_logits(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
-        return self._logits(student, outputs.x_TD.index_select(0, step_inputs.targets[self.own_term].positions_K))
+    def _student_logits(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+        return self._logits(
+            student, outputs.x_TD.index_select(0, step_inputs.targets[self.hard_label_term].positions_K)
+        )
 
-    def _own_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
-        own = step_inputs.targets[self.own_term]
-        return self.summed_loss(self._own_logits(student, outputs, step_inputs), own.values_K, own.weights_K)
+    def _hard_label_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+        own = step_inputs.targets[self.hard_label_term]
+        return self.summed_loss(self._student_logits(student, outputs, step_inputs), own.values_K, own.weights_K)
 
-    def _own_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def _hard_label_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
         if student.vocabulary_head not in student.heads:
             return {}
-        own, logits_KV = step_inputs.targets[self.own_term], self._own_logits(student, outputs, step_inputs)
+        own, logits_KV = step_inputs.targets[self.hard_label_term], self._student_logits(student, outputs, step_inputs)
         return {
-            self.own_term: summed_loss(logits_KV, own.values_K, own.weights_K),
-            f"{self.own_term}_accuracy": ((logits_KV.argmax(-1) == own.values_K) * own.weights_K).sum(),
+            self.hard_label_term: summed_loss(logits_KV, own.values_K, own.weights_K),
+            f"{self.hard_label_term}_accuracy": ((logits_KV.argmax(-1) == own.values_K) * own.weights_K).sum(),
         }
 
     def _logits_sum(

@@ -12,7 +12,7 @@ from hornbook.batch import Batch
 from hornbook.models.outputs import Output
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.objectives.distillation.kept_teacher import KeptTeacher, needed, unpack_rows
+from hornbook.objectives.distillation.cached_teacher import CachedTeacher, needed, unpack_rows
 from hornbook.objectives.distillation.losses import output_losses
 from hornbook.objectives.distillation.matching import Match, Recipe
 from hornbook.objectives.distillation.objective import Distillation, Pass
@@ -29,7 +29,7 @@ class TaskDistillation(Distillation):
     recipe matches, the teacher's outputs on cached examples are read from it instead of running the teacher.
     """
 
-    own_term = "task"
+    hard_label_term = "task"
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class TaskDistillation(Distillation):
         recipe: Recipe,
         student: TransformerConfig,
         teacher: TransformerConfig,
-        kept: KeptTeacher | None = None,
+        kept: CachedTeacher | None = None,
     ):
         super().__init__(recipe, student, teacher)
         self.own, self.output = own, output
@@ -85,11 +85,11 @@ class TaskDistillation(Distillation):
             outputs.answers = model.outputs_of(outputs.x_TD, batch)
         return outputs.answers
 
-    def _own_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+    def _hard_label_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
         losses, _, weights = self.own.losses(self._answers(student, outputs, step_inputs.batch), step_inputs)
         return (losses * weights).sum()
 
-    def _own_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def _hard_label_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
         losses, is_right, weights = self.own.losses(self._answers(student, outputs, step_inputs.batch), step_inputs)
         return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
 

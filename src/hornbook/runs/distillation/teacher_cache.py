@@ -1,6 +1,6 @@
 """A teacher's outputs cached on disk: computed once before the first epoch, read in every epoch.
 
-RUN/teacher/units.npy, tokens.npy     one row per unit and per token (`objectives.distillation.kept_teacher`), float32
+RUN/teacher/units.npy, tokens.npy     one row per unit and per token (`objectives.distillation.cached_teacher`), float32
 RUN/teacher/cache.json                what the outputs depend on, and the number of finished groups of units
 """
 
@@ -16,7 +16,7 @@ import torch
 from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.objectives.distillation.kept_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
+from hornbook.objectives.distillation.cached_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.wording import size
 from hornbook.runs.distillation.teacher import Teacher
@@ -129,7 +129,7 @@ def _num_bytes(features: Features, columns: Columns) -> int:
     return columns.num_bytes(features.num_units, sum(map(len, features.ids)))
 
 
-def kept_teacher(
+def cached_teacher(
     inputs: Inputs,
     settings: TaskDistillationSettings,
     teacher: Teacher,

@@ -312,7 +312,7 @@ def with_task_format(
     marked_too = with_mention_marks(tokenizer, marks)
     if marked_too is not tokenizer:
         trained, tokenizer = with_new_tokens(trained, tokenizer, marked_too, seed_of("new tokens")), marked_too
-    if "clm" not in trained.head_makers:
+    if "clm" not in trained.head_factories:
         for name, default in (("format", "tokenizer"), ("lm_weight", 0.0), ("direction", None)):
             if getattr(settings, name) != default:
                 raise ValueError(f"task.{name} is for GPTs, and the model is {trained.in_words()}: leave it out")

@@ -14,7 +14,7 @@ from hornbook.models.outputs import Output
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import AuxiliaryLanguageModel
-from hornbook.objectives.distillation.kept_teacher import KeptTeacher
+from hornbook.objectives.distillation.cached_teacher import CachedTeacher
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
@@ -43,7 +43,7 @@ def build_job(
     runtime: Runtime,
     log: Log,
     teacher: Teacher | None = None,
-    kept: KeptTeacher | None = None,
+    kept: CachedTeacher | None = None,
     stage: int = -1,
 ) -> tuple[Job, nn.Module]:
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
@@ -122,7 +122,7 @@ def with_teacher(
     recipe: Recipe,
     teacher: Teacher,
     seed: int,
-    kept: KeptTeacher | None,
+    kept: CachedTeacher | None,
     projections: Mapping[str, Tensor] | None = None,
 ) -> tuple[DistillationPair, TaskDistillation]:
     """The student paired with its teacher, and the objective of a recipe. `own` is the loss on the labels. Teacher

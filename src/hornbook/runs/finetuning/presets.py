@@ -22,7 +22,7 @@ def _electra(width: int, task: str) -> dict[str, Any]:
         "optimizer.bias_correction": False,
         "layers.decay": 0.8 if width <= 768 else 0.9,
         "layers.decay_from": "electra",
-        "schedule.shape": "multiplied",
+        "schedule.decay_in_warmup": True,
     }
     settings |= {"epochs": 10.0} if task in ("rte", "sts-b") else {}
     return settings | ({"task.swapped_pairs": True} if task in ("mrpc", "sts-b") else {})

@@ -108,7 +108,7 @@ def _electra(
         objective=RtdSettings(generator_size=generator_size),
         masking=MaskingSettings(probability=masked, mask_fraction=0.85, random_fraction=0.0),
         optimizer=OptimizerSettings(lr=lr, bias_correction=False),
-        schedule=ScheduleSettings(steps=steps, warmup_steps=10_000, shape="multiplied"),
+        schedule=ScheduleSettings(steps=steps, warmup_steps=10_000, decay_in_warmup=True),
         batch=batch,
     )
 

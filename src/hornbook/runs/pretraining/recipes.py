@@ -73,9 +73,15 @@ def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Re
         overrides |= {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
         if settings.optimizer.clip == 0:
             overrides["optimizer.clip"] = 1.0
-    if not _has(given, "schedule.warmup", "schedule.shape", "schedule.decay", "schedule.min", "schedule.power"):
-        overrides |= {"schedule.warmup_steps": None, "schedule.warmup_fraction": 0.05, "schedule.shape": "joined"}
-        overrides |= {"schedule.decay": "power", "schedule.min_lr_ratio": 0.0, "schedule.decay_fraction": 1.0}
+    if not _has(
+        given, "schedule.warmup", "schedule.decay_in_warmup", "schedule.decay", "schedule.min", "schedule.power"
+    ):
+        overrides |= {
+            "schedule.warmup_steps": None,
+            "schedule.warmup_fraction": 0.05,
+            "schedule.decay_in_warmup": False,
+        }
+        overrides |= {"schedule.decay": "polynomial", "schedule.min_lr_ratio": 0.0, "schedule.decay_fraction": 1.0}
     if "batch.first_tokens" not in given:
         overrides["batch.first_tokens"] = None
     settings = configuration.with_overrides(settings, overrides)

@@ -235,7 +235,7 @@ def changed_of_family(settings: S, overrides: dict, family: str) -> S:
     try:
         return configuration.with_overrides(settings, overrides)
     except configuration.UnknownSetting as error:
-        owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_kind, error.name)]
+        owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_class, error.name)]
         if not owners or family in owners:
             raise
         have = "has it" if len(owners) == 1 else "have it"
@@ -259,6 +259,6 @@ def settings_in(run: dict) -> PretrainSettings:
     return configuration.from_dict(
         PretrainSettings,
         run["settings"],
-        model=registry.MODELS[family].config_kind,
+        model=registry.MODELS[family].config_class,
         objective=_objective_kind(family, run.get("command") == "distill"),
     )

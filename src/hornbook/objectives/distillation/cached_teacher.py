@@ -49,7 +49,7 @@ class Columns:
         return NUMBER_BYTES * (num_units * sum(self.units.values()) + num_tokens * sum(self.tokens.values()))
 
 
-class KeptTeacher(Protocol):
+class CachedTeacher(Protocol):
     """Cached rows of a student's training examples, by index of the unit or of the sequence."""
 
     columns: Columns

@@ -10,7 +10,7 @@ from gpu.test_captured import OUTPUTS, batch_of, small
 from hornbook.batch import Batch
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation.kept_teacher import Columns, columns_for, needed, teacher_rows
+from hornbook.objectives.distillation.cached_teacher import Columns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.matching import Match, Recipe
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.runs.distillation.teacher import Teacher
