@@ -17,6 +17,7 @@ from pathlib import Path
 from hornbook.data.web.build import build_web_corpus
 
 WEBTEXT_LINKS = 45_000_000  # Radford et al. 2019
+WEB_PAGE_BYTES = 60_000  # about the HTML of an article on the web; documentation has less
 
 
 def sample(folders: list[Path], megabytes: float, target: Path) -> tuple[int, int]:
@@ -53,10 +54,11 @@ def main() -> None:
         seconds, wall = cpu_seconds() - before, time.perf_counter() - start
     print(f"{number:,} pages, {size / 1e6:.0f} MB, {seconds:.0f} s of CPU time, {wall:.0f} s in all")
     print("after: " + ", ".join(f"{each['name']} {each['pages']:,}" for each in record["filters"]))
-    rate = number / seconds
-    hours = WEBTEXT_LINKS / rate / 3600
-    print(f"{rate:.1f} pages/s and {size / 1e6 / seconds:.2f} MB/s per core")
-    print(f"{WEBTEXT_LINKS / 1e6:.0f} million pages: {hours:,.0f} core hours, {hours / 64:.1f} hours on 64 cores")
+    print(f"{number / seconds:.1f} pages/s and {size / 1e6 / seconds:.2f} MB/s per core")
+    for page_bytes in (size / number, WEB_PAGE_BYTES):
+        hours = WEBTEXT_LINKS * page_bytes / (size / seconds) / 3600
+        what = f"{WEBTEXT_LINKS / 1e6:.0f} million pages of {page_bytes / 1e3:.0f} KB"
+        print(f"{what}: {hours:,.0f} core hours, {hours / 64:.1f} hours on 64 cores")
 
 
 if __name__ == "__main__":
