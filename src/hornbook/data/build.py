@@ -135,6 +135,7 @@ def _build(
 ) -> dict:
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
+    state.seen.folder = out
     merger = _Merger(out, state, tokenizer.vocab_size, sum(source.bytes for source in sources), progress)
     pool = None
     try:

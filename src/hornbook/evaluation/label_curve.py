@@ -23,8 +23,7 @@ from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.shallow import start_run
 from hornbook.files import read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
-from hornbook.lifecycle.claims import Claims
-from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.claims import Claims, locks_or_joins
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
@@ -42,6 +41,7 @@ LEAST_STEPS = 100  # training steps: three epochs over 32 examples would be thre
 NUM_VALIDATIONS = 3  # whatever the number of epochs: each validation is a chance to select a lucky checkpoint on dev
 
 
+@locks_or_joins
 @torch_settings_restored()
 def label_curve(
     model: str,
@@ -128,7 +128,6 @@ def label_curve(
         _drop_weights(folder, keep_models)
 
     if join:
-        claims.join()
         with claims.wait_for("start"):
             start_run(out, "label-curve", request, options, inputs.data)
         for name in claims.share(missing, is_done, lambda: False, log):
@@ -142,17 +141,15 @@ def label_curve(
                     tidy(name)
         with claims.wait_for("results"):
             return _write(out, methods, sizes, seeds)
-    with run_lock(out):
-        claims.refuse()
-        start_run(out, "label-curve", request, options, inputs.data)
-        for name in runs:
-            if is_done(name):
-                tidy(name)
-                continue
-            if isinstance(result := run(name), Outcome):
-                return result
-            _write(out, methods, sizes, seeds)
-        return _write(out, methods, sizes, seeds)
+    start_run(out, "label-curve", request, options, inputs.data)
+    for name in runs:
+        if is_done(name):
+            tidy(name)
+            continue
+        if isinstance(result := run(name), Outcome):
+            return result
+        _write(out, methods, sizes, seeds)
+    return _write(out, methods, sizes, seeds)
 
 
 def _drop_weights(folder: Path, keep_models: bool) -> None:

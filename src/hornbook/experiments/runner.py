@@ -26,8 +26,7 @@ from hornbook.experiments.pool import Pool
 from hornbook.experiments.resolved import ResolvedExperiment, check_record, resolve
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores
-from hornbook.lifecycle.claims import Claims
-from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.claims import Claims, locks_or_joins
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
@@ -51,6 +50,7 @@ class Reproduced:
     failures: dict[str, str] = field(default_factory=dict)
 
 
+@locks_or_joins
 def reproduce(
     name: str | Path,
     corpora: Sequence[str | Path] | str | Path,
@@ -86,16 +86,13 @@ def reproduce(
     options |= {"stop_after": stop_after, "processes": processes, "device": device, "log": log}
     claims, options["on_progress"] = Claims(out), on_progress or (lambda status: None)
     if join:
-        claims.join()
         with claims.wait_for("start"):
             runner = _prepared(name, corpora, data, Path(out), resume=True, claims=claims, **options)
         with Signals() as signals:
             return runner.run_with_others(signals)
-    with run_lock(out):
-        claims.refuse()
-        runner = _prepared(name, corpora, data, Path(out), resume=resume, claims=claims, **options)
-        with Signals() as signals, contextlib.closing(runner.pool):
-            return runner.run(signals)
+    runner = _prepared(name, corpora, data, Path(out), resume=resume, claims=claims, **options)
+    with Signals() as signals, contextlib.closing(runner.pool):
+        return runner.run(signals)
 
 
 def _prepared(

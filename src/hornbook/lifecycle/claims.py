@@ -3,16 +3,41 @@ the process that holds its lock. The operating system releases it when the proce
 one takes the piece over."""
 
 import contextlib
+import functools
+import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
-from hornbook.lifecycle.locking import is_locked
+from hornbook.lifecycle.locking import is_locked, run_lock
 
 CLAIMS = ".claims"  # in the folder of the work: a lock file per piece
 WAIT_SECONDS = 2.0  # between two looks at what the other processes have finished
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def locks_or_joins(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator that holds the lock of the folder in the argument `out` while the function runs; with `join`, other
+    processes may join it instead."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs).arguments
+        claims = Claims(given["out"])
+        if given.get("join"):
+            claims.join()
+            return function(*args, **kwargs)
+        with run_lock(given["out"]):
+            claims.refuse()
+            return function(*args, **kwargs)
+
+    return locked
 
 
 class Claims:
