@@ -189,8 +189,11 @@ def corpus_build(
         bool, typer.Option("--near-duplicates", help="Also drop documents that hardly differ from earlier ones.")
     ] = False,
     exclude: Annotated[
-        list[Path] | None,
-        typer.Option(help="Drop documents that share 13 words in sequence with this evaluation set; may be repeated."),
+        list[str] | None,
+        typer.Option(
+            help="Drop documents that share 13 words in sequence with this evaluation set: a file, a folder, or "
+            "TASK:FOLDER, such as rte:glue/RTE; may be repeated."
+        ),
     ] = None,
     graph: Annotated[
         Path | None, typer.Option(help="Also store which entities of this graph the texts mention (for ERNIE).")
@@ -223,7 +226,7 @@ def corpus_build(
             clean=clean,
             deduplicate=not keep_duplicates,
             near_duplicates=near_duplicates,
-            exclude=exclude or (),
+            exclude=[_evaluation_set(each) for each in exclude or ()],
             linker=linker,
             progress=show,
         )
@@ -242,6 +245,16 @@ def corpus_build(
     log_problems(manifest["problems"])
     _log_repeated_lines(manifest["repeated_lines"])
     print_json(as_json, {"out": str(out), **{key: value for key, value in manifest.items() if key != "sources"}})
+
+
+def _evaluation_set(text: str) -> str | list[str]:
+    """The path of an evaluation set or, of TASK:FOLDER, its texts."""
+    task, _, folder = text.partition(":")
+    if not folder or Path(text).exists():
+        return text
+    from hornbook.tasks.reading.read import evaluation_texts
+
+    return evaluation_texts(task, folder)
 
 
 def _log_repeated_lines(report: dict) -> None:
