@@ -76,10 +76,12 @@ def _rows(path: str, problems: Problems) -> Iterator[tuple[str, float]]:
         if line is not None and not line.strip():
             continue
         try:
-            yield parse(line.decode("utf-8", "replace"))
+            found = parse(line.decode("utf-8", "replace"))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             if number > 1 or kind != ".tsv":  # the first line of a table may hold the names of its columns
                 problems.add(Problem("bad_link", path, f"line {number}"))
+        else:
+            yield found
     if reader.failure:
         problems.add(reader.failure)
 
@@ -91,4 +93,4 @@ def _from_tsv(line: str) -> tuple[str, float]:
 
 def _from_json(line: str) -> tuple[str, float]:
     row = json.loads(line)
-    return row["url"].strip(), float(next(row[name] for name in VOTES if name in row))
+    return row["url"].strip(), float(row[next((name for name in VOTES if name in row), "votes")])
