@@ -147,3 +147,20 @@ def test_no_page_is_left(tmp_path):
     write_warc(tmp_path / "pages.warc", pages()[-1:])
     with pytest.raises(ValueError, match=r"no page is left \(pages 1, text 1, repetition 1, quality 0"):
         build_web_corpus(tmp_path / "pages.warc", tmp_path / "out", workers=1)
+
+
+def test_command(tmp_path, hornbook):
+    write_mirror(tmp_path / "crawl", pages())
+    write_links(tmp_path / "links.tsv")
+    given = ["corpus", "web", tmp_path / "crawl", "--out", tmp_path / "out", "--workers", 1, "--keep-near-duplicates"]
+    given += ["--links", tmp_path / "links.tsv", "--exclude-host", "wikipedia.org"]
+    found = hornbook(*given)
+    assert found.status == 0, found.out
+    rows = [line.split("  ")[0] for line in found.stdout.splitlines()]
+    assert rows[:4] == ["after", "pages read", "enough votes", "not on an excluded host"]
+    assert f"{tmp_path / 'out' / 'texts'}: 7 documents" in found.stdout
+    assert "links.tsv line 17" in found.stderr and "corpus build" in found.stderr
+    again = hornbook(*given, "--json")
+    assert again.answer["texts"]["documents"] == 7 and "already built" in again.stderr
+    refused = hornbook(*given, "--sbatch", "partition")
+    assert refused.status == 2 and refused.error == "hornbook: --sbatch must be NAME=VALUE, not 'partition'\n"

@@ -161,5 +161,5 @@ def test_ctrl_c_is_one_sentence(crawl, tmp_path):
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "run the same command again to resume" in errors
+    assert process.returncode == 130 and "run the same command again to resume" in errors, errors
     assert "Traceback" not in errors and "leaked" not in errors, errors

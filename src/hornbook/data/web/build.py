@@ -95,6 +95,9 @@ def build_web_corpus(
             importlib.import_module(name)
         except ImportError:
             raise ValueError(f"web pages need the package {name}: pip install 'hornbook[web]'") from None
+    with _quiet():  # all imports happen before there is anything that an interruption could leave
+        for name in ("datatrove.executor", "datatrove.pipeline.writers", "hornbook.data.web.steps"):
+            importlib.import_module(name)
     if preset is not None and preset not in PRESETS:
         raise ValueError(f"there is no preset {preset!r} for web pages: the known ones are {', '.join(PRESETS)}")
     if executor not in EXECUTORS:
