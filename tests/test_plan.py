@@ -29,6 +29,26 @@ def test_every_preset_is_planned_without_memory(preset):
     assert found.fits(found.sharding[-1])
 
 
+@pytest.mark.parametrize("preset", ["bert-large", "gpt3-6.7b", "gpt3-13b", "albert-xxlarge"])
+def test_devices_needed_are_the_fewest_that_fit(preset):
+    for gibibytes in (8, 40, 80):
+        needed = plan(preset, device_bytes=gibibytes * GIB).devices_needed
+        if needed is None:
+            assert not plan(preset, devices=10**6, device_bytes=gibibytes * GIB).fits(
+                plan(preset, devices=10**6, device_bytes=gibibytes * GIB).sharding[-1]
+            )
+            continue
+        for devices in (needed, needed - 1):
+            found = plan(preset, devices=max(1, devices), device_bytes=gibibytes * GIB)
+            assert found.fits(found.sharding[-1]) == (devices == needed or needed == 1)
+
+
+def test_devices_needed_are_printed(hornbook):
+    assert (
+        "2 of 80 GiB at least, with parallel.shard=true" in hornbook("plan", "gpt3-6.7b", "--device-memory", "80").out
+    )
+
+
 def test_twice_the_devices_or_utilisation_take_half_the_days():
     one = plan("bert-base", devices=8, utilisation=0.2)
     assert plan("bert-base", devices=16, utilisation=0.2).days == pytest.approx(one.days / 2)

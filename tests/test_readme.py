@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tiny import tiny_text
 from typer.testing import CliRunner
+from web_pages import pages, write_links, write_mirror
 
 from hornbook.files import sha256
 
@@ -33,7 +34,7 @@ def commands() -> list[list[str]]:
 def shortened(words: list[str]) -> list[str]:
     """The same command for two steps of a tiny model; training that continues from a model keeps that model's size."""
     if words[1] == "corpus":
-        return [*words, "--workers", "0"]
+        return [*words, "--workers", "1" if words[2] == "web" else "0"]
     if words[1] in ("export", "compare"):
         return [*words, "--rounds", "2"]
     if words[1] in ("finetune", "label-curve"):
@@ -127,6 +128,8 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     rows = [{"context": f"What is for the garden {i}?", "choices": ["trowel", "moon"], "label": 0} for i in range(8)]
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     marked_data(tmp_path)
+    write_mirror(tmp_path / "crawl", pages())
+    write_links(tmp_path / "links.tsv")
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     found = commands()
     assert len(found) >= 35

@@ -49,6 +49,7 @@ _MODULES = {
     "measure_fit": "hornbook.text.fit",
     "Tokenizer": "hornbook.text.tokenizer",
     "build_corpus": "hornbook.data.build",
+    "build_web_corpus": "hornbook.data.web.build",
     "Corpus": "hornbook.data.corpus",
     "build_graph": "hornbook.graph.build",
     "open_graph": "hornbook.graph.graph",

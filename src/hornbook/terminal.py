@@ -19,6 +19,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from hornbook.data.build import BuildProgress
+    from hornbook.data.web.build import WebProgress
     from hornbook.train.loop import Status
 
 
@@ -199,6 +200,24 @@ def building_display() -> Iterator:
             text = f"{now.documents:,} documents  {short(now.tokens)} tokens  {speed / 1e6:.1f} MB/s  {left} left"
             total = max(now.bytes_total, 1)
             bar(now.bytes_read, total, text, f"read {100 * now.bytes_read / total:.0f}%")
+
+        yield show
+
+
+@contextlib.contextmanager
+def web_display() -> Iterator:
+    """Shows the progress of extracting web pages: yields a function that takes `WebProgress`."""
+    with _bar("{task.percentage:>3.0f}%", "starting") as bar:
+
+        def show(now: "WebProgress") -> None:
+            speed = now.pages / max(now.seconds, 1e-9)
+            text = f"{now.pages:,} pages  {speed:.0f} pages/s"
+            if now.stage == "pages":
+                done, total = now.bytes_read, max(now.bytes_total, 1)
+                text += f"  {duration(now.seconds * (total - done) / done)} left" if done else ""
+            else:
+                done, total = now.tasks, now.tasks_total
+            bar(done, total, text, f"{now.stage} {100 * done / total:.0f}%")
 
         yield show
 

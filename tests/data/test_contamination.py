@@ -91,3 +91,19 @@ def test_what_cannot_be_excluded_is_one_sentence(tmp_path):
         ExcludedTexts.of([tmp_path / "bad.json"])
     with pytest.raises(ValueError, match="does not exist: check --exclude"):
         ExcludedTexts.of([tmp_path / "nowhere"])
+
+
+def test_a_task_by_its_name(tmp_path, tokenizer_folder, hornbook):
+    """In CoNLL's files each word has a line of its own, with tags: only its reader finds the sentences."""
+    (tmp_path / "conll").mkdir()
+    sentences = {"eng.train": story(8, 1).split()[:20], "eng.testa": QUESTION.split(), "eng.testb": ["short"]}
+    for name, words in sentences.items():
+        (tmp_path / "conll" / name).write_text("".join(f"{word} NN B-NP O\n" for word in words) + "\n")
+    (tmp_path / "texts.txt").write_text(f"{story(9, 3)}\n\nBefore: {QUESTION}!\n\n{' '.join(sentences['eng.train'])}\n")
+    out = tmp_path / "corpus"
+    given = ["corpus", "build", tmp_path / "texts.txt", "--tokenizer", tokenizer_folder, "--out", out, "--workers", 0]
+    assert hornbook(*given, "--exclude", f"conll2003:{tmp_path / 'conll'}").status == 0
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["problems"]["evaluation_text"]["count"] == 1 and manifest["totals"]["documents"] == 4
+    said = hornbook(*given, "--exclude", f"conll2004:{tmp_path / 'conll'}")
+    assert said.status == 2 and "conll2003" in said.error

@@ -7,7 +7,7 @@ import threading
 import pytest
 from stories import story
 
-from hornbook.data.encoding import EncodingPool, _main_hidden
+from hornbook.data.encoding import EncodingPool, main_hidden
 from hornbook.text.tokenizer import Tokenizer
 
 UNGUARDED = """
@@ -37,7 +37,7 @@ def test_a_script_without_a_guard(as_module, tmp_path, tokenizer_folder):
 def test_the_script_is_itself_again_afterwards():
     main = sys.modules["__main__"]
     before = dict(vars(main))
-    with pytest.raises(KeyError), _main_hidden():
+    with pytest.raises(KeyError), main_hidden():
         assert main.__spec__ is None and not hasattr(main, "__file__")
         raise KeyError
     assert dict(vars(main)) == before

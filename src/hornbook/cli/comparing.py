@@ -1,5 +1,6 @@
 """Commands that compare with baselines: `baseline`, `probe`, `label-curve`, `glue`."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -129,6 +130,9 @@ def label_curve_command(
     ),
     seeds: Annotated[int, typer.Option(help="Runs with different seeds per point, for the interval.")] = 3,
     reading: Reading = None,
+    join: Annotated[
+        bool, typer.Option("--join", help="Share the runs with other processes that have the same --out and --join.")
+    ] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -136,11 +140,12 @@ def label_curve_command(
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     check_writable(out)
     from hornbook.evaluation.label_curve import label_curve
+    from hornbook.lifecycle.claims import Claims
     from hornbook.report.several import draw_curve, read_curve
     from hornbook.terminal import TrainingDisplay, log, table
     from hornbook.train.loop import Outcome
 
-    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
         found = label_curve(
             model,
             data,
@@ -151,6 +156,7 @@ def label_curve_command(
             seeds=seeds,
             **reading,
             overrides=parse_overrides(None, device),
+            join=join,
             on_progress=display,
             log=log,
         )
@@ -162,7 +168,8 @@ def label_curve_command(
         for point in found["points"]
     ]
     table(rows, ("method", "labels", found["decided_by"], "95% interval"))
-    draw_curve(out, read_curve(out))
+    with Claims(out).wait_for("results") if join else nullcontext():
+        draw_curve(out, read_curve(out))
     log(f"{out / 'curve.png'}")
     print_json(as_json, {"out": str(out), **found})
 

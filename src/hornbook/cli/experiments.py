@@ -35,6 +35,9 @@ def reproduce_command(
     ] = None,
     processes: Annotated[int, typer.Option(help="Fine-tuning runs in parallel, sharing the device.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the experiment in --out, or start it.")] = False,
+    join: Annotated[
+        bool, typer.Option("--join", help="Share the runs with other processes that have the same --out and --join.")
+    ] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -44,7 +47,7 @@ def reproduce_command(
     from hornbook.experiments.runner import reproduce
     from hornbook.terminal import MultiRunDisplay, log, print_result, table
 
-    with overwriting(out, frozenset({"experiment"}), overwrite, resume), MultiRunDisplay() as display:
+    with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), MultiRunDisplay() as display:
         found = reproduce(
             experiment,
             corpus,
@@ -58,6 +61,7 @@ def reproduce_command(
             stop_after=stop_after,
             processes=processes,
             resume=resume,
+            join=join,
             device=device,
             on_progress=display,
             log=log,

@@ -20,7 +20,7 @@ OWN_NAMES = (
     *("task.json", "scores.json", "predictions-*.jsonl", "attention.json", "teacher", "augmented.json*"),
     *("README.md", "report.html", "*.png", "tries", "tries.json", "asked.json", "curve.json", "pieces"),
     *("predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
-    *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md"),
+    *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md", ".claims"),
     *("modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"),
     *("index.json", "vectors.f32", "vectors.i8", "scales.f32", "residuals.i8", "rows.arrow", "graph.faiss"),
     *("manifest.json", "progress*", "chunks", "shard-*.npy", "token_counts.npy", "excluded.npy", ".*.tmp"),

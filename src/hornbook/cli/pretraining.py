@@ -195,6 +195,7 @@ def plan_command(
             ("time", f"{took}, if each device reaches {utilisation:.0%} of {on.speed}"),
             ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),
             ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB per token"),
+            ("devices needed", _devices_needed(found.devices_needed, on.num_bytes / GIB)),
         ],
         title=f"{preset} on {on.where}",
     )
@@ -216,6 +217,14 @@ def plan_command(
         fits = f"the model fits on this machine; {measure}"
         print_result(fits if found.fits(found.sharding[0]) else "the model does not fit on this machine")
     print_json(as_json, asdict(found) | {"machine": asdict(on)})
+
+
+def _devices_needed(number: int | None, gibibytes: float) -> str:
+    if number is None:
+        return f"none of {gibibytes:.0f} GiB hold the activations of one sequence"
+    if number == 1:
+        return f"1 of {gibibytes:.0f} GiB"
+    return f"{number:,} of {gibibytes:.0f} GiB at least, with parallel.shard=true and activations recomputed"
 
 
 def _tokens_at_once(length: int, most: int) -> str:

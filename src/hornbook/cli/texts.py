@@ -1,4 +1,5 @@
-"""Commands that make vocabularies and corpora: `tokenizer train`, `tokenizer extend`, `corpus build`."""
+"""Commands that make vocabularies and corpora: `tokenizer train`, `tokenizer extend`, `corpus build`,
+`corpus web`."""
 
 import contextlib
 import os
@@ -25,7 +26,9 @@ from hornbook.cli.app import (
 from hornbook.cli.overwriting import CORPUS, TOKENIZER, overwriting
 
 tokenizer_app = typer.Typer(help="Train a tokenizer, or add words to one.", no_args_is_help=True)
-corpus_app = typer.Typer(help="Tokenize text files into a corpus of shards.", no_args_is_help=True)
+corpus_app = typer.Typer(
+    help="Tokenize text files into a corpus of shards; extract text from web pages.", no_args_is_help=True
+)
 app.add_typer(tokenizer_app, name="tokenizer")
 app.add_typer(corpus_app, name="corpus")
 
@@ -186,8 +189,11 @@ def corpus_build(
         bool, typer.Option("--near-duplicates", help="Also drop documents that hardly differ from earlier ones.")
     ] = False,
     exclude: Annotated[
-        list[Path] | None,
-        typer.Option(help="Drop documents that share 13 words in sequence with this evaluation set; may be repeated."),
+        list[str] | None,
+        typer.Option(
+            help="Drop documents that share 13 words in sequence with this evaluation set: a file, a folder, or "
+            "TASK:FOLDER, such as rte:glue/RTE; may be repeated."
+        ),
     ] = None,
     graph: Annotated[
         Path | None, typer.Option(help="Also store which entities of this graph the texts mention (for ERNIE).")
@@ -220,7 +226,7 @@ def corpus_build(
             clean=clean,
             deduplicate=not keep_duplicates,
             near_duplicates=near_duplicates,
-            exclude=exclude or (),
+            exclude=[_evaluation_set(each) for each in exclude or ()],
             linker=linker,
             progress=show,
         )
@@ -241,6 +247,16 @@ def corpus_build(
     print_json(as_json, {"out": str(out), **{key: value for key, value in manifest.items() if key != "sources"}})
 
 
+def _evaluation_set(text: str) -> str | list[str]:
+    """The path of an evaluation set or, of TASK:FOLDER, its texts."""
+    task, _, folder = text.partition(":")
+    if not folder or Path(text).exists():
+        return text
+    from hornbook.tasks.reading.read import evaluation_texts
+
+    return evaluation_texts(task, folder)
+
+
 def _log_repeated_lines(report: dict) -> None:
     from hornbook.terminal import log
 
@@ -248,3 +264,96 @@ def _log_repeated_lines(report: dict) -> None:
         log(f"  note: {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
         for line in report.get("most_repeated", [])[:3]:
             log(f"    {line['count']:,} x {line['line'][:90]}")
+
+
+@corpus_app.command(
+    "web", epilog="Example: hornbook corpus web crawl/ --links links.tsv --preset webtext --out webtext"
+)
+def corpus_web(
+    pages: Annotated[list[str], typer.Argument(help="WARC archives, HTML files, or folders or URLs of them.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the texts to, for 'corpus build OUT/texts'.")],
+    links: Annotated[
+        list[Path] | None,
+        typer.Option(help="Keep only pages with votes in this list: .tsv (URL, votes) or .jsonl; may be repeated."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="'webtext': 3 votes, English, without Wikipedia (GPT-2's data).")
+    ] = None,
+    min_votes: Annotated[int | None, typer.Option(help="Votes that a page needs; defaults to 3 with --links.")] = None,
+    language: Annotated[str | None, typer.Option(help="Keep only pages in this language, such as en.")] = None,
+    exclude_host: Annotated[
+        list[str] | None, typer.Option(help="Drop the pages of this host, such as wikipedia.org; may be repeated.")
+    ] = None,
+    keep_low_quality: Annotated[
+        bool, typer.Option("--keep-low-quality", help="Leave out the quality filters of Gopher.")
+    ] = False,
+    keep_near_duplicates: Annotated[
+        bool, typer.Option("--keep-near-duplicates", help="Keep pages that hardly differ from earlier ones.")
+    ] = False,
+    executor: Annotated[str, typer.Option(help="Where the tasks run: local, slurm or ray.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(help="Tasks that run at the same time; defaults to one per core of this machine.")
+    ] = None,
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(help="Option of the Slurm jobs, such as partition=cpu or time=24:00:00; may be repeated."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Extract and filter the text of web pages. Run the same command again to resume."""
+    from hornbook.data.web.build import build_web_corpus
+    from hornbook.report.wording import counted
+    from hornbook.terminal import log, print_result, short, table, web_display
+
+    check_writable(out)
+    if bad := [each for each in sbatch or [] if "=" not in each]:
+        raise ValueError(f"--sbatch must be NAME=VALUE, not '{bad[0]}'")
+    with web_display() as show:
+        record = build_web_corpus(
+            pages,
+            out,
+            links=links or (),
+            preset=preset,
+            min_votes=min_votes,
+            language=language,
+            exclude_hosts=exclude_host or (),
+            quality=not keep_low_quality,
+            keep_near_duplicates=keep_near_duplicates,
+            executor=executor,
+            workers=workers,
+            sbatch=dict(each.split("=", 1) for each in sbatch or []),
+            progress=show,
+        )
+    if "submitted" in record:
+        done, total = record["tasks"]
+        state = "are in the queue" if record.get("is_running") else "are submitted"
+        print_result(f"jobs {', '.join(record['submitted'])} {state}: {done:,} of {total:,} tasks are complete")
+        log(f"  the last job writes {out}; run the same command again to see how far they are")
+        print_json(as_json, record)
+        return
+    if record.get("already_built"):
+        log(f"{out} is already built")
+    first = max(1, record["filters"][0]["pages"])
+    rows = []
+    for each in record["filters"]:
+        reasons = sorted(each["dropped"].items(), key=lambda item: -item[1])[:3]
+        why = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in reasons)
+        rows.append((_FILTERS[each["name"]], f"{each['pages']:,}", f"{each['pages'] / first:.1%}", why))
+    table(rows, ("after", "pages", "share", "most dropped for"))
+    log_problems(record["problems"])
+    texts = record["texts"]
+    log(f"  next: hornbook corpus build {out / 'texts'} --tokenizer ... --out ...")
+    print_result(f"{out / 'texts'}: {counted(texts['documents'], 'document')}, {short(texts['characters'])} characters")
+    print_json(as_json, {"out": str(out), **record})
+
+
+_FILTERS = {
+    "pages": "pages read",
+    "votes": "enough votes",
+    "hosts": "not on an excluded host",
+    "text": "text extracted",
+    "language": "in the language",
+    "repetition": "not repetitive",
+    "quality": "quality",
+    "near-duplicates": "near duplicates dropped",
+}

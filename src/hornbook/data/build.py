@@ -73,7 +73,7 @@ def build_corpus(
     clean: str | None = None,
     deduplicate: bool = True,
     near_duplicates: bool = False,
-    exclude: Sequence[str | Path] = (),
+    exclude: Sequence[str | Path | Sequence[str]] = (),
     shard_tokens: int = SHARD_TOKENS,
     linker: Linker | None = None,
     progress: Callable[[BuildProgress], None] | None = None,
@@ -85,10 +85,11 @@ def build_corpus(
     200
 
     The bytes of the corpus do not depend on `workers` (None: one per core; 0: everything in this process).
-    With `near_duplicates`, documents that hardly differ from an earlier one are dropped too (MinHash; 112 bytes of
-    memory per document). Documents that share 13 consecutive words with a file of `exclude`, which are evaluation sets,
-    are dropped. With a `linker` (`hornbook.graph.annotation.EntityLinker`), the corpus also holds the entities that its
-    texts mention. A finished corpus is not built again: its manifest is returned at once, with `already_built` set.
+    With `near_duplicates`, documents that hardly differ from an earlier one are dropped too (MinHash; 112 bytes of disk
+    per document during the build). Documents that share 13 consecutive words with `exclude` (evaluation sets: files,
+    folders or lists of texts) are dropped. With a `linker` (`hornbook.graph.annotation.EntityLinker`), the corpus also
+    holds the entities that its texts mention. A finished corpus is not built again: its manifest is returned at once,
+    with `already_built` set.
     """
     from hornbook.text.tokenizer import Tokenizer
 
@@ -135,6 +136,7 @@ def _build(
 ) -> dict:
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
+    state.seen.folder = out
     merger = _Merger(out, state, tokenizer.vocab_size, sum(source.bytes for source in sources), progress)
     pool = None
     try:

@@ -27,12 +27,12 @@ class ExcludedTexts:
         self.hashes = np.unique(hashes)
 
     @classmethod
-    def of(cls, paths: Sequence[str | Path]) -> "ExcludedTexts":
-        """Those of files, or of all files in folders but the training data (`train*`)."""
-        found = [sequence_hashes(text, WORDS) for path in paths for file in _files(Path(path)) for text in _texts(file)]
+    def of(cls, sets: Sequence[str | Path | Sequence[str]]) -> "ExcludedTexts":
+        """Those of files, of all files in folders but the training data (`train*`), or of lists of texts."""
+        found = [sequence_hashes(text, WORDS) for each in sets for text in _all_texts(each)]
         hashes = np.concatenate(found) if found else np.empty(0, np.uint64)
         if not len(hashes):
-            named = ", ".join(map(str, paths))
+            named = ", ".join(str(each) if isinstance(each, str | Path) else "the list" for each in sets)
             raise ValueError(f"{named} has no text of {WORDS} words or more to exclude: check --exclude")
         return cls(hashes)
 
@@ -45,6 +45,14 @@ class ExcludedTexts:
         hashes = sequence_hashes(text, WORDS)
         place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         return bool((self.hashes[place] == hashes).any())
+
+
+def _all_texts(texts: str | Path | Sequence[str]) -> Iterator[str]:
+    if not isinstance(texts, str | Path):
+        yield from texts
+        return
+    for file in _files(Path(texts)):
+        yield from _texts(file)
 
 
 def _files(path: Path) -> list[Path]:

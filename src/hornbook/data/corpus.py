@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from hornbook.data.manifest import MANIFEST, REPAIR, read_manifest
+from hornbook.data.remote import RemoteCorpus, is_url, origin_of
 from hornbook.data.shards import Shard, load_array, open_shard, parts_of, shard_file
 from hornbook.files import num_cores, read_json, sha256, write_json
 from hornbook.text.tokenizer import Tokenizer
@@ -27,15 +28,24 @@ SPARE_FILES = 256  # file descriptors for everything else: logs, pipes to worker
 
 
 class Corpus:
-    """The corpus in a folder that `hornbook corpus build` wrote.
+    """The corpus in a folder that `hornbook corpus build` wrote, or its copy at a URL (`remote.py`).
 
     >>> corpus = Corpus("corpus")                                   # doctest: +SKIP
     >>> corpus.num_tokens, corpus.shards[0].tokens[:5]              # doctest: +SKIP
     """
 
-    def __init__(self, folder: Path | str, held_out_fraction: float = 0.01, verified: bool = False):
-        """`verified`: whether the files were already compared with the manifest, by another process."""
-        self.folder = Path(folder)
+    def __init__(
+        self,
+        folder: Path | str,
+        held_out_fraction: float = 0.01,
+        verified: bool = False,
+        remote: RemoteCorpus | None = None,
+    ):
+        """`verified`: whether the files were already compared with the manifest, by another process. `remote`: the
+        corpus at the URL `folder`, if another process opened it."""
+        self.origin = origin_of(folder)
+        self._remote = RemoteCorpus(self.origin) if remote is None and is_url(folder) else remote
+        self.folder = Path(folder) if self._remote is None else self._remote.folder
         if not (self.folder / MANIFEST).exists():
             unfinished = (self.folder / "progress.json").exists()
             raise ValueError(
@@ -49,16 +59,20 @@ class Corpus:
         self.held_out_fraction = held_out_fraction
         parts = parts_of(self.manifest["settings"])
         allow_open_files(len(parts) * len(self.manifest["shards"]))
-        if not verified:
-            verify(self.folder, self.manifest)
-        self.shards: list[Shard] = [open_shard(self.folder, i, parts) for i in range(len(self.manifest["shards"]))]
+        if self._remote is not None:
+            self.shards: list[Shard] = self._remote.shards()
+        else:
+            if not verified:
+                verify(self.folder, self.manifest)
+            self.shards = [open_shard(self.folder, i, parts) for i in range(len(self.manifest["shards"]))]
         self.fingerprint: str = self.manifest["fingerprint"]
         # Shard i holds the documents first_document[i] to first_document[i + 1] - 1.
         self.first_document = np.concatenate([[0], np.cumsum([len(s.documents) - 1 for s in self.shards])])
 
     def __reduce__(self):
         # Pickled for a worker process, which opens the files itself instead of receiving their contents.
-        return Corpus, (self.folder, self.held_out_fraction, True)
+        folder = self.folder if self._remote is None else self.origin
+        return Corpus, (folder, self.held_out_fraction, True, self._remote)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -77,7 +91,7 @@ class Corpus:
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(shard.tokens) for shard in self.shards)
+        return sum(entry["tokens"] for entry in self.manifest["shards"])
 
     @property
     def num_words(self) -> int:

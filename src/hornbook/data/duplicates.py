@@ -82,38 +82,6 @@ def hash_lines(lines: list[str]) -> np.ndarray:
     return np.frombuffer(digests, np.uint64)
 
 
-class SeenHashes:
-    """A set of 64-bit hashes with 8 bytes per hash: sorted runs, where adjacent runs of similar length are merged.
-
-    Among 10 million documents, the probability that any two different ones share a hash is 3 in a million.
-    """
-
-    def __init__(self, hashes: np.ndarray | None = None):
-        self._runs: list[np.ndarray] = []
-        if hashes is not None and len(hashes):
-            self._runs.append(np.unique(hashes))
-
-    def __len__(self) -> int:
-        return sum(len(run) for run in self._runs)
-
-    def add(self, hashes: np.ndarray) -> np.ndarray:
-        """Adds the hashes; returns True for each hash that was neither in the set nor occurs earlier in `hashes`."""
-        distinct, first = np.unique(hashes, return_index=True)
-        unknown = np.ones(len(distinct), bool)
-        for run in self._runs:
-            place = np.minimum(np.searchsorted(run, distinct), len(run) - 1)
-            unknown &= run[place] != distinct
-        is_new = np.zeros(len(hashes), bool)
-        is_new[first[unknown]] = True
-        if unknown.any():
-            self._runs.append(distinct[unknown])
-        while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
-            last = self._runs.pop()
-            self._runs[-1] = np.concatenate([self._runs[-1], last])
-            self._runs[-1].sort(kind="stable")
-        return is_new
-
-
 class RepeatedLines:
     """The share of repeated lines and the most repeated lines, in 3 MB of memory for any corpus.
 

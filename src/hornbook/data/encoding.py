@@ -186,7 +186,7 @@ class EncodingPool:
             future = Future()
             future.set_result(encode_chunk(self._tokenizer, texts, *self._options, given))
             return future
-        with starting_children(), _main_hidden():
+        with starting_children(), main_hidden():
             return self._executor.submit(_encode, texts, given)
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ _hiding = threading.Lock()
 
 
 @contextlib.contextmanager
-def _main_hidden() -> Iterator[None]:
+def main_hidden() -> Iterator[None]:
     """Context in which spawned processes do not import the user's main script, which would run it again."""
     with _hiding:
         main = sys.modules["__main__"]

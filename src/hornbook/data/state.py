@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.config import checked
-from hornbook.data.duplicates import RepeatedLines, SeenHashes
+from hornbook.data.duplicates import RepeatedLines
 from hornbook.data.problems import Problems
+from hornbook.data.seen import SeenHashes
 from hornbook.data.shards import load_array, load_arrays, parts_of, shard_file
 from hornbook.files import read_json, refusing_damage, replacing, write_json
 from hornbook.lifecycle.resuming import changed_values
@@ -79,12 +80,14 @@ class BuildState:
         if missing := [file.name for file in needed if not file.exists()]:
             raise ValueError(f"{missing[0]} is missing")
         arrays = load_arrays(folder / f"progress-{number:05d}.npz")
-        hashes = [load_array(folder / f"progress-{index + 1:05d}.hashes.npy") for index in range(number)]
+        seen = SeenHashes(folder=folder)
+        for index in range(number):
+            seen.add(load_array(folder / f"progress-{index + 1:05d}.hashes.npy"))
         texts = {int(line): text for line, text in saved["line_texts"].items()}
         return cls(
             token_counts=arrays.pop("token_counts"),
             lines=RepeatedLines(arrays, texts),
-            seen=SeenHashes(np.concatenate(hashes)),
+            seen=seen,
             **plain,
         )
 

@@ -23,7 +23,7 @@ from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.shallow import start_run
 from hornbook.files import read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.claims import Claims, locks_or_joins
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
@@ -41,7 +41,7 @@ LEAST_STEPS = 100  # training steps: three epochs over 32 examples would be thre
 NUM_VALIDATIONS = 3  # whatever the number of epochs: each validation is a chance to select a lucky checkpoint on dev
 
 
-@locks_out
+@locks_or_joins
 @torch_settings_restored()
 def label_curve(
     model: str,
@@ -63,6 +63,7 @@ def label_curve(
     strict: bool = False,
     overrides: dict | None = None,
     keep_models: bool = False,
+    join: bool = False,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
 ) -> dict[str, Any] | Outcome:
@@ -76,7 +77,9 @@ def label_curve(
 
     `sizes` are numbers of examples or "all"; they default to 32, 128, 512 and so on, and all. Small sizes train for at
     least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted unless `keep_models`.
-    Returns an `Outcome` if training was stopped.
+    With `join`, the runs are shared with other processes that have the same arguments and `out`: each takes runs that
+    none has taken, and waits for the rest; those of a process that dies are taken over. Returns an `Outcome` if
+    training was stopped.
     """
     _check(methods, seeds)
     out, path = Path(out), str(data) if isinstance(data, str | Path) else None
@@ -88,16 +91,16 @@ def label_curve(
     sizes = chosen_sizes(sizes, len(inputs.train))
     # Sizes, methods and seeds may be added later; everything else must stay the same.
     options = {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}
-    start_run(out, "label-curve", request, options, inputs.data)
-    runs = [(size, method, seed) for size in sizes for method in methods for seed in range(seeds)]
-    for number, (size, method, seed) in enumerate(runs, 1):
-        folder = _folder(out, method, size, seed)
-        if (folder / SCORES).exists():
-            if method in FINETUNED and not (folder / "README.md").exists():  # killed before its last steps
-                clean_up(folder)
-            _drop_weights(folder, keep_models)
-            continue
-        log(f"{number} of {len(runs)}: {method}, {size:,} examples, seed {seed}")
+    runs = {
+        _name(*each): each for each in ((m, size, seed) for size in sizes for m in methods for seed in range(seeds))
+    }
+    numbers = {name: number for number, name in enumerate(runs, 1)}
+    claims = Claims(out)
+
+    def run(name: str) -> Any:
+        method, size, seed = runs[name]
+        folder = out / "pieces" / name
+        log(f"{numbers[name]} of {len(runs)}: {method}, {size:,} examples, seed {seed}")
         variant = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
         examples = _sample(inputs, size, seed)
         if method in FINETUNED or (method == "features" and inputs.saved.task.unit == "passage"):
@@ -107,9 +110,44 @@ def label_curve(
             result = probe_inputs(folder, variant, opened, layers=layers, pooling=pooling, on_progress=on_progress)
         else:
             result = baseline_labelled(method, folder, variant, _with_train(inputs, variant, examples), vectors=vectors)
-        if isinstance(result, Outcome):
-            return result
+        if not isinstance(result, Outcome):
+            _drop_weights(folder, keep_models)
+        return result
+
+    def is_done(name: str) -> bool:
+        return (out / "pieces" / name / SCORES).exists()
+
+    def missing() -> list[str]:
+        return [name for name in runs if not is_done(name)]
+
+    def tidy(name: str) -> None:
+        """The last steps of a run that was killed before them."""
+        folder = out / "pieces" / name
+        if runs[name][0] in FINETUNED and not (folder / "README.md").exists():
+            clean_up(folder)
         _drop_weights(folder, keep_models)
+
+    if join:
+        with claims.wait_for("start"):
+            start_run(out, "label-curve", request, options, inputs.data)
+        for name in claims.share(missing, is_done, lambda: False, log):
+            if isinstance(result := run(name), Outcome):
+                return result
+            with claims.wait_for("results"):
+                _write(out, methods, sizes, seeds)
+        for name in runs:
+            with claims.take(name) as is_mine:
+                if is_mine:
+                    tidy(name)
+        with claims.wait_for("results"):
+            return _write(out, methods, sizes, seeds)
+    start_run(out, "label-curve", request, options, inputs.data)
+    for name in runs:
+        if is_done(name):
+            tidy(name)
+            continue
+        if isinstance(result := run(name), Outcome):
+            return result
         _write(out, methods, sizes, seeds)
     return _write(out, methods, sizes, seeds)
 
@@ -155,8 +193,8 @@ def _check(methods: Sequence[str], seeds: int) -> None:
     checked(seeds, int, "--seeds", low=1, high=1000)
 
 
-def _folder(out: Path, method: str, size: int, seed: int) -> Path:
-    return out / "pieces" / f"{method}-{size}-seed-{seed}"
+def _name(method: str, size: int, seed: int) -> str:
+    return f"{method}-{size}-seed-{seed}"
 
 
 def _train(
@@ -197,7 +235,7 @@ def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int) 
     for file in sorted((out / "pieces").glob(f"*/{SCORES}")):
         method, size, _, _ = file.parent.name.rsplit("-", 3)
         done.setdefault((method, int(size)), []).append(read_json(file))
-    expected = [_folder(out, *each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
+    expected = [out / "pieces" / _name(*each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
     decided_by = next((each[0]["decided_by"] for each in done.values()), None)
     points = [
         {

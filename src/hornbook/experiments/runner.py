@@ -36,7 +36,7 @@ from hornbook.experiments.pool import Pool
 from hornbook.experiments.resolved import ResolvedExperiment, check_record, resolve
 from hornbook.experiments.results import write_results
 from hornbook.files import num_cores
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.claims import Claims, locks_or_joins
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
@@ -60,7 +60,7 @@ class Reproduced:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-@locks_out
+@locks_or_joins
 def reproduce(
     name: str | Path,
     corpora: Sequence[str | Path] | str | Path,
@@ -75,6 +75,7 @@ def reproduce(
     stop_after: float | None = None,
     processes: int = 1,
     resume: bool = False,
+    join: bool = False,
     device: str = "auto",
     on_progress: Callable[[Status], None] | None = None,
     log: Log = print,
@@ -82,12 +83,49 @@ def reproduce(
     """Runs or resumes an experiment, like the `hornbook reproduce` command.
 
     `arms`, `flops`, `seeds` (number of pre-training seeds) and `overrides` (pre-training settings) default to those of
-    the file. `minutes_each` and `stop_after` are in minutes.
+    the file. `minutes_each` and `stop_after` are in minutes. With `join`, the jobs are shared with other processes that
+    have the same arguments and `out`, on this machine or others: each takes jobs that none has taken, and waits for the
+    rest. The jobs of a process that dies are taken over.
 
     >>> import hornbook
     >>> hornbook.reproduce("equal-compute", "corpus", "tasks", "runs/equal", minutes_each=10)  # doctest: +SKIP
     """
-    began, out = time.time(), Path(out)
+    if join and processes > 1:
+        raise ValueError("--join shares the runs with other processes: start more of those instead of --processes")
+    options = {"arms": arms, "flops": flops, "seeds": seeds, "overrides": overrides, "minutes_each": minutes_each}
+    options |= {"stop_after": stop_after, "processes": processes, "device": device, "log": log}
+    claims, options["on_progress"] = Claims(out), on_progress or (lambda status: None)
+    if join:
+        with claims.wait_for("start"):
+            runner = _prepared(name, corpora, data, Path(out), resume=True, claims=claims, **options)
+        with Signals() as signals:
+            return runner.run_with_others(signals)
+    runner = _prepared(name, corpora, data, Path(out), resume=resume, claims=claims, **options)
+    with Signals() as signals, contextlib.closing(runner.pool):
+        return runner.run(signals)
+
+
+def _prepared(
+    name: str | Path,
+    corpora: Sequence[str | Path] | str | Path,
+    data: str | Path,
+    out: Path,
+    *,
+    arms: Sequence[str] | None,
+    flops: float | None,
+    seeds: int | None,
+    overrides: Mapping[str, Any] | None,
+    minutes_each: float | None,
+    stop_after: float | None,
+    processes: int,
+    resume: bool,
+    device: str,
+    claims: Claims,
+    on_progress: Callable[[Status], None],
+    log: Log,
+) -> "_Runner":
+    """Resolves the experiment, or reads what was resolved at its start."""
+    began = time.time()
     flops = checked(flops, float | None, "--flops", above=0, high=1e30)
     minutes_each = checked(minutes_each, float | None, "--minutes-each", above=0, high=525_600)
     stop_after = checked(stop_after, float | None, "--stop-after", above=0, high=525_600)
@@ -120,9 +158,7 @@ def reproduce(
     fingerprints = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
     until = None if stop_after is None else began + 60 * stop_after
     resolved = resolve(folder, run, experiment, corpus_names, fingerprints, minutes_each, log, options)
-    runner = _Runner(out, resolved, corpus_names, places, processes, until, on_progress or (lambda status: None), log)
-    with Signals() as signals, contextlib.closing(runner.pool):
-        return runner.run(signals)
+    return _Runner(out, resolved, corpus_names, places, processes, claims, until, on_progress, log)
 
 
 def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
@@ -165,12 +201,14 @@ class _Runner:
         corpora: list[str],
         places: dict[str, Path],
         processes: int,
+        claims: Claims,
         until: float | None,
         on_progress: Callable[[Status], None],
         log: Log,
     ):
         self.out, self.resolved, self.corpora, self.places = out, resolved, corpora, places
         self.pool, self.until, self.on_progress, self.log = Pool(processes), until, on_progress, log
+        self.claims = claims
         self.tasks = tasks_of(out, resolved, list(places))
         self.jobs = jobs_of(resolved, self.tasks)
         self.numbers = {job: number for number, job in enumerate(self.jobs, 1)}
@@ -193,6 +231,32 @@ class _Runner:
             self._write()
             if is_stopped:
                 break
+        return self._outcome(is_stopped)
+
+    def run_with_others(self, signals: Signals) -> Reproduced:
+        """Runs the jobs that no other process has taken, until all are done or the rest has failed here."""
+        done = sum(job.is_done(self.out) for job in self.jobs)
+        self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.flops:.3g} FLOPs per pre-training run")
+        jobs = {job.key: job for job in self.jobs}
+        is_stopped = False
+
+        def missing() -> list[str]:
+            return [
+                key
+                for key, job in jobs.items()
+                if not job.is_done(self.out) and key not in self.failures and self._can_run(job)
+            ]
+
+        def should_stop() -> bool:
+            return is_stopped or self._should_stop(signals)
+
+        for key in self.claims.share(missing, lambda key: jobs[key].is_done(self.out), should_stop, self.log):
+            is_stopped = not self._run_here(jobs[key], signals)
+            self._write_periodically()
+        with self.claims.wait_for("results"):
+            return self._outcome(should_stop())
+
+    def _outcome(self, is_stopped: bool) -> Reproduced:
         results = self._write()
         write_experiment_page(self.out)
         num_done = sum(job.is_done(self.out) for job in self.jobs)
@@ -206,7 +270,8 @@ class _Runner:
     def _write_periodically(self) -> None:
         """Updates results.json from time to time, so that it is recent if the process is killed."""
         if time.monotonic() - self.written_at > RESULTS_EVERY_SECONDS:
-            self._write()
+            with self.claims.wait_for("results") if self.claims.folder.exists() else contextlib.nullcontext():
+                self._write()
 
     def _can_run(self, job: Job) -> bool:
         """Whether the data of a job and the weights of its pre-training run are available; logs missing weights

@@ -13,6 +13,7 @@ from typing import Any
 import hornbook
 from hornbook import config as configuration
 from hornbook.files import link, read_json, refusing_damage, replacing, write_json
+from hornbook.lifecycle.claims import CLAIMS
 from hornbook.lifecycle.resuming import Difference
 
 RECORD = "run.json"
@@ -50,7 +51,8 @@ class RunFolder:
                     f"{self.path} already holds {self.what}: add --resume to resume it, or choose another --out"
                 )
             return True
-        if self.path.exists() and any(path for path in self.path.iterdir() if not path.name.endswith(".tmp")):
+        found = self.path.iterdir() if self.path.exists() else ()
+        if any(path for path in found if not path.name.endswith(".tmp") and path.name != CLAIMS):
             raise ValueError(f"{self.path} exists and is not {self.what}: choose another --out, or empty it")
         return False
 

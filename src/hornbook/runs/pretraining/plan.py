@@ -6,6 +6,7 @@ Estimated: activations, from what a block keeps for the backward pass (`BLOCK_KE
 utilisation of the device's peak FLOP/s.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +52,7 @@ class Plan:
     bytes_per_token: float
     length: int
     sharding: tuple[Sharding, ...]
+    devices_needed: int | None  # fewest devices that hold it, all of it sharded; None if one sequence takes too much
 
     def fits(self, sharding: Sharding) -> bool:
         """Whether at least one whole sequence fits, with activation checkpointing if needed."""
@@ -96,6 +98,8 @@ def plan(
         state = num_parameters * (all_bytes - sharded_bytes + sharded_bytes / devices)
         free_bytes = max(0.0, USABLE * device_bytes - state)
         sharded.append(Sharding(name, state, int(free_bytes / bytes_per_token), int(free_bytes / recomputed)))
+    free_bytes = USABLE * device_bytes - length * recomputed
+    needed = math.ceil(num_parameters * (WEIGHT + GRADIENT + MOMENTS) / free_bytes) if free_bytes > 0 else None
     flops = tokens * flops_per_token
     days = flops / (devices * device_flops * utilisation) / SECONDS_PER_DAY
     return Plan(
@@ -108,6 +112,7 @@ def plan(
         bytes_per_token,
         length,
         tuple(sharded[:1] if devices == 1 else sharded),
+        needed,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from hornbook.config import LARGEST_SEED, MANY, setting
 from hornbook.data.corpus import Corpus
+from hornbook.data.remote import origin_of
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import Difference, other_request
 from hornbook.lifecycle.run_folder import RunFolder
@@ -59,7 +60,7 @@ def write_run(
     """`vectors`: the fingerprint of the entity vectors of an ERNIE."""
     corpora = [
         {
-            "folder": str(corpus.folder.resolve()),
+            "folder": corpus.origin,
             "weight": weight,
             "fingerprint": corpus.fingerprint,
             "documents": corpus.num_documents,
@@ -108,7 +109,7 @@ def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest)
     """Raises a ValueError if an option of `request` differs from the recorded one; others are skipped."""
     entries = run["inputs"]["corpora"]
     before = [(entry["folder"], entry["weight"]) for entry in entries]
-    named = [(str(Path(path).resolve()), weight) for path, weight in request.named_corpora()]
+    named = [(origin_of(path), weight) for path, weight in request.named_corpora()]
     recorded = run["request"] | {"corpora": request.corpora, "recipe": run["recipe"]}
     differences = other_request(recorded, request, settings_in(run))
     if named and named != before and not _have_moved(named, entries):
@@ -130,6 +131,6 @@ def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:
 
 def refuse_other_inputs(folder: RunFolder, run: dict, opened: Corpora, teacher: Teacher | None) -> None:
     for (corpus, _), entry in zip(opened, run["inputs"]["corpora"], strict=True):
-        folder.refuse_other_input(f"the corpus {corpus.folder}", entry["fingerprint"], corpus.fingerprint)
+        folder.refuse_other_input(f"the corpus {corpus.origin}", entry["fingerprint"], corpus.fingerprint)
     if teacher is not None:
         refuse_other_teacher(folder, run, teacher)

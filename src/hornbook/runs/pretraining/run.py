@@ -22,6 +22,7 @@ from torch import nn
 from hornbook import config as configuration
 from hornbook.batch import Batch
 from hornbook.data.corpus import Corpus
+from hornbook.data.remote import is_url
 from hornbook.devices import chosen_device, refuse_beyond_memory
 from hornbook.inference.samples import write_samples
 from hornbook.interop.folder import load_folder
@@ -171,6 +172,9 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     began = time.monotonic()
     settings, recipe = _requested_settings(request, teacher is not None)
     opened = open_corpora(request.named_corpora(), settings)
+    for corpus, _ in opened:
+        if is_url(corpus.origin):
+            log(f"{corpus.origin}: copied to {corpus.folder} in the background")
     runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
     prepare(runtime)
     if request.minutes is not None and settings.parallel.shard:

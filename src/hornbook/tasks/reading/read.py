@@ -90,3 +90,12 @@ def _fits(path: Path, files: dict) -> bool:
     if path.suffix.lower() in endings:
         return True
     return path.suffix.lower() not in FORMATS
+
+
+def evaluation_texts(task: str, data: str | Path) -> list[str]:
+    """The text of each of a task's examples outside its training split, to keep them out of a corpus."""
+    splits = read(task, data, held_out=0, default_split="dev").splits
+    found = [" ".join(each.texts) for name, examples in splits.items() if name != "train" for each in examples]
+    if not found:
+        raise ValueError(f"{data} has no dev or test split of {task}: give the folder of its files")
+    return found

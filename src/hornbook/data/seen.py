@@ -1,0 +1,122 @@
+"""The set of hashes that a corpus build has seen, in bounded memory: what does not fit is kept in files, sorted."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+MOST_IN_MEMORY = 8_000_000  # hashes of a run in memory: 64 MB
+BLOCK = 128  # hashes that are read to look for one of them; the first of each block stays in memory
+COPIED = 1 << 20  # hashes of each run that are merged at once
+
+
+class SeenHashes:
+    """A set of 64-bit hashes with 8 bytes per hash: sorted runs, where adjacent runs of similar length are merged.
+
+    With a `folder`, runs of more than 8 million hashes are files in it, which vanish with the process; 200 MB of memory
+    are enough for any number of documents. Among 10 million documents, the probability that any two different ones
+    share a hash is 3 in a million.
+    """
+
+    def __init__(self, hashes: np.ndarray | None = None, folder: Path | None = None):
+        self.folder = folder
+        self._runs: list[np.ndarray | _StoredRun] = []
+        if hashes is not None and len(hashes):
+            self.add(hashes)
+
+    def __len__(self) -> int:
+        return sum(len(run) for run in self._runs)
+
+    def add(self, hashes: np.ndarray) -> np.ndarray:
+        """Adds the hashes; returns True for each hash that was neither in the set nor occurs earlier in `hashes`."""
+        distinct, first = np.unique(hashes, return_index=True)
+        unknown = np.ones(len(distinct), bool)
+        for run in self._runs:
+            candidates = np.flatnonzero(unknown)
+            unknown[candidates] = ~_are_in(run, distinct[candidates])
+        is_new = np.zeros(len(hashes), bool)
+        is_new[first[unknown]] = True
+        if unknown.any():
+            self._runs.append(distinct[unknown])
+        while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
+            last = self._runs.pop()
+            self._runs[-1] = self._merged(self._runs[-1], last)
+        return is_new
+
+    def _merged(self, one: "np.ndarray | _StoredRun", two: "np.ndarray | _StoredRun") -> "np.ndarray | _StoredRun":
+        if self.folder is not None and len(one) + len(two) > MOST_IN_MEMORY:
+            return _StoredRun(self.folder, _merge(_parts(one), _parts(two)))
+        merged = np.concatenate([one, two])
+        merged.sort(kind="stable")
+        return merged
+
+
+class _StoredRun:
+    """A sorted run in a file without a name, which the system removes when it is closed."""
+
+    def __init__(self, folder: Path, parts: Iterator[np.ndarray]):
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._size, starts = 0, []
+        for part in parts:
+            starts.append(part[-self._size % BLOCK :: BLOCK].copy())
+            self._file.write(np.ascontiguousarray(part).data)
+            self._size += len(part)
+        self._file.flush()
+        self._starts = np.concatenate(starts)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def contains(self, hashes: np.ndarray) -> np.ndarray:
+        """Whether each of these sorted hashes is in the run."""
+        if not len(hashes):
+            return np.zeros(0, bool)
+        blocks = np.searchsorted(self._starts, hashes, side="right") - 1
+        wanted, row = np.unique(np.maximum(blocks, 0), return_inverse=True)
+        read = np.zeros((len(wanted), BLOCK), np.uint64)
+        file, size, memory = self._file.fileno(), BLOCK * read.itemsize, memoryview(read).cast("B")
+        for number, block in enumerate(wanted.tolist()):
+            os.preadv(file, [memory[number * size : (number + 1) * size]], block * size)
+        if (length := self._size - int(wanted[-1]) * BLOCK) < BLOCK:
+            read[-1, length:] = read[-1, 0]  # the last block is shorter; 0 may be a hash
+        return (read[row] == hashes[:, None]).any(1) & (blocks >= 0)
+
+    def parts(self) -> Iterator[np.ndarray]:
+        for start in range(0, self._size, COPIED):
+            data = os.pread(self._file.fileno(), COPIED * 8, start * 8)
+            yield np.frombuffer(data, np.uint64)
+
+
+def _are_in(run: "np.ndarray | _StoredRun", hashes: np.ndarray) -> np.ndarray:
+    if isinstance(run, _StoredRun):
+        return run.contains(hashes)
+    place = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
+    return run[place] == hashes
+
+
+def _parts(run: "np.ndarray | _StoredRun") -> Iterator[np.ndarray]:
+    if isinstance(run, _StoredRun):
+        yield from run.parts()
+    else:
+        yield from (run[start : start + COPIED] for start in range(0, len(run), COPIED))
+
+
+def _merge(one: Iterator[np.ndarray], two: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """The parts of the sorted union of two sorted runs."""
+    nothing = np.empty(0, np.uint64)
+    a, b = next(one, nothing), next(two, nothing)
+    while len(a) and len(b):
+        least = min(a[-1], b[-1])
+        num_a, num_b = np.searchsorted(a, least, side="right"), np.searchsorted(b, least, side="right")
+        merged = np.concatenate([a[:num_a], b[:num_b]])
+        merged.sort(kind="stable")
+        yield merged
+        a, b = a[num_a:], b[num_b:]
+        a = a if len(a) else next(one, nothing)
+        b = b if len(b) else next(two, nothing)
+    for rest, more in ((a, one), (b, two)):
+        if len(rest):
+            yield rest
+            yield from more

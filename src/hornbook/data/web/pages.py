@@ -1,0 +1,148 @@
+"""Web pages from WARC archives and HTML files, on a local disk or at a URL that fsspec opens."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from hornbook.data.problems import Problem
+from hornbook.data.sources import format_of
+
+FORMATS = (".warc", ".html", ".htm", ".xhtml")
+KNOWN = ".warc, .html, .htm and .xhtml, also followed by .gz"
+LARGEST_PAGE = 20 << 20  # bytes; longer ones are no articles
+CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w-]{1,40})""", re.IGNORECASE)
+GUESSED_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """An archive, or a file with one page: `url` is its path below the folder that was given, which is the URL of the
+    page if the folder is a mirror (`wget --mirror`)."""
+
+    path: str
+    bytes: int
+    version: str  # what changes with the contents: modification time or entity tag
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    html: str
+    url: str
+    place: str = ""  # in an archive
+
+
+def find_pages(paths: Sequence[str]) -> list[PageFile]:
+    """The files at the given paths and in the given folders, sorted by name; a folder's other files are left out."""
+    from hornbook.data.remote import file_system
+
+    found = []
+    for path in map(str, paths):
+        system, inside = file_system(path)
+        if system.isdir(inside):
+            prefix = inside.rstrip("/")
+            listed = system.find(inside, detail=True)
+            found += [_described(system, each, name[len(prefix) + 1 :]) for name, each in sorted(listed.items())]
+        elif system.exists(inside):
+            if _kind(inside) is None:
+                raise ValueError(f"{path} has an unknown extension: the known ones are {KNOWN}")
+            found.append(_described(system, system.info(inside), PurePosixPath(inside).name))
+        else:
+            raise ValueError(f"{path} does not exist: check the spelling")
+    found = [each for each in found if each is not None]
+    if not found:
+        raise ValueError(f"no pages in {', '.join(map(str, paths))}: the known extensions are {KNOWN}")
+    return found
+
+
+def _kind(path: str) -> str | None:
+    found = format_of(path, FORMATS)
+    return found[0] if found and found[1] in ("", ".gz") else None
+
+
+def _described(system, info: dict, url: str) -> PageFile | None:
+    if (kind := _kind(info["name"])) is None:
+        return None
+    version = str(next((info[name] for name in ("mtime", "ETag", "etag", "LastModified") if info.get(name)), ""))
+    path = system.unstrip_protocol(info["name"]).removeprefix("file://")
+    return PageFile(path, int(info["size"] or 0), version, "" if kind == ".warc" else url.removesuffix(".gz"))
+
+
+def read_pages(file: PageFile) -> Iterator[Page | Problem]:
+    """The pages of a file, and a problem for each record that cannot be read."""
+    from hornbook.data.remote import file_system
+
+    system, path = file_system(file.path)
+    try:
+        with system.open(path, "rb") as stream:
+            if not file.url:
+                yield from _read_archive(stream, file.path)
+                return
+            data = stream.read()
+        yield from _page(gzip.decompress(data) if path.endswith(".gz") else data, None, file.url, file.path, "")
+    except (OSError, EOFError, zlib.error) as error:
+        yield Problem("unreadable", file.path, detail=str(error) or type(error).__name__)
+
+
+def _read_archive(stream, path: str) -> Iterator[Page | Problem]:
+    from warcio.archiveiterator import ArchiveIterator
+    from warcio.exceptions import ArchiveLoadFailed
+
+    number = 0
+    try:
+        for number, record in enumerate(ArchiveIterator(stream), 1):
+            place = f"record {number}"
+            if record.rec_type != "response":
+                continue
+            headers = record.http_headers
+            content_type = (headers.get_header("Content-Type") if headers else "") or ""
+            if not re.match(r"\s*(text/html|application/xhtml)", content_type, re.IGNORECASE):
+                continue
+            url = record.rec_headers.get_header("WARC-Target-URI")
+            if not url:
+                yield Problem("bad_record", path, place, "it has no WARC-Target-URI")
+                continue
+            data = record.content_stream().read()
+            length = headers.get_header("Content-Length")
+            if not data and length not in (None, "0"):
+                yield Problem("bad_record", path, place, "its contents cannot be decompressed")
+                continue
+            if getattr(record.raw_stream, "limit", 0) > 0 and not record.raw_stream.read(1):
+                yield Problem("bad_record", path, place, "it is cut off")
+                continue
+            yield from _page(data, content_type, url, path, place)
+    except (ArchiveLoadFailed, OSError, EOFError, ValueError, zlib.error) as error:
+        yield Problem(
+            "unreadable", path, f"after record {number}", str(error).splitlines()[0][:200] if str(error) else ""
+        )
+
+
+def _page(data: bytes, content_type: str | None, url: str, path: str, place: str) -> Iterator[Page | Problem]:
+    if len(data) > LARGEST_PAGE:
+        yield Problem("bad_record", path, place, f"longer than {LARGEST_PAGE >> 20} MiB")
+    elif data.strip():
+        yield Page(decode_html(data, content_type), url, place)
+
+
+def decode_html(data: bytes, content_type: str | None = None) -> str:
+    """The text of a page, in the encoding that its HTTP header or the page itself declares if it is valid in it, else
+    in UTF-8, else in the most likely one.
+
+    >>> decode_html("naïve".encode("latin-1"), "text/html; charset=iso-8859-1")
+    'naïve'
+    """
+    header = re.search(r"charset\s*=\s*[\"']?\s*([\w-]+)", content_type or "", re.IGNORECASE)
+    meta = CHARSET.search(data[:4096])
+    declared = [header and header[1], meta and meta[1].decode("ascii"), "utf-8-sig"]
+    for name in filter(None, declared):
+        try:
+            return data.decode(name if name.lower() not in ("utf-8", "utf8") else "utf-8-sig")
+        except (UnicodeDecodeError, LookupError, ValueError):
+            continue
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(data[:GUESSED_BYTES]).best()
+    return data.decode(best.encoding if best else "cp1252", "replace")

@@ -1,0 +1,117 @@
+"""Pieces of work that several processes share, on one machine or several with a common file system: a piece belongs to
+the process that holds its lock. The operating system releases it when the process ends for any reason, so that another
+one takes the piece over."""
+
+import contextlib
+import functools
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from filelock import FileLock, Timeout
+
+from hornbook.lifecycle.locking import is_locked, run_lock
+
+CLAIMS = ".claims"  # in the folder of the work: a lock file per piece
+WAIT_SECONDS = 2.0  # between two looks at what the other processes have finished
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def locks_or_joins(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator that holds the lock of the folder in the argument `out` while the function runs; with `join`, other
+    processes may join it instead."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs).arguments
+        claims = Claims(given["out"])
+        if given.get("join"):
+            claims.join()
+            return function(*args, **kwargs)
+        with run_lock(given["out"]):
+            claims.refuse()
+            return function(*args, **kwargs)
+
+    return locked
+
+
+class Claims:
+    """The claims in a folder that processes share (`--join`)."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder) / CLAIMS
+
+    def join(self) -> None:
+        """Raises a `ValueError` if a process that does not share works in the folder."""
+        if self.folder.parent.is_dir() and is_locked(self.folder.parent):
+            raise ValueError(
+                f"a process without --join is writing to {self.folder.parent}: stop it, and start it again with --join"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def refuse(self) -> None:
+        """Raises a `ValueError` if processes share the folder now; called by one that does not."""
+        for file in self.folder.glob("*.lock"):
+            with self.take(file.name.removesuffix(".lock")) as is_mine:
+                if not is_mine:
+                    raise ValueError(
+                        f"other processes are writing to {self.folder.parent}: add --join to work with them"
+                    )
+
+    @contextlib.contextmanager
+    def take(self, piece: str) -> Iterator[bool]:
+        """Yields whether the piece is this process's until the block ends."""
+        lock = FileLock(self.folder / f"{piece}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def share(
+        self,
+        missing: Callable[[], Sequence[str]],
+        is_done: Callable[[str], bool],
+        should_stop: Callable[[], bool],
+        log: Callable[[str], None],
+    ) -> Iterator[str]:
+        """Yields pieces one after another, each while it belongs to this process, until `missing()` is empty or
+        `should_stop()`. It has the pieces that can be worked on now: not done, and not given up by this process. Those
+        of other processes are waited for."""
+        is_waiting = False
+        while not should_stop():
+            has_yielded = num_others = 0
+            for piece in missing():
+                with self.take(piece) as is_mine:
+                    if not is_mine:
+                        num_others += 1
+                    elif not is_done(piece):  # by another process, a moment ago
+                        has_yielded, is_waiting = True, False
+                        yield piece
+                if should_stop():
+                    return
+            if has_yielded:
+                continue
+            if not num_others:
+                return
+            if not is_waiting:
+                is_waiting = True
+                log(f"waiting for other processes, which work on {num_others}")
+            until = time.monotonic() + WAIT_SECONDS
+            while time.monotonic() < until and not should_stop():
+                time.sleep(0.1)
+
+    @contextlib.contextmanager
+    def wait_for(self, piece: str) -> Iterator[None]:
+        """Context in which the piece is this process's, after those that had it."""
+        with FileLock(self.folder / f"{piece}.lock"):
+            yield
