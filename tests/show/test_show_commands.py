@@ -180,7 +180,7 @@ def test_attention(tiny_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["bert-tiny", "albert-base", "electra-small", "gpt2-tiny", "roberta-base", "gpt1-base"]
+    "name", ["bert-tiny", "albert-base", "electra-small", "gpt2-tiny", "roberta-base", "gpt1-base", "ernie-tiny"]
 )
 def test_the_ledger_adds_up(name):
     picture = show_parameters(name)
