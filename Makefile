@@ -21,7 +21,7 @@ test-faults: $(INSTALLED)
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest tests/gpu -m gpu
 
-# The documentation as a site, in build/site; needs no network.
+# The documentation as a site in build/site, without a network; python -m http.server -d build/site shows it with its search.
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 

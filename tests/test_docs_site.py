@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import hornbook
+
 ROOT = Path(__file__).parent.parent
 OUTSIDE = {"index.md": "README.md", "README.ko.md": "README.ko.md", "RESULTS.md": "RESULTS.md"}  # by docs/site.py
 PAGES = sorted([*(ROOT / name for name in OUTSIDE.values()), *(ROOT / "docs").rglob("*.md")])
@@ -57,6 +59,14 @@ def test_links_and_anchors_lead_somewhere(page):
 def test_there_are_links_to_check():
     found = [link for page in PAGES for link in LINK.findall(prose(page))]
     assert len(found) > 100 and sum(bool(anchor) for _, anchor in found) > 10
+
+
+def test_the_reference_has_every_public_name():
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^::: (\S+)\n    options:\n      heading: hornbook\.(\w+)$", text, re.M))
+    assert {name: path for path, name in listed.items()} == {
+        name: f"{module}.{name}" for name, module in hornbook._MODULES.items()
+    }
 
 
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs pip install -e '.[docs]'")

@@ -222,8 +222,11 @@ def small_documents(monkeypatch, tmp_path):
 def test_the_tutorial_runs(small_documents, tmp_path):
     page = README.parent / "docs" / "tutorial.md"
     run_python(page)
+    for name, least in (("docstrings.csv", 1000), ("more-docstrings.csv", 301)):
+        rows = (tmp_path / name).read_text(encoding="utf-8").splitlines(keepends=True)
+        assert len(rows) >= least
+        (tmp_path / name).write_text("".join(rows[:80]), encoding="utf-8")
     assert run_commands([page], "runs/base") == 17
-    assert len((tmp_path / "more-docstrings.csv").read_text(encoding="utf-8").splitlines()) == 301
     assert (tmp_path / "student-int8" / "model.onnx").exists()
 
 
