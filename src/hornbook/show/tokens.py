@@ -14,7 +14,10 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     ['[CLS]', 'the', 'river', '[SEP]', 'a', 'bridge', '[SEP]']
     """
     parts = [text] if pair is None else [text, pair]
-    encoding = tokenizer.with_special_tokens(*tokenizer.encode_batch(parts))
+    encodings = tokenizer.encode_batch(parts)
+    # Taken here, because special tokens make a byte-level tokenizer trim the spaces of the offsets a second time.
+    offsets = [iter(encoding.offsets) for encoding in encodings]
+    encoding = tokenizer.with_special_tokens(*encodings)
     # The tokens of the first text may have no number of their own.
     owners = [
         None if word is None else (owner or 0)
@@ -22,10 +25,7 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     ]
     words = list(zip(owners, encoding.word_ids, strict=True))
     starts = [word[1] is None or place == 0 or word != words[place - 1] for place, word in enumerate(words)]
-    texts = [
-        "" if part is None else parts[part][start:stop]
-        for part, (start, stop) in zip(owners, encoding.offsets, strict=True)
-    ]
+    texts = ["" if part is None else parts[part][slice(*next(offsets[part]))] for part in owners]
     cells = token_cells(tokenizer, encoding.ids, starts, texts)
     rows = [
         (place, cell.text, number, segment, said, cell.mark)
