@@ -61,6 +61,20 @@ def test_there_are_links_to_check():
     assert len(found) > 100 and sum(bool(anchor) for _, anchor in found) > 10
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "families").glob("*.md")), ids=lambda page: page.stem)
+def test_scores_of_a_family_are_in_the_results(page):
+    results, scored = (
+        re.sub(r"\]\([^)]*\)", "]", text).replace("−", "-")
+        for text in (
+            (ROOT / "RESULTS.md").read_text(encoding="utf-8"),
+            prose(page).partition("\n## What it scored here\n")[2],
+        )
+    )
+    for number in re.findall(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?:e\d+)?", scored):
+        assert re.search(rf"(?<![\d.,]){re.escape(number.rstrip(','))}(?!\d)", results), f"{page.name}: {number}"
+    assert "(../../RESULTS.md#" in page.read_text(encoding="utf-8")
+
+
 def test_the_reference_has_every_public_name():
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^::: (\S+)\n    options:\n      heading: hornbook\.(\w+)$", text, re.M))
