@@ -134,7 +134,7 @@ def sharing_totals(model: Transformer) -> list[tuple[str, str]]:
 def _about(model: Transformer) -> list[str]:
     config = model.config
     vocab_size, narrow, width = config.vocab_size, config.embedding_width, config.width
-    lines = [f"L = {config.num_layers}, H = {width:,}, I = {config.inner_width:,}, {config.num_heads} heads"]
+    lines = [f"L = {config.num_layers}, H = {width:,}, I = {config.inner_width:,}, heads: {config.num_heads}"]
     if model.project is None:
         return [*lines, f"V x H = {vocab_size:,} x {width:,} = {vocab_size * width:,}"]
     factorised = f"V x E + E x H = {vocab_size:,} x {narrow:,} + {narrow:,} x {width:,}"

@@ -37,7 +37,7 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     num_unknown = sum(cell.mark == "unknown" for cell in cells)
     notes = [f"{len(cells)} tokens of {num_words} words, from a vocabulary of {tokenizer.vocab_size:,}"]
     if num_unknown:
-        notes.append(f"{num_unknown} of the tokens stand for text that the vocabulary does not have")
+        notes.append(f"tokens that stand for text that the vocabulary does not have: {num_unknown}")
     table = Table("", ("position", "token", "id", "segment", "text", ""), rows)
     return Picture("Tokens", notes, [Strip("input", cells)], [table])
 
