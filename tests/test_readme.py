@@ -176,8 +176,8 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     marked_data(tmp_path)
     how_to_data(tmp_path)
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
-    pages = [README, *(README.parent / "docs" / f"{page}.md" for page in (*PAGES, *FAMILIES, *HOW_TO))]
-    assert run_commands(pages, "runs/first") >= 80
+    documents = [README, *(README.parent / "docs" / f"{page}.md" for page in (*PAGES, *FAMILIES, *HOW_TO))]
+    assert run_commands(documents, "runs/first") >= 80
     assert (tmp_path / "runs" / "first" / "report.html").exists()
     assert (tmp_path / "runs" / "law" / "model.safetensors").exists()
     assert len((tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()) == 3

@@ -51,7 +51,7 @@ def test_tokens_of_a_pair(tokenizer):
     marks = {cell.text: (cell.mark, cell.note) for cell in picture.strips[0].cells}
     assert marks["[UNK]"] == ("unknown", "☃") and marks["[CLS]"][0] == "special" and marks["river"] == ("", "")
     assert [row[4] for row in rows if row[5] != "special"] == ["the", "river", "a", "☃", "bridge"]
-    assert "unknown" in picture.legend and "have: 1" in picture.notes[1]
+    assert "unknown" in picture.legend and "1 of the tokens" in picture.notes[1]
 
 
 def test_words_in_pieces_and_korean(tokenizer):

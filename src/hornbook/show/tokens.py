@@ -14,10 +14,8 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     ['[CLS]', 'the', 'river', '[SEP]', 'a', 'bridge', '[SEP]']
     """
     parts = [text] if pair is None else [text, pair]
-    encodings = tokenizer.encode_batch(parts)
-    # Taken here, because special tokens make a byte-level tokenizer trim the spaces of the offsets a second time.
-    offsets = [iter(encoding.offsets) for encoding in encodings]
-    encoding = tokenizer.with_special_tokens(*encodings)
+    encoding = tokenizer.with_special_tokens(*tokenizer.encode_batch(parts))
+    offsets = tokenizer.encode(text, pair).offsets  # those of `encoding` are trimmed twice by a byte-level tokenizer
     # The tokens of the first text may have no number of their own.
     owners = [
         None if word is None else (owner or 0)
@@ -25,7 +23,10 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     ]
     words = list(zip(owners, encoding.word_ids, strict=True))
     starts = [word[1] is None or place == 0 or word != words[place - 1] for place, word in enumerate(words)]
-    texts = ["" if part is None else parts[part][slice(*next(offsets[part]))] for part in owners]
+    texts = [
+        "" if part is None else parts[part][start:stop]
+        for part, (start, stop) in zip(owners, offsets, strict=True)
+    ]
     cells = token_cells(tokenizer, encoding.ids, starts, texts)
     rows = [
         (place, cell.text, number, segment, said, cell.mark)
@@ -37,7 +38,7 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     num_unknown = sum(cell.mark == "unknown" for cell in cells)
     notes = [f"{len(cells)} tokens of {num_words} words, from a vocabulary of {tokenizer.vocab_size:,}"]
     if num_unknown:
-        notes.append(f"tokens that stand for text that the vocabulary does not have: {num_unknown}")
+        notes.append(f"{num_unknown} of the tokens stand for text that the vocabulary does not have")
     table = Table("", ("position", "token", "id", "segment", "text", ""), rows)
     return Picture("Tokens", notes, [Strip("input", cells)], [table])
 
