@@ -46,11 +46,8 @@ def commands(pages: list[Path]) -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line))[1] != "serve"]
 
 
-def shortened(words: list[str], model: str) -> list[str]:
-    """The same command for two steps of a tiny model; training that continues from a model keeps that model's size.
-    Tasks start from `model` in place of the built-in one, which is larger."""
-    if words[1] == "finetune" and words[2] == "--task":
-        words = [*words[:2], model, *words[2:]]
+def shortened(words: list[str]) -> list[str]:
+    """The same command for two steps of a tiny model; training that continues from a model keeps that model's size."""
     if words[1] == "corpus":
         return [*words, "--workers", "0"]
     if words[1] in ("export", "compare"):
@@ -138,12 +135,15 @@ def how_to_data(folder: Path) -> None:
 
 
 def run_commands(pages: list[Path], model: str) -> int:
-    """Runs the commands of the pages, shortened, in the current folder; returns how many there are."""
+    """Runs the commands of the pages, shortened, in the current folder; returns how many there are. Tasks start from
+    `model` in place of the built-in one, which is larger."""
     from hornbook.cli import app
 
     found = commands(pages)
     for words in found:
-        result = CliRunner().invoke(app, shortened(words, model)[1:])
+        if words[1] == "finetune" and words[2] == "--task":
+            words.insert(2, model)
+        result = CliRunner().invoke(app, shortened(words)[1:])
         assert result.exit_code == 0, (words, result.output, result.exception)
     return len(found)
 
@@ -169,12 +169,12 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
         (tmp_path / "reviews").mkdir(exist_ok=True)
         (tmp_path / "reviews" / f"{split}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
     search_data(tmp_path)
+    how_to_data(tmp_path)
     facts = "plant\tAtLocation\tgarden\t5\t1\ntrowel\tUsedFor\tgarden\t5\t2\n"
     (tmp_path / "assertions.tsv").write_text(facts, encoding="utf-8")
     rows = [{"context": f"What is for the garden {i}?", "choices": ["trowel", "moon"], "label": 0} for i in range(8)]
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     marked_data(tmp_path)
-    how_to_data(tmp_path)
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
     documents = [README, *(README.parent / "docs" / f"{page}.md" for page in (*PAGES, *FAMILIES, *HOW_TO))]
     assert run_commands(documents, "runs/first") >= 80

@@ -24,8 +24,7 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     words = list(zip(owners, encoding.word_ids, strict=True))
     starts = [word[1] is None or place == 0 or word != words[place - 1] for place, word in enumerate(words)]
     texts = [
-        "" if part is None else parts[part][start:stop]
-        for part, (start, stop) in zip(owners, offsets, strict=True)
+        "" if part is None else parts[part][start:stop] for part, (start, stop) in zip(owners, offsets, strict=True)
     ]
     cells = token_cells(tokenizer, encoding.ids, starts, texts)
     rows = [
