@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-faults test-gpu lint clean
+.PHONY: demo test test-faults test-gpu docs lint clean
 
 demo: $(INSTALLED)
 	rm -rf runs/demo
@@ -21,9 +21,13 @@ test-faults: $(INSTALLED)
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest tests/gpu -m gpu
 
+# The documentation as a site in build/site, without a network; python -m http.server -d build/site shows it with its search.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 lint: $(INSTALLED)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/site.py
+	$(BIN)/ruff format --check src tests benchmarks docs/site.py
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

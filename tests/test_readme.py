@@ -6,6 +6,7 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import pytest
 from tiny import tiny_text
 from typer.testing import CliRunner
 from web_pages import pages, write_links, write_mirror
@@ -16,16 +17,31 @@ README = Path(__file__).parent.parent / "README.md"
 SAME_SIZE = "--steps 2 --batch-tokens 512 --set data.short_length=32 --set data.length=64 --set runtime.threads=1"
 SMALL = f"{SAME_SIZE} --set model.num_layers=1 --set model.width=32 --set model.num_heads=2 --set model.inner_width=64"
 
-PAGES = ("finetuning", "pretraining", "generation", "distillation", "deployment", "embeddings", "knowledge", "show")
+PAGES = (
+    "finetuning",
+    "pretraining",
+    "generation",
+    "howto/distillation",
+    "howto/export",
+    "embeddings",
+    "knowledge",
+    "show",
+)
+FAMILIES = tuple(f"families/{path.stem}" for path in sorted((README.parent / "docs" / "families").glob("*.md")))
+HOW_TO = tuple(f"howto/{path.stem}" for path in sorted((README.parent / "docs" / "howto").glob("*.md")))
+NOTES = ("index", "bert", "gpt", "albert", "electra", "distillation", "knowledge")
 REVIEWS = (("charming", "good"), ("slow", "bad"))
 
 
-def commands() -> list[list[str]]:
+def code(page: Path, language: str) -> list[str]:
+    """The blocks of code of a page, without comments."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    return [re.sub(r"( {2})?# .*$", "", block, flags=re.M) for block in blocks]
+
+
+def commands(pages: list[Path]) -> list[list[str]]:
     """In the order of the pages, each once: later pages use what earlier ones made."""
-    texts = [README, *(README.parent / "docs" / f"{page}.md" for page in PAGES)]
-    blocks = [
-        block for page in texts for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
-    ]
+    blocks = [block for page in pages for block in code(page, "sh")]
     lines = dict.fromkeys(line for block in blocks for line in block.splitlines() if line.startswith("hornbook "))
     # A server runs until it is stopped: tests/serve starts one.
     return [words for line in lines if (words := shlex.split(line))[1] != "serve"]
@@ -38,7 +54,8 @@ def shortened(words: list[str]) -> list[str]:
     if words[1] in ("export", "compare"):
         return [*words, "--rounds", "2"]
     if words[1] in ("finetune", "label-curve"):
-        return [*words, *["--set", "runtime.threads=1", "--set", "epochs=1"]] if words[1] == "finetune" else words
+        short = ["--set", "runtime.threads=1", "--set", "epochs=1", "--set", "examples=64"]
+        return [*words, *short] if words[1] == "finetune" else words
     if words[1] == "distill" and "--task" in words:
         return [*words, *["--set", "runtime.threads=1", "--set", "epochs=1", "--set", "objective.earlier_epochs=1"]]
     if words[1:3] == ["graph", "embed"]:
@@ -101,8 +118,38 @@ def marked_data(folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
 
 
-def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
+def how_to_data(folder: Path) -> None:
+    """The files that the pages in docs/howto/ name."""
+    people, cities = ("Ada Lovelace", "Grace Hopper"), ("Oslo", "Berlin", "Seoul", "Paris")
+    pairs = [(person, city) for person in people for city in cities]
+    tagged = [f"{p.split()[0]}\tB-PER\n{p.split()[1]}\tI-PER\nsaw\tO\n{c}\tB-LOC\n" for p, c in pairs]
+    (folder / "entities.conll").write_text("\n".join(tagged), encoding="utf-8")
+    rows = [f"{q},{p} moved to {c}.,{a}" for p, c in pairs for q, a in ((f"Where did {p} move?", c), ("Why?", ""))]
+    (folder / "answers.csv").write_text("\n".join(["question,passage,answer", *rows]), encoding="utf-8")
+    (folder / "korean").mkdir()
+    sentences = [f"고양이가 {place}에서 {thing} 읽었다." for place in "집산강" for thing in ("책을", "글을", "시를")]
+    (folder / "korean" / "some.txt").write_text("\n\n".join(sentences * 8), encoding="utf-8")
+    reviews = [
+        f"이 영화는 {word} {i},{label}" for i in range(10) for word, label in (("좋다", "긍정"), ("싫다", "부정"))
+    ]
+    (folder / "korean-reviews.csv").write_text("\n".join(["document,label", *reviews]), encoding="utf-8")
+
+
+def run_commands(pages: list[Path], model: str) -> int:
+    """Runs the commands of the pages, shortened, in the current folder; returns how many there are. Tasks start from
+    `model` in place of the built-in one, which is larger."""
     from hornbook.cli import app
+
+    found = commands(pages)
+    for words in found:
+        if words[1] == "finetune" and words[2] == "--task":
+            words.insert(2, model)
+        result = CliRunner().invoke(app, shortened(words)[1:])
+        assert result.exit_code == 0, (words, result.output, result.exception)
+    return len(found)
+
+
+def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     from hornbook.evaluation import label_curve
 
     monkeypatch.setattr(label_curve, "LEAST_STEPS", 2)
@@ -123,6 +170,7 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
         (tmp_path / "reviews").mkdir(exist_ok=True)
         (tmp_path / "reviews" / f"{split}.csv").write_text("\n".join(["review,label", *lines]), encoding="utf-8")
     search_data(tmp_path)
+    how_to_data(tmp_path)
     facts = "plant\tAtLocation\tgarden\t5\t1\ntrowel\tUsedFor\tgarden\t5\t2\n"
     (tmp_path / "assertions.tsv").write_text(facts, encoding="utf-8")
     rows = [{"context": f"What is for the garden {i}?", "choices": ["trowel", "moon"], "label": 0} for i in range(8)]
@@ -131,11 +179,8 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     write_mirror(tmp_path / "crawl", pages())
     write_links(tmp_path / "links.tsv")
     (tmp_path / "review.toml").write_text(prompting_examples()[0], encoding="utf-8")
-    found = commands()
-    assert len(found) >= 35
-    for words in found:
-        result = CliRunner().invoke(app, shortened(words)[1:])
-        assert result.exit_code == 0, (words, result.output, result.exception)
+    documents = [README, *(README.parent / "docs" / f"{page}.md" for page in (*PAGES, *FAMILIES, *HOW_TO))]
+    assert run_commands(documents, "runs/first") >= 80
     assert (tmp_path / "runs" / "first" / "report.html").exists()
     assert (tmp_path / "runs" / "law" / "model.safetensors").exists()
     assert len((tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()) == 3
@@ -165,8 +210,46 @@ def test_a_person_with_a_csv_reads_how_to_use_it_first():
     assert all(command in first for command in ("pip install", "hornbook finetune", "hornbook predict", "--file"))
 
 
-def test_links_between_documents_lead_somewhere():
-    pages = [README, README.parent / "RESULTS.md", *(README.parent / "docs").glob("*.md")]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))]
-    missing = [(page.name, link) for page, link in links if "://" not in link and not (page.parent / link).exists()]
-    assert len(links) > 20 and not missing
+def run_python(page: Path) -> None:
+    for block in code(page, "python"):
+        exec(block, {})
+
+
+@pytest.fixture
+def small_documents(monkeypatch, tmp_path):
+    """In place of Python's whole documentation; in an empty folder."""
+    monkeypatch.setattr("hornbook.demo.built_in_documents", lambda: tiny_text(120, 0).split("\n\n"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_tutorial_runs(small_documents, tmp_path):
+    page = README.parent / "docs" / "tutorial.md"
+    run_python(page)
+    for name, least in (("docstrings.csv", 1000), ("more-docstrings.csv", 301)):
+        rows = (tmp_path / name).read_text(encoding="utf-8").splitlines(keepends=True)
+        assert len(rows) >= least
+        (tmp_path / name).write_text("".join(rows[:80]), encoding="utf-8")
+    assert run_commands([page], "runs/base") == 17
+    assert (tmp_path / "student-int8" / "model.onnx").exists()
+
+
+def test_the_notes_run(small_documents, tmp_path):
+    pages = [README.parent / "docs" / "notes" / f"{name}.en.md" for name in NOTES]
+    run_python(pages[0])
+    assert run_commands(pages, "runs/bert") >= 45
+    for page in pages[1:]:
+        run_python(page)
+
+
+@pytest.mark.parametrize("name", ["README", *(f"docs/notes/{name}" for name in NOTES)])
+def test_korean_pages_have_the_commands_of_the_english_ones(name):
+    english = README.parent / f"{name}.md" if name == "README" else README.parent / f"{name}.en.md"
+    korean = README.parent / f"{name}.ko.md"
+    for language in ("sh", "python", "py"):
+        assert code(korean, language) == code(english, language)
+    headings = [re.findall(r"^(#+) ", page.read_text(encoding="utf-8"), re.M) for page in (english, korean)]
+    assert headings[0] == headings[1]
+    pictures = [re.findall(r"!\[.+\]\((.+)\)", page.read_text(encoding="utf-8")) for page in (english, korean)]
+    assert pictures[0] == pictures[1]
+    assert f"({korean.name})" in english.read_text(encoding="utf-8")
+    assert f"({english.name})" in korean.read_text(encoding="utf-8")

@@ -62,6 +62,12 @@ def test_words_in_pieces_and_korean(tokenizer):
     assert "".join(said) == KOREAN.replace(" ", "")
 
 
+def test_the_text_of_a_byte_level_token():
+    tokenizer = train_tokenizer(["the river is wide"] * 20, vocab_size=300, kind="bpe")
+    rows = show_tokens(tokenizer, "the river", "is wide").tables[0].rows
+    assert [row[4] for row in rows if row[4]] == ["the", "river", "is", "wide"]
+
+
 def test_bytes_are_shown_as_text():
     tokenizer = train_tokenizer([KOREAN] * 20, vocab_size=400, kind="bpe")
     assert "한국어" in "".join(texts(show_tokens(tokenizer, "한국어").strips[0])).replace("Ġ", "")
@@ -180,7 +186,7 @@ def test_attention(tiny_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["bert-tiny", "albert-base", "electra-small", "gpt2-tiny", "roberta-base", "gpt1-base"]
+    "name", ["bert-tiny", "albert-base", "electra-small", "gpt2-tiny", "roberta-base", "gpt1-base", "ernie-tiny"]
 )
 def test_the_ledger_adds_up(name):
     picture = show_parameters(name)

@@ -88,7 +88,16 @@ def test_wrapped_modules_compute_the_same(name, tmp_path):
         assert torch.allclose(one.grad, gradient, atol=1e-7), parameter
 
 
-def test_out_of_memory_halves_the_parts_and_keeps_masks_and_result():
+def _cuda_is_full():
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def _memory_is_full():
+    torch.empty(2**56, dtype=torch.uint8)  # the error of this version of torch on a CPU
+
+
+@pytest.mark.parametrize("run_out", [_cuda_is_full, _memory_is_full])
+def test_out_of_memory_halves_the_parts_and_keeps_masks_and_result(run_out):
     batch = small_batch(2, num_sequences=12)
     expected = stepper(4096)
     expected.take(batch, 7, 1e-3)
@@ -98,7 +107,7 @@ def test_out_of_memory_halves_the_parts_and_keeps_masks_and_result():
     def limited(batch):
         if batch.num_tokens > 100:
             refused.append(batch.num_tokens)
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            run_out()
         return forward(batch)
 
     short.model.forward = limited

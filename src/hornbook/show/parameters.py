@@ -34,6 +34,12 @@ PARTS = {  # our names to what a reader calls them, in print order
     "fc1": "feed-forward, H x I",
     "fc2": "feed-forward, I x H",
     "norm": "norm of the feed-forward network",
+    "entities": "entity vectors of the graph",
+    "entity_attention": "entities: query, key, value, output",
+    "entity_attention_norm": "entities: norm of the attention",
+    "entity_fc1": "entities: into the fusion (W x I)",
+    "entity_fc2": "entities: out of the fusion (I x W)",
+    "entity_norm": "entities: norm",
     "final": "final norm",
     "pooler": "pooler",
     "mlm": "masked-language-model head",
@@ -41,6 +47,7 @@ PARTS = {  # our names to what a reader calls them, in print order
     "sentence": "sentence head",
     "rtd": "replaced-token head",
     "reward": "reward head",
+    "entity": "entity head",
     "task": "task head",
 }
 SHARING = {
@@ -74,7 +81,7 @@ def show_parameters(name: str | Path) -> Picture:
         notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model)]
         if len(models) > 1 and not any(part == PARTS["embeddings.tokens"] for part, _, _ in ledger):
             notes.append(f"{title}: the embeddings are those of the discriminator")
-    if len(models) == 1:
+    if len(models) == 1 and not network.reads_entities:  # the blocks of ERNIE's two halves differ
         tables.append(Table("if the blocks shared", ("", "total"), sharing_totals(network)))
     tables.append(Table("", ("", ""), [("total", f"{total:,}")]))
     return Picture(f"Parameters of {name}", notes, tables=tables)
@@ -127,7 +134,7 @@ def sharing_totals(model: Transformer) -> list[tuple[str, str]]:
 def _about(model: Transformer) -> list[str]:
     config = model.config
     vocab_size, narrow, width = config.vocab_size, config.embedding_width, config.width
-    lines = [f"L = {config.num_layers}, H = {width:,}, I = {config.inner_width:,}, {config.num_heads} heads"]
+    lines = [f"L = {config.num_layers}, H = {width:,}, I = {config.inner_width:,}, heads: {config.num_heads}"]
     if model.project is None:
         return [*lines, f"V x H = {vocab_size:,} x {width:,} = {vocab_size * width:,}"]
     factorised = f"V x E + E x H = {vocab_size:,} x {narrow:,} + {narrow:,} x {width:,}"

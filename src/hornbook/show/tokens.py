@@ -15,6 +15,7 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     """
     parts = [text] if pair is None else [text, pair]
     encoding = tokenizer.with_special_tokens(*tokenizer.encode_batch(parts))
+    offsets = tokenizer.encode(text, pair).offsets  # those of `encoding` are trimmed twice by a byte-level tokenizer
     # The tokens of the first text may have no number of their own.
     owners = [
         None if word is None else (owner or 0)
@@ -23,8 +24,7 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     words = list(zip(owners, encoding.word_ids, strict=True))
     starts = [word[1] is None or place == 0 or word != words[place - 1] for place, word in enumerate(words)]
     texts = [
-        "" if part is None else parts[part][start:stop]
-        for part, (start, stop) in zip(owners, encoding.offsets, strict=True)
+        "" if part is None else parts[part][start:stop] for part, (start, stop) in zip(owners, offsets, strict=True)
     ]
     cells = token_cells(tokenizer, encoding.ids, starts, texts)
     rows = [

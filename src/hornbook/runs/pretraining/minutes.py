@@ -49,7 +49,7 @@ def with_batch_that_fits(
         published = settings.batch.tokens
         log(
             f"batches of {fitting:,} tokens instead of the published {published:,}, so that about {ENOUGH_STEPS} steps "
-            f"or more fit in {minutes:g} minutes; --batch-tokens {published} keeps the published size"
+            f"or more fit into --minutes {minutes:g}; --batch-tokens {published} keeps the published size"
         )
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
     fitting = _halved(settings.validation.tokens, max_tokens, LEAST_VALIDATION_TOKENS)

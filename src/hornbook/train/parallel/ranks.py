@@ -162,7 +162,9 @@ class Ranks:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return any(words in str(error) for words in ("can't allocate memory", "not enough memory"))  # on a CPU
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
