@@ -109,7 +109,7 @@ def build_corpus(
         "text_column": text_column,
         "clean": clean,
         "deduplicate": deduplicate,
-        "near_duplicates": near_duplicates or None,  # None as in corpora that were built before there was a choice
+        "near_duplicates": near_duplicates,
         "exclude": None if excluded is None else excluded.fingerprint,
         "shard_tokens": shard_tokens,
         "graph": None if linker is None else linker.fingerprint,
@@ -141,7 +141,7 @@ def _build(
     pool = None
     try:
         with interruptible():
-            pool = EncodingPool(out, tokenizer, settings["clean"], workers, bool(settings["near_duplicates"]), linker)
+            pool = EncodingPool(out, tokenizer, settings["clean"], workers, settings["near_duplicates"], linker)
             chunks = read_chunks(sources, state, min(CHUNK_CHARACTERS, 4 * settings["shard_tokens"]))
             for chunk, encoded in _encode_in_order(chunks, pool):
                 merger.accept(chunk, encoded)

@@ -33,7 +33,6 @@ class ConceptNodes(Stream):
     """The nodes of the schema graphs."""
 
     vectors_CV: Tensor  # float32
-    entities_host: np.ndarray  # their numbers in the graph
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class SchemaStreams:
         degrees = np.bincount(ends_E2[:, 1], minlength=len(nodes))
         entities = schema.entities_C[nodes]
         return {
-            CONCEPTS: ConceptNodes(torch.from_numpy(self.vectors[entities]), entities, starts_host=node_starts),
+            CONCEPTS: ConceptNodes(torch.from_numpy(self.vectors[entities]), starts_host=node_starts),
             EDGES: ConceptEdges(
                 *map(_tensor, ends_E2.T),
                 _tensor((1 / degrees[ends_E2[:, 1]]).astype(np.float32)),

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,6 @@ class State:
     seconds: float = 0.0
     best: float | None = None
     best_step: int = 0
-    guard: dict = field(default_factory=dict)
 
 
 @torch_settings_restored()

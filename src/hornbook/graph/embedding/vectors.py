@@ -46,10 +46,6 @@ class GraphVectors:
                 f"{self.folder / FILE} has {len(self.entities):,} vectors for {graph.num_entities:,} entities"
             )
 
-    @property
-    def num_without_vector(self) -> int:
-        return int((~self.has_vector).sum())
-
     def of(self, concepts: list[str | int]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors, whether each concept has one): an unknown concept, or one without a vector, is a row of zeros."""
         numbers = np.array([next(iter(self.graph.candidates(each)), -1) for each in concepts], np.int64)
