@@ -101,7 +101,7 @@ def _use_builtin_model() -> None:
 def _finetune(home: Path) -> None:
     run = str(home / "messages")
     _explain("2. Fine-tuning it on 144 messages to a shop turns it into a classifier; a tenth of them is held out:")
-    _run_command("finetune", "--data", str(MESSAGES), "--out", run, "--epochs", "10")
+    _run_command("finetune", "--data", str(MESSAGES), "--out", run)
     _explain("The classifier on messages it has not seen (130 examples are few: it errs), and a page with its scores:")
     _run_command("predict", run, *NEW_MESSAGES)
     _run_command("report", run)

@@ -33,6 +33,11 @@ class KnownDataSet:
     epochs: int = 3
 
     @property
+    def is_own(self) -> bool:
+        """Whether it stands for a user's own files of a kind of task."""
+        return self.name in (*KINDS, "spans-or-none")
+
+    @property
     def own_layout(self) -> TabularLayout:
         """The layout of a user's own files for this task."""
         return KINDS[self.kind].own_layout(self.may_be_none)

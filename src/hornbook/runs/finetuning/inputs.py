@@ -204,6 +204,8 @@ def open_inputs(
         log(f"as published for {trained.family}: {', '.join(published)}")
     if "optimizer.lr" not in overrides | of_family and width_factor(width) > 1:
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
+    if settings.epochs > of_family.get("epochs", named.epochs) and "epochs" not in overrides:
+        log(f"{settings.epochs:g} epochs: more than the published {named.epochs}, as there are few training examples")
     trained, tokenizer = with_task_format(trained, tokenizer, settings.task, KINDS[read_data.kind].marks)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)

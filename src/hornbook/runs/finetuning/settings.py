@@ -31,6 +31,7 @@ SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's wi
 GRAPH_LR = 1e-3  # of the layers that read a knowledge graph, as published for KagNet
 LARGE_WIDTH = 1024
 MAX_LR = 1e-3
+STEPS_WANTED, MOST_EPOCHS = 300, 10  # a user's own few examples are read more than three times, for so many steps
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
 STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "guard")
@@ -228,7 +229,8 @@ def settings_for(
     num_examples: int | None = None,
 ) -> FinetuneSettings:
     """The published settings for a task and the model's family, with overrides by dotted name. If the family does not
-    set `optimizer.lr`, it depends on the model's width. Without a model: the settings of BERT-base."""
+    set `optimizer.lr`, it depends on the model's width. A user's own data of few examples (`num_examples`) gets more
+    epochs. Without a model: the settings of BERT-base."""
     width = BASE_WIDTH if trained is None else trained.config.width
     settings = (TaskDistillationSettings if has_teacher else FinetuneSettings)(
         epochs=float(known.epochs),
@@ -240,6 +242,10 @@ def settings_for(
     if isinstance(settings, TaskDistillationSettings):
         return _in_stages(settings, published, overrides, width, num_examples)
     settings = configuration.with_overrides(settings, published | overrides)
+    if known.is_own and num_examples is not None and "epochs" not in overrides:
+        num_examples = min(num_examples, settings.examples or num_examples)
+        wanted = min(MOST_EPOCHS, round(STEPS_WANTED * settings.batch_size / num_examples))
+        settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(wanted))})
     if settings.reason.method is None or "layers.head_lr_ratio" in published | overrides:
         return settings
     ratio = max(1.0, rounded(GRAPH_LR / settings.optimizer.lr))
