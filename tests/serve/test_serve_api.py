@@ -256,10 +256,12 @@ def test_texts_are_logged_only_if_asked(folders, capfd):
 
 def test_other_names_of_this_machine_are_refused(folders):
     """A page elsewhere could otherwise reach the server by a name that resolves to this machine."""
-    settings = ServeSettings(hosts=("localhost", "127.0.0.1"))
+    settings = ServeSettings(hosts=("localhost", "127.0.0.1", "[::1]"))
     with TestClient(build_app(open_models([str(folders["first"])]), settings), base_url="http://localhost") as client:
         assert client.get("/models").status_code == 200
-        assert client.get("/models", headers={"Host": "elsewhere.example"}).status_code == 400
+        assert client.get("/models", headers={"Host": "[::1]:8000"}).status_code == 200
+        refused = client.get("/models", headers={"Host": "elsewhere.example"})
+        assert refused.status_code == 400 and "not known by this name" in refused.json()["error"]["message"]
 
 
 def test_names_of_models(folders, tmp_path):
@@ -307,3 +309,26 @@ def test_a_failure_is_no_secret_and_no_crash(folders, monkeypatch):
         message = refusal(client, "/v1/embeddings", 500, model="first", input="the river")
         assert message == "the server failed on this request: its log has the reason"
         assert ask(client, "/fill-mask", text="the [MASK]")["masks"]
+
+
+def test_a_stream_that_fails_has_the_status_of_its_error(client):
+    message = refusal(client, "/v1/completions", 422, model="gpt", prompt="", stream=True)
+    assert message.startswith("the prompt is empty")
+
+
+def test_inputs_without_words_are_refused(client):
+    assert refusal(client, "/predict", 422, model="tags", inputs=["the river", " "]) == (
+        "input 2 of 2 has no words: leave it out"
+    )
+    assert "has no words" in refusal(client, "/tag", 422, text="\x85")
+    assert "no tokens that can be masked" in refusal(client, "/show/masking", 422, text="☃")
+
+
+def test_another_method_is_refused_with_those_that_are_allowed(client):
+    found = client.get("/predict")
+    assert found.status_code == 405 and found.headers["Allow"] == "POST"
+    assert found.json()["error"]["message"] == "GET is not allowed here: use POST"
+
+
+def test_numbers_in_quotes_are_refused(client):
+    assert "top: input should be a valid integer" in refusal(client, "/fill-mask", 422, text="the [MASK]", top="3")

@@ -136,6 +136,16 @@ def electra(tmp_path_factory, tiny_corpus):
     return library.load(folder / "run")
 
 
+def test_several_texts_are_judged_as_each_alone(electra):
+    several = [TEXT, "the river", "a lantern of the teacher", ""]
+    for found, text in zip(electra.detect(several), several, strict=True):
+        alone = electra.detect(text)
+        assert [(word.word, word.start, word.stop) for word in found] == [
+            (word.word, word.start, word.stop) for word in alone
+        ]
+        assert [word.probability for word in found] == pytest.approx([word.probability for word in alone], abs=1e-6)
+
+
 def test_masked_generated_judged(electra):
     picture = show_replaced(electra, TEXT, num=2, probability=0.4)
     assert "its generator" in picture.notes[0] and len(picture.strips) == 6

@@ -119,10 +119,13 @@ class ServedModel:
         return [self.loaded.next_sentence(*pair) for pair in pairs]
 
     def detect(self, texts: list[str], on_text: OnText) -> list[list[dict]]:
-        return [[asdict(word) for word in self.loaded.detect(text)] for text in texts]
+        return [[asdict(word) for word in words] for words in self.loaded.detect(texts)]
 
     def predict(self, items: list, on_text: OnText) -> list[dict]:
-        return self.predictor.describe(items, self.predictor.predict(items))
+        predictions = self.predictor.predict(items)
+        if None in predictions:
+            raise ValueError(f"input {predictions.index(None) + 1} of {len(items)} has no words: leave it out")
+        return self.predictor.describe(items, predictions)
 
     def generate(self, settings: dict[str, Any]) -> Callable[[list[str], OnText], list[list[Generated]]]:
         return lambda prompts, on_text: self.loaded.generate(prompts, on_token=on_text, **settings)

@@ -41,6 +41,8 @@ def show_masking(
         strips.append(Strip(f"copy {number}", cells[start:stop]))
         outcomes.update(cell.mark for cell in cells[start:stop] if cell.mark in ("masked", "random", "kept"))
     total = sum(outcomes.values())
+    if not total:
+        raise ValueError("the text has no tokens that can be masked: give a sentence of words in the vocabulary")
     random, mask = settings.random_fraction, settings.mask_fraction
     expected = {"masked": mask, "random": random, "kept": 1 - mask - random}
     rows = [(name, outcomes[name], f"{outcomes[name] / total:.0%}", f"{expected[name]:.0%}") for name in expected]
