@@ -36,6 +36,8 @@ def shortened(words: list[str]) -> list[str]:
         return [*words, "--workers", "0"]
     if words[1] in ("export", "compare"):
         return [*words, "--rounds", "2"]
+    if words[1] == "push":  # needs a network and a token: tests/deployment/test_push.py
+        return [*dict.fromkeys([*words, "--dry-run"])]
     if words[1] in ("finetune", "label-curve"):
         return [*words, *["--set", "runtime.threads=1", "--set", "epochs=1"]] if words[1] == "finetune" else words
     if words[1] == "distill" and "--task" in words:
