@@ -27,8 +27,9 @@ from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.stopping import interruptible
 from hornbook.retrieval.index import FILE, ID, TEXT, VECTOR_FILES, Index, IndexWriter, Manifest, Source, VectorType
 from hornbook.tasks.datasets import known
-from hornbook.tasks.reading.inputs import stream_inputs
+from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
+from hornbook.tasks.reading.rows import is_table
 from hornbook.tasks.reading.texts import plain
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -85,25 +86,33 @@ def read_texts(
     """The rows of a file (`.txt` with one text per line, or a table) or of a list of texts. `text` names the column of
     the text, `key` that of the ids (`none`: row numbers); both are inferred when omitted. The rows of a file are
     written to `spool`, so that the memory needed does not depend on its size."""
-    if not isinstance(texts, str | Path):
+    is_file = isinstance(texts, str | Path)
+    if not is_file and not is_table(texts):
         return _listed(texts)
+    name = str(texts) if is_file else "the table"
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=RequestedColumns(text))
     rows: _Rows | None = None
-    for examples, columns in stream_inputs(texts, known("classification"), notes):
+    entry = known("classification")
+    pieces = stream_inputs(texts, entry, notes) if is_file else [inputs_of_table(texts, entry, notes)]
+    for examples, columns in pieces:
         if rows is None:
             if any(each.pair is not None for each in examples[:1]):
-                raise ValueError(f"{texts} has two texts in each row: name the column to embed with --text")
-            key = _key_column(key, columns[0], notes, str(texts))
+                raise ValueError(f"{name} has two texts in each row: name the column to embed with --text")
+            key = _key_column(key, columns[0], notes, name)
             roles = {key, *notes.roles.get("text", "").split(",")}
-            rows = _Rows(spool, [name for name in columns[0] if name not in roles], str(texts), key)
+            rows = _Rows(spool, [each for each in columns[0] if each not in roles], name, key)
         rows.add([each.text for each in examples], columns)
     if rows is None or not rows.num_kept:
-        raise ValueError(f"{texts} has no text that is not empty: name the right column with --text")
-    names = ", ".join(f"{role} = '{name}'" for role, name in (("text", notes.roles.get("text")), ("id", key)) if name)
+        raise ValueError(f"{name} has no text that is not empty: name the right column with --text")
+    names = ", ".join(
+        f"{role} = '{column}'" for role, column in (("text", notes.roles.get("text")), ("id", key)) if column
+    )
     messages = [each for each in notes.messages if not each.startswith("columns:")]
     messages += [f"columns: {names}"] if names else []
     num_empty = rows.num_read - rows.num_kept
-    return Texts(rows.finish(), rows.fingerprint, str(texts), num_empty, key, tuple(messages), notes.problems)
+    return Texts(
+        rows.finish(), rows.fingerprint, name if is_file else None, num_empty, key, tuple(messages), notes.problems
+    )
 
 
 def _listed(texts: Sequence[str]) -> Texts:
@@ -224,7 +233,8 @@ def build_index(
     """Embeds texts and writes them to an index folder. The same call finishes a build that was interrupted.
 
     Args:
-        texts: A list, or a file: `.txt` with one text per line, or a table (CSV, TSV, JSON lines, Parquet, Excel).
+        texts: A list, a data frame (pandas, polars, pyarrow, datasets), or a file: `.txt` with one text per line, or a
+            table (CSV, TSV, JSON lines, Parquet, Excel).
         out: The index folder.
         model: A model folder, a Hugging Face name or a loaded model; defaults to that of the index with `append`, or to
             `sentence-transformers/all-MiniLM-L6-v2`.

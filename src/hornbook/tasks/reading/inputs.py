@@ -14,7 +14,7 @@ from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.guess import infer_columns
 from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
 from hornbook.tasks.reading.published import TableLayout
-from hornbook.tasks.reading.rows import FORMATS, Row, Table, is_missing, read_table
+from hornbook.tasks.reading.rows import FORMATS, Row, Table, in_memory, is_missing, read_table
 from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pieces
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.records import Example
@@ -132,6 +132,16 @@ def stream_inputs(
         notes.places.clear()
         yield found, original_columns(found, notes)
     notes.tables.clear()
+
+
+def inputs_of_table(data: Any, entry: KnownDataSet, notes: Notes) -> tuple[list[Example], list[dict[str, Any]]]:
+    """The inputs of a table in memory, with their original columns."""
+    table = in_memory(data, "the table", notes)
+    if not table.rows:
+        raise ValueError("the table has no rows: give at least one")
+    notes.tables.append(table)
+    found = _from_table(table, KINDS[entry.kind], notes)
+    return found, original_columns(found, notes)
 
 
 def _existing(file: str | Path) -> Path:

@@ -241,14 +241,21 @@ def _values(column: Any, file: str, notes: Notes, first_row: int) -> list[Any]:
 
 
 def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> Table:
-    """A table from a list of dictionaries or a table of pandas, polars, pyarrow or datasets, recognised by its
-    methods."""
+    """A table from a list of dictionaries or a table of pandas, polars, pyarrow, datasets or any other that gives its
+    columns as an Arrow stream, recognised by its methods."""
+    if hasattr(data, "collect") and not hasattr(data, "to_dicts"):  # a lazy frame
+        data = data.collect()
     for method in ("to_pylist", "to_dicts", "to_list"):
         if hasattr(data, method):
             data = getattr(data, method)()
             break
     else:
-        data = data.to_dict("records") if hasattr(data, "to_dict") else data
+        if hasattr(data, "to_dict"):
+            data = data.to_dict("records")
+        elif hasattr(data, "__arrow_c_stream__"):
+            import pyarrow
+
+            data = pyarrow.table(data).to_pylist()
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         kind = type(data).__name__
         raise ValueError(f"{name} is a {kind}: give a data frame, a list of dictionaries, or a single path as data")
@@ -258,6 +265,11 @@ def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> Table:
         row.fields = {str(column): _native(cell) for column, cell in row.fields.items()}
         rows.append(row)
     return Table(name, columns_of(rows), rows)
+
+
+def is_table(data: Any) -> bool:
+    """Whether data in memory is a table, not a list or a single column."""
+    return hasattr(data, "columns") or hasattr(data, "column_names")
 
 
 def _native(cell: Any) -> Any:
