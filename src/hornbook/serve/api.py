@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from starlette.exceptions import HTTPException
 from hornbook import __version__
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
-from hornbook.serve.engine import Engine, Job, OnText, QueueFull, Run
+from hornbook.serve.engine import Engine, Job, QueueFull, Run
+from hornbook.serve.generation import GenerationEngine
 from hornbook.serve.metrics import Metrics
 from hornbook.serve.middleware import OPEN_PATHS, Gate
 from hornbook.serve.models import ServedModel
@@ -58,14 +60,11 @@ class Server:
         self.models, self.settings, self.metrics = models, settings, Metrics()
         self.is_ready = False
         for name, model in models.items():
-            is_cpu_gpt = "generate" in model.abilities and model.loaded.device.type == "cpu"
-            model.engine = Engine(
-                settings.batch_tokens,
-                settings.max_queue,
-                settings.slots if is_cpu_gpt else 1,
-                lambda report, name=name: self.metrics.batch(name, report),
-            )
-            self.metrics.watch(name, model.engine)
+            report = partial(self.metrics.batch, name)
+            model.engine = Engine(settings.batch_tokens, settings.max_queue, on_batch=report)
+            if "generate" in model.abilities:
+                model.generator = GenerationEngine(model.loaded, settings.slots, settings.max_queue, report)
+            self.metrics.watch(name, model.engines)
 
     def find(self, name: str | None, ability: str, kind: str | None = None) -> ServedModel:
         """The model of this name, or the first that has the ability; for `predict`, of a kind of task."""
@@ -86,16 +85,8 @@ class Server:
             raise HTTPException(422, f"the model {name} cannot do {what}: it can do {able}")
         return self.models[name]
 
-    async def submit(
-        self,
-        model: ServedModel,
-        key: Hashable,
-        items: list,
-        run: Run,
-        on_text: OnText | None = None,
-        each_tokens: int = 0,
-    ) -> Job:
-        """Queues a request. `each_tokens` are the tokens of each item besides those of its texts."""
+    async def count(self, model: ServedModel, items: list) -> int:
+        """The number of tokens of the texts in the items of a request, which are logged if the settings say so."""
         texts = [text for item in items for text in _texts_in(item)]
         if not 1 <= len(items) <= MOST_ITEMS:
             raise HTTPException(422, f"the request has {len(items)} texts: give 1 to {MOST_ITEMS}")
@@ -104,12 +95,14 @@ class Server:
                 self.settings.log_text(text)
         try:
             if sum(map(len, texts)) <= INLINE_CHARACTERS:
-                num_tokens = model.count(texts)
-            else:
-                num_tokens = await asyncio.to_thread(model.count, texts)
+                return model.count(texts)
+            return await asyncio.to_thread(model.count, texts)
         except ValueError as error:
             raise HTTPException(422, model.public(str(error))) from None
-        return model.engine.submit(key, items, run, num_tokens + each_tokens * len(items), on_text)
+
+    async def submit(self, model: ServedModel, key: Hashable, items: list, run: Run) -> Job:
+        """Queues a request."""
+        return model.engine.submit(key, items, run, await self.count(model, items))
 
     async def answer(self, request: Request, model: ServedModel, key: Hashable, items: list, run: Run) -> Sequence[Any]:
         """One result per item; ends early if the client goes away or its time is up."""
@@ -187,7 +180,8 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
         yield
         server.is_ready = False
         for model in models.values():
-            await asyncio.to_thread(model.engine.close)
+            for engine in model.engines:
+                await asyncio.to_thread(engine.close)
 
     app = FastAPI(
         title="Hornbook",

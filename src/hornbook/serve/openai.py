@@ -13,10 +13,11 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
+from hornbook.inference.decoder import generation_request
 from hornbook.inference.generation import Generated
 from hornbook.serve import schemas
 from hornbook.serve.api import Server
-from hornbook.serve.engine import Job
+from hornbook.serve.engine import Job, OnText
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import EVERY_ROUTE, MODEL_ROUTES, MOST_CHOICES, Completions, Embeddings
 
@@ -90,12 +91,14 @@ class _Completion:
         self.server, self.model, self.body, self.prompts, self.settings = server, model, body, prompts, settings
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
-    async def _submit(self, on_text=None) -> Job:
-        # A prompt that is empty is still one token; the key holds every setting, so that a batch has one set of them.
-        key = ("generate", tuple(sorted(self.settings.items())))
-        num_new = self.settings["max_tokens"] * self.settings["num"]
-        run = self.model.generate(self.settings)
-        return await self.server.submit(self.model, key, self.prompts, run, on_text, num_new)
+    async def _submit(self, on_text: OnText | None = None) -> Job:
+        num_tokens = await self.server.count(self.model, self.prompts)
+        num_tokens += self.settings["max_tokens"] * self.settings["num"] * len(self.prompts)
+        try:
+            request = generation_request(**self.settings)
+            return self.model.generator.submit(self.prompts, request, num_tokens, on_text)
+        except ValueError as error:
+            raise HTTPException(422, self.model.public(str(error))) from None
 
     async def whole(self, request: Request) -> dict[str, Any]:
         job = await self._submit()
