@@ -332,3 +332,17 @@ def test_another_method_is_refused_with_those_that_are_allowed(client):
 
 def test_numbers_in_quotes_are_refused(client):
     assert "top: input should be a valid integer" in refusal(client, "/fill-mask", 422, text="the [MASK]", top="3")
+
+
+def test_paths_behind_an_answer(client, kagnet):
+    assert "no model here can do explain" in refusal(client, "/explain", 422, question="what?", choices=["a", "b"])
+    asked = {"question": "With what?", "choices": ["trowel", "excavator"], "context": "They dug the ground."}
+    with TestClient(build_app(open_models([str(kagnet)]), SETTINGS)) as served:
+        found = ask(served, "/explain", **asked)
+        assert "at least 2 items" in refusal(served, "/explain", 422, question="what?", choices=["a"])
+    expected = library.explain(kagnet, asked["question"], asked["choices"], asked["context"])
+    assert (found["answer"], found["question"]) == (expected.answer, expected.question)
+    for ours, theirs in zip(found["choices"], expected.choices, strict=True):
+        assert ours["probability"] == pytest.approx(theirs.probability, abs=1e-6)
+        assert [each["text"] for each in ours["paths"]] == [str(each.path) for each in theirs.paths]
+        assert {box["name"] for box in ours["drawn"]["boxes"]} >= {"ground", ours["text"]}

@@ -310,6 +310,14 @@ def _add_operations(app: FastAPI, server: Server) -> None:
         (found,) = await server.answer(request, model, "predict", items, model.predict)
         return {"model": model.name, "has_answer": bool(found.get("answer")), **found}
 
+    @routes.post("/explain", response_model=schemas.Explanation)
+    async def explain(body: schemas.Explain, request: Request) -> dict[str, Any]:
+        """The answer of a model that reads a knowledge graph, with the paths that it weighed for each choice."""
+        model = server.find(body.model, "explain")
+        items = [(body.question, body.choices, body.context)]
+        (found,) = await server.answer(request, model, "explain", items, model.explain)
+        return {"model": model.name, **found}
+
     @routes.post("/tag", response_model=schemas.TaggedText | schemas.TaggedTexts, response_model_exclude_unset=True)
     async def tag(body: schemas.TextOrTexts, request: Request) -> dict[str, Any]:
         """The words of a text with their tags, and the entities."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
+from hornbook.inference.explaining import explain
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import HANGUL
@@ -21,6 +22,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.quantized import Weights
 from hornbook.objectives.masking import MaskingSettings
+from hornbook.report.explained import with_pictures
 from hornbook.serve.engine import Engine
 from hornbook.serve.generation import GenerationEngine
 from hornbook.show.answers import show_answer
@@ -55,6 +57,8 @@ class ServedModel:
         model = self.loaded
         if self.predictor is not None:
             found["predict"] = self.predictor.saved.kind
+            if self.predictor.members[0].grounder is not None:
+                found["explain"] = None
         if isinstance(model, DecoderModel) and "clm" in model.model.heads:
             found["generate"] = None
         if isinstance(model, EncoderModel):
@@ -131,6 +135,9 @@ class ServedModel:
         if None in predictions:
             raise ValueError(f"input {predictions.index(None) + 1} of {len(items)} has no words: leave it out")
         return self.predictor.describe(items, predictions)
+
+    def explain(self, items: list[tuple[str, list[str], str | None]]) -> list[dict]:
+        return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
 
     def show_tokens(self, items: list[tuple[str, str | None]]) -> list[dict]:
         return [show_tokens(self.tokenizer, *item).as_dict() for item in items]

@@ -55,6 +55,12 @@ class Question(Body):
     passage: Text
 
 
+class Explain(Body):
+    question: Text
+    choices: Annotated[list[Text], Field(min_length=2, max_length=20)]
+    context: Annotated[str | None, Field(description="A text before the question.")] = None
+
+
 class Shown(Body):
     text: Text
     pair: str | None = None
@@ -210,6 +216,43 @@ class Answer(BaseModel):
     probability: Probability
     no_answer_score: float
     n_best: list[Span]
+
+
+class WeighedPath(BaseModel):
+    text: str
+    weight: Annotated[Probability, Field(description="The attention of its pair of concepts times its own.")]
+    pair_weight: Probability
+    path_weight: Probability
+    score: float
+
+
+class DrawnPaths(BaseModel):
+    """Boxes are concepts, lines are relations; in the units of the picture."""
+
+    boxes: list[dict[str, Any]]
+    lines: list[dict[str, Any]]
+    width: float
+    height: float
+    box_width: float
+    box_height: float
+
+
+class ExplainedChoice(BaseModel):
+    text: str
+    probability: Probability
+    without_paths: Probability
+    concepts: list[str]
+    paths: list[WeighedPath]
+    drawn: DrawnPaths | None
+
+
+class Explanation(BaseModel):
+    model: str
+    question: str
+    choice: int
+    answer: str
+    concepts: list[str]
+    choices: list[ExplainedChoice]
 
 
 class TaggedWords(BaseModel):
