@@ -1,6 +1,7 @@
 """The HTTP API answers what the Python API answers, and refuses in one sentence."""
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -109,6 +110,22 @@ def test_pictures(client):
     assert len(ask(client, "/show/masking", text="the river of bread", num=3, unit="word")["strips"]) == 3
     assert ask(client, "/show/attention", model="gpt", text="the river")["attention"]["num_layers"] == 2
     assert ask(client, "/show/answer", question="the", passage="the river")["tables"][0]["headings"][1] == "start"
+
+
+def test_pictures_in_korean(client):
+    """Every text of a picture but the tokens."""
+    for path, body in (
+        ("/show/tokens", {"text": "the ☃ river"}),
+        ("/show/masking", {"text": "the river of bread", "probability": 0.5}),
+        ("/show/attention", {"text": "the river"}),
+        ("/show/answer", {"question": "the", "passage": "the river"}),
+    ):
+        found = ask(client, path, language="ko", **body)
+        headings = [each for table in found["tables"] for each in table["headings"] if each]
+        labels = [strip["label"] for strip in found["strips"]]
+        for text in (found["title"], *found["notes"], *headings, *labels, *found["legend"].values()):
+            assert re.search("[가-힣]", text), (path, text)
+    assert "literal_error" not in refusal(client, "/show/tokens", 422, text="a", language="fr")
 
 
 def test_refusals_are_one_sentence(client, folders):

@@ -219,6 +219,9 @@ def test_korean_dark_and_a_phone(browser, address):
     for name in tabs(page):
         page.click(f"#tab-{name}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+    run(page, "tokens", tokens="the river")
+    assert page.inner_text("#result p").startswith("단어 2개가 토큰")
+    assert page.inner_text("#result th") == "위치" and page.inner_text("#result .legend") == "특수 토큰"
     page.click("#language")
     page.click("#theme")
     page.reload()

@@ -336,7 +336,7 @@ def _add_pictures(app: FastAPI, server: Server) -> None:
     async def tokens(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The tokens of a text or pair."""
         model = server.find(body.model, "tokens")
-        items = [(body.text, body.pair or None)]
+        items = [(body.text, body.pair or None, body.language)]
         return (await server.answer(request, model, "tokens", items, model.show_tokens))[0]
 
     @routes.post("/show/masking", response_model=schemas.Picture)
@@ -344,29 +344,29 @@ def _add_pictures(app: FastAPI, server: Server) -> None:
         """A text masked several times."""
         model = server.find(body.model, "masking")
         settings = MaskingSettings(probability=body.probability, unit=body.unit)
-        run = model.show_masking(settings, body.num, body.seed)
-        key = ("masking", settings, body.num, body.seed)
+        run = model.show_masking(settings, body.num, body.seed, body.language)
+        key = ("masking", settings, body.num, body.seed, body.language)
         return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
 
     @routes.post("/show/replaced", response_model=schemas.Picture)
     async def replaced(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
         """A text masked, filled in by the generator and judged by the discriminator."""
         model = server.find(body.model, "replaced")
-        run = model.show_replaced(body.num, body.probability, body.seed)
+        run = model.show_replaced(body.num, body.probability, body.seed, body.language)
         return (await server.answer(request, model, secrets.token_hex(8), [body.text], run))[0]
 
     @routes.post("/show/attention", response_model=schemas.Picture)
     async def attention(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The attention of every layer and head."""
         model = server.find(body.model, "attention")
-        items = [(body.text, body.pair or None)]
+        items = [(body.text, body.pair or None, body.language)]
         return (await server.answer(request, model, "attention", items, model.show_attention))[0]
 
     @routes.post("/show/answer", response_model=schemas.Picture)
-    async def answer(body: schemas.Question, request: Request) -> dict[str, Any]:
+    async def answer(body: schemas.ShownAnswer, request: Request) -> dict[str, Any]:
         """The start and end probabilities of every token of a passage."""
         model = server.find(body.model, "predict", "spans")
-        items = [(body.question, body.passage)]
+        items = [(body.question, body.passage, body.language)]
         return (await server.answer(request, model, "show answer", items, model.show_answer))[0]
 
     app.include_router(routes)

@@ -29,6 +29,7 @@ from hornbook.show.answers import show_answer
 from hornbook.show.attention import show_all_attention
 from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.tokens import show_tokens
+from hornbook.show.words import Language
 from hornbook.text.tokenizer import Tokenizer
 
 HANGUL_SHARE = 0.2
@@ -139,19 +140,27 @@ class ServedModel:
     def explain(self, items: list[tuple[str, list[str], str | None]]) -> list[dict]:
         return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
 
-    def show_tokens(self, items: list[tuple[str, str | None]]) -> list[dict]:
+    def show_tokens(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
         return [show_tokens(self.tokenizer, *item).as_dict() for item in items]
 
-    def show_masking(self, settings: MaskingSettings, num: int, seed: int) -> Callable[[list], list[dict]]:
-        return lambda items: [show_masking(self.tokenizer, *item, settings, num, seed).as_dict() for item in items]
+    def show_masking(
+        self, settings: MaskingSettings, num: int, seed: int, language: Language
+    ) -> Callable[[list], list[dict]]:
+        return lambda items: [
+            show_masking(self.tokenizer, *item, settings, num, seed, language).as_dict() for item in items
+        ]
 
-    def show_replaced(self, num: int, probability: float, seed: int) -> Callable[[list], list[dict]]:
-        return lambda texts: [show_replaced(self.loaded, text, num, probability, seed).as_dict() for text in texts]
+    def show_replaced(
+        self, num: int, probability: float, seed: int, language: Language
+    ) -> Callable[[list], list[dict]]:
+        return lambda texts: [
+            show_replaced(self.loaded, text, num, probability, seed, language).as_dict() for text in texts
+        ]
 
-    def show_attention(self, items: list[tuple[str, str | None]]) -> list[dict]:
+    def show_attention(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
         return [show_all_attention(self.loaded, *item).as_dict() for item in items]
 
-    def show_answer(self, items: list[tuple[str, str]]) -> list[dict]:
+    def show_answer(self, items: list[tuple[str, str, Language]]) -> list[dict]:
         return [show_answer(self.predictor, *item).as_dict() for item in items]
 
 

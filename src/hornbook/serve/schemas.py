@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hornbook.show.words import Language
+
 MOST_ITEMS = 2048  # per request
 MOST_CHOICES = 128  # texts per request
 MOST_NEW_TOKENS = 4096
@@ -16,6 +18,7 @@ LARGEST_SEED = 2**31
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MOST_ITEMS)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+PictureLanguage = Annotated[Language, Field(description="Of the notes and headings of the picture.")]
 
 
 # ---- requests
@@ -55,6 +58,10 @@ class Question(Body):
     passage: Text
 
 
+class ShownAnswer(Question):
+    language: PictureLanguage = "en"
+
+
 class Explain(Body):
     question: Text
     choices: Annotated[list[Text], Field(min_length=2, max_length=20)]
@@ -64,6 +71,7 @@ class Explain(Body):
 class Shown(Body):
     text: Text
     pair: str | None = None
+    language: PictureLanguage = "en"
 
 
 class ShownMasking(Shown):
@@ -296,6 +304,7 @@ class Picture(BaseModel):
     strips: list[Strip]
     tables: list[Table]
     attention: dict[str, Any] | None
+    language: Language
     legend: dict[str, str]
 
 

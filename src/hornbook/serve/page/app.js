@@ -219,7 +219,7 @@ const PANELS = [
         ? [letters.slice(0, found.start), el("mark", {}, letters.slice(found.start, found.end)), letters.slice(found.end)] : [letters];
       const more = el("details", {}, el("summary", { className: "soft small" }, word("start")));
       more.ontoggle = async () => {
-        if (more.children.length === 1) more.append(...picture(await ask("/show/answer", asked)).slice(1));
+        if (more.children.length === 1) more.append(...picture(await ask("/show/answer", { ...asked, language: state.language })).slice(1));
       };
       return [found.has_answer ? null : el("p", { className: "error" }, word("none")), el("div", { className: "sentence" }, shown),
         bars(found.n_best.map(each => ({ name: each.text, value: each.probability }))), more].filter(Boolean);
@@ -264,13 +264,13 @@ const PANELS = [
       number("top_k", { min: 1, step: 1, placeholder: "–" }), number("seed", { min: 0, step: 1, placeholder: "–" }))],
     run: write },
   { id: "tokens", group: "see", fits: can("tokens"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
-    run: async (model, signal) => picture(await ask("/show/tokens", { model, text: value("tokens"), pair: value("also") || null }, signal)) },
+    run: async (model, signal) => picture(await ask("/show/tokens", { model, language: state.language, text: value("tokens"), pair: value("also") || null }, signal)) },
   { id: "masking", group: "see", fits: can("masking"), fields: () => [text("tokens", { label: word("text") }), maskingKnobs(["token", "word", "ngram"])],
-    run: async (model, signal) => picture(await ask("/show/masking", { model, text: value("tokens"), unit: value("unit"), ...masking() }, signal)) },
+    run: async (model, signal) => picture(await ask("/show/masking", { model, language: state.language, text: value("tokens"), unit: value("unit"), ...masking() }, signal)) },
   { id: "replaced", group: "see", fits: can("replaced"), fields: () => [text("tokens", { label: word("text") }), maskingKnobs()],
-    run: async (model, signal) => picture(await ask("/show/replaced", { model, text: value("tokens"), ...masking() }, signal)) },
+    run: async (model, signal) => picture(await ask("/show/replaced", { model, language: state.language, text: value("tokens"), ...masking() }, signal)) },
   { id: "attention", group: "see", fits: can("attention"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
-    run: async (model, signal) => picture(await ask("/show/attention", { model, text: value("tokens"), pair: value("also") || null }, signal)) },
+    run: async (model, signal) => picture(await ask("/show/attention", { model, language: state.language, text: value("tokens"), pair: value("also") || null }, signal)) },
   { id: "curves", group: "runs", fits: () => state.hasRuns, watch: watchRuns },
 ];
 
