@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -25,6 +25,7 @@ from hornbook.serve.models import ServedModel
 from hornbook.serve.runs import list_runs
 from hornbook.serve.schemas import EVERY_ROUTE, MODEL_ROUTES, MOST_ITEMS, errors
 
+T = TypeVar("T")
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", "/app.js": "app.js", "/words.js": "words.js", "/style.css": "style.css"}
 PAGE_HEADERS = {
@@ -32,7 +33,7 @@ PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
-INLINE_CHARACTERS = 20_000  # longer requests are counted in a thread, so that others are not held up
+INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that others are not held up
 DEEPEST = 5  # lists and objects in each other
 GONE = 499  # the client closed the connection
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -85,8 +86,8 @@ class Server:
             raise HTTPException(422, f"the model {name} cannot do {what}: it can do {able}")
         return self.models[name]
 
-    async def count(self, model: ServedModel, items: list) -> int:
-        """The number of tokens of the texts in the items of a request, which are logged if the settings say so."""
+    async def tokenized(self, model: ServedModel, items: list, tokenize: Callable[[list[str]], T]) -> T:
+        """`tokenize` of the texts in the items of a request, which are logged if the settings say so."""
         texts = [text for item in items for text in _texts_in(item)]
         if not 1 <= len(items) <= MOST_ITEMS:
             raise HTTPException(422, f"the request has {len(items)} texts: give 1 to {MOST_ITEMS}")
@@ -95,14 +96,14 @@ class Server:
                 self.settings.log_text(text)
         try:
             if sum(map(len, texts)) <= INLINE_CHARACTERS:
-                return model.count(texts)
-            return await asyncio.to_thread(model.count, texts)
+                return tokenize(texts)
+            return await asyncio.to_thread(tokenize, texts)
         except ValueError as error:
             raise HTTPException(422, model.public(str(error))) from None
 
     async def submit(self, model: ServedModel, key: Hashable, items: list, run: Run) -> Job:
         """Queues a request."""
-        return model.engine.submit(key, items, run, await self.count(model, items))
+        return model.engine.submit(key, items, run, await self.tokenized(model, items, model.count))
 
     async def answer(self, request: Request, model: ServedModel, key: Hashable, items: list, run: Run) -> Sequence[Any]:
         """One result per item; ends early if the client goes away or its time is up."""

@@ -56,17 +56,21 @@ class GenerationEngine:
     def num_running(self) -> int:
         return len(self.running)
 
-    def submit(self, prompts: list[str], request: Request, num_tokens: int, on_text: OnText | None = None) -> Job:
+    def encode(self, prompts: list[str]) -> list[list[int]]:
+        """The token ids of prompts; a `ValueError` if one does not fit into the context."""
+        return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
+
+    def submit(self, prompts: list[list[int]], request: Request, on_text: OnText | None = None) -> Job:
         """Queues a request of the running event loop: `await job.future` is a list of texts per prompt."""
-        ids = fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
         loop = asyncio.get_running_loop()
+        num_tokens = sum(map(len, prompts)) + request.max_tokens * request.num * len(prompts)
         job = Job(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
-        choices = deque((place, sample) for place in range(len(ids)) for sample in range(request.num))
+        choices = deque((place, sample) for place in range(len(prompts)) for sample in range(request.num))
         with self.changed:
             self.waiting = deque(each for each in self.waiting if not each.job.is_cancelled)
             if len(self.waiting) >= self.max_queue:
                 raise QueueFull(max(1, math.ceil(self.seconds_per_job * len(self.waiting) / self.num_slots)))
-            self.waiting.append(_Writing(job, ids, request, choices))
+            self.waiting.append(_Writing(job, prompts, request, choices))
             self.changed.notify()
         return job
 

@@ -92,13 +92,12 @@ class _Completion:
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
     async def _submit(self, on_text: OnText | None = None) -> Job:
-        num_tokens = await self.server.count(self.model, self.prompts)
-        num_tokens += self.settings["max_tokens"] * self.settings["num"] * len(self.prompts)
         try:
             request = generation_request(**self.settings)
-            return self.model.generator.submit(self.prompts, request, num_tokens, on_text)
         except ValueError as error:
             raise HTTPException(422, self.model.public(str(error))) from None
+        ids = await self.server.tokenized(self.model, self.prompts, self.model.generator.encode)
+        return self.model.generator.submit(ids, request, on_text)
 
     async def whole(self, request: Request) -> dict[str, Any]:
         job = await self._submit()
