@@ -43,7 +43,7 @@ def written(folder: Path, vectors: str, blocks: list[np.ndarray] | range, width:
     for each in blocks:
         block = random_vectors(BLOCK, width, each) if isinstance(each, int) else each
         ids = [str(writer.manifest.count + number) for number in range(len(block))]
-        writer.add(block, ids, ["a text"] * len(block), [{}] * len(block))
+        writer.add(block, ids, ["a text"] * len(block), {})
     return Index(folder)
 
 

@@ -53,6 +53,8 @@ def shortened(words: list[str]) -> list[str]:
         return [*words, "--workers", "1" if words[2] == "web" else "0"]
     if words[1] in ("export", "compare"):
         return [*words, "--rounds", "2"]
+    if words[1] == "push":  # needs a network and a token: tests/deployment/test_push.py
+        return [*dict.fromkeys([*words, "--dry-run"])]
     if words[1] in ("finetune", "label-curve"):
         short = ["--set", "runtime.threads=1", "--set", "epochs=1", "--set", "examples=64"]
         return [*words, *short] if words[1] == "finetune" else words

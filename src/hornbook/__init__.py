@@ -43,6 +43,7 @@ _MODULES = {
     "distill": "hornbook.runs.distillation.run",
     "augment": "hornbook.runs.augmentation.copies",
     "export": "hornbook.deployment.export",
+    "push": "hornbook.deployment.push",
     "compare": "hornbook.deployment.comparison",
     "reproduce": "hornbook.experiments.runner",
     "train_tokenizer": "hornbook.text.training",

@@ -40,6 +40,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def temporary(path: Path) -> Iterator[Path]:
+    """A name for a file beside `path` that is removed at the end; what a kill leaves is swept."""
+    file = temporary_for(path)
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):  # where a file that is memory-mapped cannot be removed
+            file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yields a temporary folder and renames it to `folder` when the block ends without an error. If `folder` exists
     already, the temporary folder is created inside it and its files are moved up at the end. Temporary folders that

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import hornbook
 from hornbook.retrieval import building, scan
 from hornbook.retrieval.index import Index, Manifest, dequantized, quantized
 from hornbook.retrieval.scan import search_index, top_rows
+from hornbook.tasks.reading import streaming
 
 WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
 WORDS += ["windows", "children", "harbour", "garden", "silver", "bread"]
@@ -158,7 +160,7 @@ def test_append(hornbook, model, table, tmp_path):
 KILLED_WITHIN_A_BLOCK = """
 import os, signal, sys
 from hornbook.retrieval import building, index
-building.ROWS_AT_ONCE = 8
+building.FIRST_ROWS = building.MOST_ROWS = 8
 add = index.IndexWriter.add
 def add_or_die(self, *rows):
     if self.manifest.count == 24:
@@ -192,7 +194,8 @@ def test_a_killed_build_resumes(model, table, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done(monkeypatch, model, table, tmp_path):
-    monkeypatch.setattr(building, "ROWS_AT_ONCE", 8)
+    for name in ("FIRST_ROWS", "MOST_ROWS"):
+        monkeypatch.setattr(building, name, 8)
 
     def stop(done: int, total: int) -> None:
         if done > 20:
@@ -201,6 +204,51 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch, model, table, tmp_path):
     with pytest.raises(KeyboardInterrupt, match=r"16 of 60 texts are saved in .* run the same command again"):
         hornbook.build_index(table, tmp_path / "index", model, text="body", progress=stop)
     assert hornbook.build_index(table, tmp_path / "index", model, text="body").added == 44
+
+
+def test_a_block_takes_a_few_seconds_whatever_the_speed(monkeypatch, model, table, tmp_path):
+    clock, blocks = [0.0], []
+    loaded = hornbook.load(model)
+    embed = loaded.embed
+
+    def slow(texts, **options):
+        blocks.append(len(texts))
+        clock[0] += len(texts) * 0.6  # seconds per text
+        return embed(texts, **options)
+
+    monkeypatch.setattr(loaded, "embed", slow)
+    monkeypatch.setattr(building.time, "monotonic", lambda: clock[0])
+    hornbook.build_index(table, tmp_path / "index", loaded, text="body")
+    assert blocks[0] == building.FIRST_ROWS and sum(blocks) == 60
+    assert all(size * 0.6 <= building.SECONDS for size in blocks[1:])
+
+
+def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):
+    """Reading, all but embedding: the peak is a fraction of the file, and the index is that of the whole file."""
+    file = tmp_path / "large.csv"
+    with file.open("w") as out:
+        out.write("id,note,body\n")
+        for number in range(30_000):
+            out.write(f'k{number},"note {number}","the river, {number}\nand a ""bridge"" of the harbour {number}"\n')
+    size = file.stat().st_size
+    monkeypatch.setattr(streaming, "PIECE_BYTES", 1 << 15)
+    tracemalloc.start()
+    found = building.read_texts(file, tmp_path / "spool", text="body")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found) == 30_000 and found.names == ("note",) and peak < size / 2
+    assert found.rows.slice(29_999).to_pylist()[0] == {
+        "id": "k29999",
+        "text": 'the river, 29999\nand a "bridge" of the harbour 29999',
+        "note": "note 29999",
+    }
+    monkeypatch.undo()
+    assert building.read_texts(file, tmp_path / "spool", text="body").fingerprint == found.fingerprint
+    with file.open("a") as out:
+        out.write("k7,a,b\n")
+    monkeypatch.setattr(streaming, "PIECE_BYTES", 1 << 15)
+    with pytest.raises(ValueError, match="the id 'k7' occurs twice in column 'id'"):
+        building.read_texts(file, tmp_path / "spool", text="body")
 
 
 def test_texts_in_memory_and_lines(model, tmp_path):

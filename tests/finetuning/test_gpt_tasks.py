@@ -111,7 +111,7 @@ def judged(tmp_path_factory, gpt1):
         data = data_of(folder / name, rules.named_word, 60, 40)
         overrides = FAST | {"task.pair_encoding": name}
         found[name] = finetune(
-            gpt1, data, "classification", folder / name / "run", lr=1e-3, overrides=overrides, **QUIET
+            gpt1, data, "classification", folder / name / "run", epochs=3, lr=1e-3, overrides=overrides, **QUIET
         )
     return found
 

@@ -35,3 +35,23 @@ def test_captured_steps_equal_full_forward_passes(random, window, dtype, toleran
         logits = decoding.step(torch.from_numpy(chosen).to("cuda"))
         texts = [[*text, int(token)] for text, token in zip(texts, chosen, strict=True)]
     assert decoding.graph is not None
+
+
+def test_texts_that_join_and_leave_a_captured_batch_are_those_of_each_alone(tmp_path):
+    from small_gpts import PROMPTS, saved_gpt
+
+    import hornbook
+    from hornbook.inference.continuous import ContinuousBatch
+    from hornbook.inference.generation import Request
+
+    saved_gpt(tmp_path / "gpt")
+    model = hornbook.load(tmp_path / "gpt", device="cuda")
+    batch = ContinuousBatch(model.model, model.tokenizer, model.end_id, 3)
+    waiting, running = list(enumerate(PROMPTS)), {}
+    while waiting or len(batch):
+        if waiting and batch.has_room:
+            number, prompt = waiting.pop(0)
+            running[number] = batch.add(model.prompt_ids([prompt])[0], Request(5 + 3 * number, seed=number))
+        batch.step()
+    for number, prompt in enumerate(PROMPTS):
+        assert running[number].result(model.end_id) == model.generate(prompt, 5 + 3 * number, seed=number)[0]

@@ -11,6 +11,9 @@ from finetuned import (
     tagged_words,
 )
 from small_gpts import saved_gpt
+from tool_questions import questions, write_graph
+
+from hornbook.runs.finetuning.api import finetune
 
 NAMES = ("first", "texts", "tags", "answers", "choices", "numbers", "alike", "gpt")
 PAIRS = [
@@ -31,3 +34,15 @@ def folders(tmp_path_factory, tiny_tokenizer, tiny_run):
     saved_gpt(root / "gpt", end=None, n_positions=2000)
     (root / "first").symlink_to(tiny_run)
     return {name: root / name for name in NAMES}
+
+
+@pytest.fixture(scope="session")
+def kagnet(tmp_path_factory, tiny_run):
+    """A model that reads a knowledge graph, trained for one epoch."""
+    root = tmp_path_factory.mktemp("served")
+    rows = questions("en")
+    options = {"reason": "kagnet", "graph": write_graph(root / "graph", "en"), "epochs": 1, "batch_size": 8}
+    fast = {"runtime.threads": 1, "layers.frozen": -1, "reason.width": 32}
+    data = {"train": rows, "dev": rows[:8]}
+    finetune(tiny_run, data, "choice", root / "kagnet", overrides=fast, log=lambda words: None, **options)
+    return root / "kagnet"

@@ -4,8 +4,12 @@ import asyncio
 import threading
 
 import pytest
+from small_gpts import saved_gpt
 
-from hornbook.serve.engine import Abandoned, Engine, QueueFull
+import hornbook as library
+from hornbook.inference.decoder import generation_request
+from hornbook.serve.engine import Engine, QueueFull
+from hornbook.serve.generation import GenerationEngine
 
 
 class Echo:
@@ -14,7 +18,7 @@ class Echo:
     def __init__(self):
         self.batches, self.started, self.released = [], threading.Event(), threading.Event()
 
-    def __call__(self, items, on_text):
+    def __call__(self, items):
         self.batches.append(list(items))
         self.started.set()
         self.released.wait(10)
@@ -75,39 +79,74 @@ def test_a_full_queue_refuses_and_cancelled_requests_make_room():
     assert refused[0] >= 1 and ["p"] not in echo.batches and echo.batches[-1] == ["q", "y"]
 
 
-def test_generation_ends_when_its_client_is_gone():
-    engine, shown, ended = Engine(100, 2), [], threading.Event()
+# ---- generation
 
-    def run(items, on_text):
-        try:
-            for number in range(10**6):
-                on_text(0, 0, str(number))
-        except Abandoned:
-            ended.set()
-            raise
-        return ["all"]
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("engine") / "gpt"
+    saved_gpt(folder, end=None, n_positions=300)
+    return library.load(folder)
+
+
+def test_requests_join_and_leave_a_running_batch(gpt):
+    """The second request is answered while the first, longer one runs; each text is that of its prompt alone."""
+    engine, order, sizes = GenerationEngine(gpt, 3, 10), [], []
+    step = engine.batch.step
+    engine.batch.step = lambda: (sizes.append(len(engine.batch)), step())
+
+    async def one(name, prompts, **settings):
+        found = await engine.submit(engine.encode(prompts), generation_request(**settings)).future
+        order.append(name)
+        return found
+
+    async def several():
+        long = asyncio.create_task(one("long", ["the river"], max_tokens=200, temperature=0.0))
+        while len(sizes) < 5:
+            await asyncio.sleep(0.001)
+        short = one("short", ["bread", "한국어"], max_tokens=6, seed=4, num=2)
+        return await asyncio.gather(long, short)
+
+    (long,), short = asyncio.run(several())
+    engine.close()
+    assert order == ["short", "long"] and max(sizes) == 3 and sizes[:5] == [1] * 5
+    assert long == gpt.generate("the river", 200, temperature=0.0)
+    assert short == gpt.generate(["bread", "한국어"], 6, seed=4, num=2)
+
+
+def test_a_cancelled_request_frees_its_slots(gpt):
+    engine, shown = GenerationEngine(gpt, 1, 1), []
 
     async def stream():
-        job = engine.submit("a", ["p"], run, 1, lambda *event: shown.append(event))
+        gone = engine.submit(engine.encode(["the"]), generation_request(250), lambda *event: shown.append(event))
         while len(shown) < 3:
             await asyncio.sleep(0.001)
-        job.cancel()
-        assert await asyncio.to_thread(ended.wait, 10)
-        return await engine.submit("b", ["q"], lambda items, on_text: items, 1).future
+        waits = engine.submit(engine.encode(["bread"]), generation_request(3, temperature=0.0))
+        with pytest.raises(QueueFull, match=r"try again in \d+ s"):
+            engine.submit(engine.encode(["more"]), generation_request(3))
+        gone.cancel()
+        found = await waits.future
+        return found, len(shown)
 
-    assert asyncio.run(stream()) == ["q"] and shown[:3] == [(0, 0, "0"), (0, 0, "1"), (0, 0, "2")]
+    found, num_shown = asyncio.run(stream())
     engine.close()
+    assert found == [gpt.generate("bread", 3, temperature=0.0)] and num_shown < 250 and not engine.running
 
 
-def test_several_threads_work_side_by_side():
-    engine, both = Engine(100, 10, num_threads=2), threading.Barrier(2, timeout=10)
+def test_a_failure_of_the_model_ends_what_runs_and_nothing_else(gpt):
+    engine = GenerationEngine(gpt, 2, 10)
 
-    def run(items, on_text):
-        both.wait()
-        return items
+    def fail():
+        raise RuntimeError("out of memory")
 
-    async def two():
-        return await asyncio.gather(*(engine.submit(key, [key], run, 1).future for key in "ab"))
+    engine.batch.step = fail
 
-    assert asyncio.run(two()) == [["a"], ["b"]]
+    async def ask():
+        with pytest.raises(RuntimeError, match="out of memory"):
+            await engine.submit(engine.encode(["the"]), generation_request(5)).future
+        with pytest.raises(ValueError, match="more than the model's context"):
+            engine.encode(["bread " * 400])
+        return await engine.submit(engine.encode(["the"]), generation_request(5, temperature=0.0)).future
+
+    assert asyncio.run(ask()) == [gpt.generate("the", 5, temperature=0.0)]
     engine.close()

@@ -1,6 +1,7 @@
 """The HTTP API answers what the Python API answers, and refuses in one sentence."""
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -109,6 +110,22 @@ def test_pictures(client):
     assert len(ask(client, "/show/masking", text="the river of bread", num=3, unit="word")["strips"]) == 3
     assert ask(client, "/show/attention", model="gpt", text="the river")["attention"]["num_layers"] == 2
     assert ask(client, "/show/answer", question="the", passage="the river")["tables"][0]["headings"][1] == "start"
+
+
+def test_pictures_in_korean(client):
+    """Every text of a picture but the tokens."""
+    for path, body in (
+        ("/show/tokens", {"text": "the ☃ river"}),
+        ("/show/masking", {"text": "the river of bread", "probability": 0.5}),
+        ("/show/attention", {"text": "the river"}),
+        ("/show/answer", {"question": "the", "passage": "the river"}),
+    ):
+        found = ask(client, path, language="ko", **body)
+        headings = [each for table in found["tables"] for each in table["headings"] if each]
+        labels = [strip["label"] for strip in found["strips"]]
+        for text in (found["title"], *found["notes"], *headings, *labels, *found["legend"].values()):
+            assert re.search("[가-힣]", text), (path, text)
+    assert "literal_error" not in refusal(client, "/show/tokens", 422, text="a", language="fr")
 
 
 def test_refusals_are_one_sentence(client, folders):
@@ -256,10 +273,12 @@ def test_texts_are_logged_only_if_asked(folders, capfd):
 
 def test_other_names_of_this_machine_are_refused(folders):
     """A page elsewhere could otherwise reach the server by a name that resolves to this machine."""
-    settings = ServeSettings(hosts=("localhost", "127.0.0.1"))
+    settings = ServeSettings(hosts=("localhost", "127.0.0.1", "[::1]"))
     with TestClient(build_app(open_models([str(folders["first"])]), settings), base_url="http://localhost") as client:
         assert client.get("/models").status_code == 200
-        assert client.get("/models", headers={"Host": "elsewhere.example"}).status_code == 400
+        assert client.get("/models", headers={"Host": "[::1]:8000"}).status_code == 200
+        refused = client.get("/models", headers={"Host": "elsewhere.example"})
+        assert refused.status_code == 400 and "not known by this name" in refused.json()["error"]["message"]
 
 
 def test_names_of_models(folders, tmp_path):
@@ -307,3 +326,40 @@ def test_a_failure_is_no_secret_and_no_crash(folders, monkeypatch):
         message = refusal(client, "/v1/embeddings", 500, model="first", input="the river")
         assert message == "the server failed on this request: its log has the reason"
         assert ask(client, "/fill-mask", text="the [MASK]")["masks"]
+
+
+def test_a_stream_that_fails_has_the_status_of_its_error(client):
+    message = refusal(client, "/v1/completions", 422, model="gpt", prompt="", stream=True)
+    assert message.startswith("the prompt is empty")
+
+
+def test_inputs_without_words_are_refused(client):
+    assert refusal(client, "/predict", 422, model="tags", inputs=["the river", " "]) == (
+        "input 2 of 2 has no words: leave it out"
+    )
+    assert "has no words" in refusal(client, "/tag", 422, text="\x85")
+    assert "no tokens that can be masked" in refusal(client, "/show/masking", 422, text="☃")
+
+
+def test_another_method_is_refused_with_those_that_are_allowed(client):
+    found = client.get("/predict")
+    assert found.status_code == 405 and found.headers["Allow"] == "POST"
+    assert found.json()["error"]["message"] == "GET is not allowed here: use POST"
+
+
+def test_numbers_in_quotes_are_refused(client):
+    assert "top: input should be a valid integer" in refusal(client, "/fill-mask", 422, text="the [MASK]", top="3")
+
+
+def test_paths_behind_an_answer(client, kagnet):
+    assert "no model here can do explain" in refusal(client, "/explain", 422, question="what?", choices=["a", "b"])
+    asked = {"question": "With what?", "choices": ["trowel", "excavator"], "context": "They dug the ground."}
+    with TestClient(build_app(open_models([str(kagnet)]), SETTINGS)) as served:
+        found = ask(served, "/explain", **asked)
+        assert "at least 2 items" in refusal(served, "/explain", 422, question="what?", choices=["a"])
+    expected = library.explain(kagnet, asked["question"], asked["choices"], asked["context"])
+    assert (found["answer"], found["question"]) == (expected.answer, expected.question)
+    for ours, theirs in zip(found["choices"], expected.choices, strict=True):
+        assert ours["probability"] == pytest.approx(theirs.probability, abs=1e-6)
+        assert [each["text"] for each in ours["paths"]] == [str(each.path) for each in theirs.paths]
+        assert {box["name"] for box in ours["drawn"]["boxes"]} >= {"ground", ours["text"]}

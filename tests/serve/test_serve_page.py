@@ -171,6 +171,32 @@ def test_pictures(page):
     assert "the darkest cell is" in page.inner_text("#result")
 
 
+def test_paths_of_a_graph_behind_an_answer(browser, kagnet):
+    question, choices = "They dug the ground to plant flowers. With what?", ["trowel", "excavator", "moon"]
+    found = library.explain(kagnet, question, choices)
+    for address in served([kagnet], ServeSettings()):
+        page = browser.new_page(locale="en-GB")
+        page.goto(address)
+        page.wait_for_selector("#run")
+        run(page, "explain", explain=question, choices="\n".join(choices))
+        assert page.inner_text(".bars .best .name") == found.answer
+        best = found.choices[found.choice]
+        rows = page.query_selector_all("details[open] tbody tr")
+        assert [row.query_selector("td").inner_text() for row in rows] == [str(each.path) for each in best.paths]
+        concepts = {each.inner_html() for each in page.query_selector_all("details[open] svg .concept")}
+        assert concepts == {name for each in best.paths[:10] for name in each.path.entities}
+        relations = [each.inner_html() for each in page.query_selector_all("details[open] svg .relation")]
+        assert any("UsedFor" in each for each in relations)
+        for box in page.query_selector_all("details.explained:not([open]) summary"):
+            box.click()
+        shown = {each.inner_text().split(" ")[0] for each in page.query_selector_all("details.explained summary")}
+        assert shown == set(choices)
+        assert "no path between the question" in page.inner_text("#result")
+        page.click("#language")
+        assert page.inner_text("#tab-explain") == "근거 경로"
+        page.close()
+
+
 def test_the_keyboard(page):
     page.focus("#tab-fill-mask")
     page.keyboard.press("ArrowDown")
@@ -193,6 +219,9 @@ def test_korean_dark_and_a_phone(browser, address):
     for name in tabs(page):
         page.click(f"#tab-{name}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+    run(page, "tokens", tokens="the river")
+    assert page.inner_text("#result p").startswith("단어 2개가 토큰")
+    assert page.inner_text("#result th") == "위치" and page.inner_text("#result .legend") == "특수 토큰"
     page.click("#language")
     page.click("#theme")
     page.reload()

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
 from hornbook.show.picture import write_picture
 from hornbook.show.tokens import show_forms, show_tokens
+from hornbook.show.words import MARKS, WORDS
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 
@@ -140,6 +142,16 @@ def electra(tmp_path_factory, tiny_corpus):
     settings = {"steps": 2, "batch_tokens": 512, "recipe": "published", "log": lambda words: None}
     pretrain("electra-small", [tiny_corpus], folder / "run", overrides=overrides, **settings)
     return library.load(folder / "run")
+
+
+def test_several_texts_are_judged_as_each_alone(electra):
+    several = [TEXT, "the river", "a lantern of the teacher", ""]
+    for found, text in zip(electra.detect(several), several, strict=True):
+        alone = electra.detect(text)
+        assert [(word.word, word.start, word.stop) for word in found] == [
+            (word.word, word.start, word.stop) for word in alone
+        ]
+        assert [word.probability for word in found] == pytest.approx([word.probability for word in alone], abs=1e-6)
 
 
 def test_masked_generated_judged(electra):
@@ -280,3 +292,13 @@ def test_several_texts_are_filled_in_as_each_alone(tiny_run):
         for ours, alone in zip(found, model.fill_mask(text), strict=True):
             assert [each.token for each in ours] == [each.token for each in alone]
             assert [each.probability for each in ours] == pytest.approx([each.probability for each in alone], abs=1e-6)
+
+
+def test_both_languages_have_the_same_texts():
+    for words in (WORDS, MARKS):
+        assert words["en"].keys() == words["ko"].keys()
+    for name, text in WORDS["en"].items():
+        fields = [sorted(re.findall(r"{(\w+)", each)) for each in (text, WORDS["ko"][name])]
+        assert fields[0] == fields[1], name
+        assert re.search("[가-힣]", WORDS["ko"][name]), name
+    assert all(re.search("[가-힣]", text) for text in MARKS["ko"].values())

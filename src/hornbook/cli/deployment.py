@@ -1,4 +1,4 @@
-"""Commands for deployment: `export`, `compare`."""
+"""Commands for deployment: `export`, `compare`, `push`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -110,3 +110,25 @@ def _default_out(model: str, to: str) -> Path:
     """Returns MODEL-FORMAT next to the model's folder, or in the current directory for a Hugging Face name."""
     folder = Path(model)
     return folder.with_name(f"{folder.resolve().name}-{to}") if folder.is_dir() else Path(f"{folder.name}-{to}")
+
+
+@app.command("push", epilog="Example: hornbook push runs/reviews me/reviews --private")
+def push_command(
+    run: Annotated[Path, typer.Argument(help="Finished run, model folder or exported folder.")],
+    name: Annotated[str, typer.Argument(help="owner/name on the Hugging Face Hub, or name for a repository of yours.")],
+    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Upload a model with its model card to the Hugging Face Hub."""
+    from hornbook.deployment.push import push
+    from hornbook.terminal import log, print_result
+
+    found = push(run, name, private=private, dry_run=dry_run, log=log)
+    if dry_run:
+        for path, size in found.files.items():
+            print_result(f"{path}  {size / 1e6:,.2f} MB")
+        log(f"nothing is uploaded; without --dry-run, these files go to {name}")
+    else:
+        print_result(f"{found.url}: {len(found.files)} files")
+    print_json(as_json, {"name": found.name, "url": found.url, "files": found.files})

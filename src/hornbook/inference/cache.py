@@ -42,9 +42,9 @@ class DecodingState:
         )
         kind = weight.dtype if model.clm.int8 is None else cache_dtype(weight)
         self.layers = [KeyValueCache(shape, weight, kind) for _ in model.blocks]
-        is_single = num_sequences == 1 and runs_on_numpy(weight) and not model.training
+        is_on_numpy = runs_on_numpy(weight) and not model.training
         pairs = zip(model.blocks, self.layers, strict=True)
-        self.single_blocks = [SingleToken(*pair) for pair in pairs] if is_single else None
+        self.single_blocks = [SingleToken(*pair) for pair in pairs] if is_on_numpy else None
         self.device = weight.device
         self.num_filled = 0  # length of the longest sequence, counted on the host
         self.lengths_N = torch.zeros(num_sequences, dtype=torch.int64, device=self.device)
@@ -72,14 +72,16 @@ class DecodingState:
     @torch.inference_mode()
     def step(self, ids_N: Tensor) -> Tensor:
         """Appends one token to each sequence and returns the logits of the next, N x V. A sequence whose slots are full
-        overwrites its last slot, and its logits are meaningless. The next step may overwrite the returned tensor."""
+        overwrites its last slot, and its logits are meaningless. The next step may overwrite the returned tensor. On a
+        CPU, fewer tokens than sequences are those of the first sequences; the others are unchanged."""
         self.num_filled = min(self.num_filled + 1, self.capacity)
-        if self.single_blocks is not None:
+        if self.single_blocks is not None and len(ids_N) == 1:
             return self._single_step(ids_N)
         if self.device.type != "cuda":
-            positions = {min(length, self.capacity - 1) for length in self.lengths_N.tolist()}
-            common = positions.pop() if len(positions) == 1 else None
-            return self._step(ids_N, self.num_filled if common is None else common + 1, common)
+            positions = {min(length, self.capacity - 1) for length in self.lengths_N[: len(ids_N)].tolist()}
+            common = min(positions) if len(positions) == 1 else None
+            return self._step(ids_N, max(positions) + 1, common)
+        assert len(ids_N) == len(self.rows_N)
         self.ids_N.copy_(ids_N)
         if self.graph is None:
             self._capture()
@@ -92,23 +94,32 @@ class DecodingState:
         for layer in self.layers:
             layer.reorder(rows_N, self.num_filled)
 
+    def move(self, source: int, target: int) -> None:
+        """Replaces sequence `target` by a copy of sequence `source`."""
+        num_seen = min(int(self.lengths_N[source]), self.capacity)
+        self.lengths_N[target] = self.lengths_N[source]
+        for layer in self.layers:
+            layer.move(source, target, num_seen)
+
     def _step(self, ids_N: Tensor, num_seen: int, common: int | None = None) -> Tensor:
-        positions_N = self.lengths_N.clamp(max=self.capacity - 1)
+        num = len(ids_N)
+        lengths_N, starts_host = self.lengths_N[:num], self.starts_host[: num + 1]
+        positions_N = lengths_N.clamp(max=self.capacity - 1)
         # The segments are unused: a GPT has none.
-        tokens = Tokens(ids_N, positions_N, ids_N, ids_N, starts=self.starts, starts_host=self.starts_host)
+        tokens = Tokens(ids_N, positions_N, ids_N, ids_N, starts=self.starts[: num + 1], starts_host=starts_host)
         batch = Batch({"tokens": tokens}, longest=1)
-        x_ND = self._forward(batch, CachePositions(self.rows_N, positions_N, True, num_seen, common))
-        self.lengths_N += 1
+        x_ND = self._forward(batch, CachePositions(self.rows_N[:num], positions_N, True, num_seen, common))
+        lengths_N += 1
         return self.model.next_token_logits(x_ND)
 
     def _single_step(self, ids_1: Tensor) -> Tensor:
-        position = min(self.lengths_N.item(), self.capacity - 1)
+        position = min(self.lengths_N[0].item(), self.capacity - 1)
         position_1 = torch.tensor([position])
-        self._set(CachePositions(self.rows_N, position_1, True, position + 1, position))
+        self._set(CachePositions(self.rows_N[:1], position_1, True, position + 1, position))
         x_D = self.model.embeddings(ids_1, position_1, ids_1).numpy()[0]
         for block in self.single_blocks:
             x_D = block(x_D)
-        self.lengths_N += 1
+        self.lengths_N[0] += 1
         x_1D = torch.from_numpy(x_D)[None]
         return self.model.next_token_logits(x_1D if self.model.norm is None else self.model.norm(x_1D))
 

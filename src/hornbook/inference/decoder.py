@@ -73,22 +73,18 @@ class DecoderModel(LoadedModel):
         prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
         starts with one of the tokens `not_first`.
         """
-        self._needs("clm", "text generation")
         if beams > 1 and temperature:
             raise ValueError(f"beam search does not sample: omit temperature={temperature:g} or beams")
-        default = 0.0 if beams > 1 else 1.0
-        sampling = Sampling(default if temperature is None else temperature, top_k, top_p, repetition_penalty)
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if beams > 1 and not_first:
             raise ValueError("beam search does not support not_first: omit not_first or beams")
-        request = Request(max_tokens, sampling, stops, seed, num, slide, frozenset(not_first))
-        if num > 1 and sampling.is_greedy and beams == 1:
-            raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
-        texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        ids = [encoded.ids or self._start for encoded in self.tokenizer.encode_batch(texts)]
-        settings = BeamSettings(beams, length_penalty, early_stopping)
+        temperature = 0.0 if beams > 1 and temperature is None else temperature
+        settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "stop": stop, "seed": seed, "num": num}
+        settings |= {"repetition_penalty": repetition_penalty, "slide": slide, "not_first": not_first}
+        request = generation_request(max_tokens, is_beam_search=beams > 1, **settings)
+        ids = self.prompt_ids([prompts] if isinstance(prompts, str) else list(prompts))
+        beam_settings = BeamSettings(beams, length_penalty, early_stopping)
         if beams > 1:
-            found = beam_search(self.model, self.tokenizer, ids, request, settings, self.end_id)
+            found = beam_search(self.model, self.tokenizer, ids, request, beam_settings, self.end_id)
             if on_token is not None:
                 for number, its in enumerate(found):
                     for sample, each in enumerate(its):
@@ -96,6 +92,11 @@ class DecoderModel(LoadedModel):
         else:
             found = generate(self.model, self.tokenizer, ids, request, self.end_id, on_token)
         return found[0] if isinstance(prompts, str) else found
+
+    def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
+        """The token ids of prompts; an empty one is the end-of-text token, where the model has one."""
+        self._needs("clm", "text generation")
+        return [encoded.ids or self._start for encoded in self.tokenizer.encode_batch(list(prompts))]
 
     @property
     def _start(self) -> list[int]:
@@ -261,3 +262,25 @@ class DecoderModel(LoadedModel):
 
     def _refuse(self, why: str) -> None:
         raise ValueError(f"{self.folder} is {self.model.in_words()}, which reads from left to right and {why}")
+
+
+def generation_request(
+    max_tokens: int,
+    *,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    stop: str | Sequence[str] = (),
+    seed: int = 0,
+    num: int = 1,
+    slide: bool = False,
+    not_first: Collection[int] = (),
+    is_beam_search: bool = False,
+) -> Request:
+    """The arguments of `DecoderModel.generate`, validated."""
+    sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p, repetition_penalty)
+    if num > 1 and sampling.is_greedy and not is_beam_search:
+        raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    return Request(max_tokens, sampling, stops, seed, num, slide, frozenset(not_first))

@@ -244,20 +244,20 @@ class EncoderModel(LoadedModel):
         return f"pseudo-log-likelihood (natural logarithm): each token is masked in turn{also}"
 
     @torch.no_grad()
-    def detect(self, text: str) -> list[JudgedWord]:
-        """Returns each word of the text with the probability that it was replaced: the maximum over its tokens."""
+    def detect(self, text: str | Sequence[str]) -> list[JudgedWord] | list[list[JudgedWord]]:
+        """Returns each word of the text with the probability that it was replaced: the maximum over its tokens. For
+        several texts, a list of these lists."""
         self._needs("rtd", "detecting replaced words")
-        encoded = self.tokenizer.encode(text)
-        logits_T = self.model.rtd_logits(self.model(self._pack([encoded.ids], [encoded.segments])))
-        found: dict[int, JudgedWord] = {}
-        for number, (start, stop), logit in zip(encoded.word_ids, encoded.offsets, logits_T.tolist(), strict=True):
-            if number is None:
-                continue
-            start += len(text[start:stop]) - len(text[start:stop].lstrip())  # tokens may include the space before them
-            before = found.get(number, JudgedWord("", start, stop, 0.0))
-            probability = max(before.probability, 1 / (1 + math.exp(-logit)))
-            found[number] = JudgedWord(text[before.start : stop], before.start, stop, probability)
-        return [word for word in found.values() if word.word.strip()]
+        texts = [text] if isinstance(text, str) else list(text)
+        encoded = [self.tokenizer.encode(each) for each in texts]
+        lengths = [len(each.ids) for each in encoded]
+        found: dict[int, list[JudgedWord]] = {}
+        for group in grouped(sorted(range(len(texts)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
+            batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group])
+            logits = self.model.rtd_logits(self.model(batch)).tolist()
+            for i, start in zip(group, batch.starts_host.tolist(), strict=False):
+                found[i] = _judged_words(texts[i], encoded[i], logits[start : start + lengths[i]])
+        return found[0] if isinstance(text, str) else [found[i] for i in range(len(texts))]
 
     def _guess(self, text: str, span: tuple[int, int], token: int, probability: float) -> Guess:
         token_text = self.tokenizer.token(token)
@@ -324,6 +324,18 @@ class HybridEncoder(EncoderModel):
     def mask_filler(self) -> nn.Module:
         self._needs("clm", "filling in masks")
         return self.model
+
+
+def _judged_words(text: str, encoded: Encoded, logits: list[float]) -> list[JudgedWord]:
+    found: dict[int, JudgedWord] = {}
+    for number, (start, stop), logit in zip(encoded.word_ids, encoded.offsets, logits, strict=True):
+        if number is None:
+            continue
+        start += len(text[start:stop]) - len(text[start:stop].lstrip())  # tokens may include the space before them
+        before = found.get(number, JudgedWord("", start, stop, 0.0))
+        probability = max(before.probability, 1 / (1 + math.exp(-logit)))
+        found[number] = JudgedWord(text[before.start : stop], before.start, stop, probability)
+    return [word for word in found.values() if word.word.strip()]
 
 
 def filler_folder(folder: Path | str) -> Path:

@@ -53,7 +53,7 @@ class Request(Typed, group=""):
             raise ValueError("a stop string must have at least one character")
 
 
-class _Sequence:
+class GeneratedSequence:
     """One text that is being generated."""
 
     def __init__(self, prompt: list[int], writer: Writer, on_text: Callable[[str], None] | None):
@@ -75,6 +75,11 @@ class _Sequence:
             self._write(self.new)
         if ended != "stop" and (rest := self.writer.finish()) and self.on_text is not None:
             self.on_text(rest)
+
+    def result(self, end_id: int | None) -> Generated:
+        """What was generated, once the sequence has ended."""
+        ids = self.new[:-1] if self.new and self.new[-1] == end_id else self.new
+        return Generated(self.writer.text, ids, self.ended)
 
     def _write(self, tokens: list[int]) -> None:
         text = self.writer.add(tokens)
@@ -128,7 +133,7 @@ def generate(
     found: dict[int, list[Generated]] = {}
     for group in group_prompts(prompts, request.num, request.max_tokens, context):
         sequences = [
-            _Sequence(
+            GeneratedSequence(
                 prompts[number],
                 Writer(tokenizer, prompts[number], request.stop),
                 on_token and partial(on_token, number, sample),
@@ -139,19 +144,15 @@ def generate(
         _generate_batch(model, [prompts[number] for number in group], sequences, request, end_id, tokenizer.vocab_size)
         for i, number in enumerate(group):
             its = sequences[i * request.num : (i + 1) * request.num]
-            found[number] = [Generated(each.writer.text, _without(each.new, end_id), each.ended) for each in its]
+            found[number] = [each.result(end_id) for each in its]
     return [found[number] for number in range(len(prompts))]
-
-
-def _without(ids: list[int], end_id: int | None) -> list[int]:
-    return ids[:-1] if ids and ids[-1] == end_id else ids
 
 
 @torch.inference_mode()
 def _generate_batch(
     model: Gpt,
     prompts: list[list[int]],
-    sequences: list[_Sequence],
+    sequences: list[GeneratedSequence],
     request: Request,
     end_id: int | None,
     num_tokens: int,
@@ -191,27 +192,34 @@ def _generate_batch(
 
 
 def _append_tokens(
-    sequences: list[_Sequence], tokens: list[int], end_id: int | None, context: int, slide: bool, is_last: bool
+    sequences: list[GeneratedSequence], tokens: list[int], end_id: int | None, context: int, slide: bool, is_last: bool
 ) -> list[int]:
     """Appends its token to each sequence that has not ended; returns the sequences whose context is full and slides."""
-    full = []
-    for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True)):
-        if sequence.ended:
-            continue
-        if token == end_id:
-            sequence.new.append(token)
-            sequence.finish("end")
-            continue
-        sequence.add(token)
-        if sequence.writer.is_stopped:
-            sequence.finish("stop")
-        elif is_last:
-            sequence.finish("length")
-        elif len(sequence.window) > context and slide:
-            full.append(i)
-        elif len(sequence.window) > context:
-            sequence.finish("context")
-    return full
+    return [
+        i
+        for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True))
+        if not sequence.ended and append_token(sequence, token, end_id, context, slide, is_last)
+    ]
+
+
+def append_token(
+    sequence: GeneratedSequence, token: int, end_id: int | None, context: int, slide: bool, is_last: bool
+) -> bool:
+    """Appends a token, with which the sequence may end; returns whether its context is full and slides."""
+    if token == end_id:
+        sequence.new.append(token)
+        sequence.finish("end")
+        return False
+    sequence.add(token)
+    if sequence.writer.is_stopped:
+        sequence.finish("stop")
+    elif is_last:
+        sequence.finish("length")
+    elif len(sequence.window) > context and slide:
+        return True
+    elif len(sequence.window) > context:
+        sequence.finish("context")
+    return False
 
 
 def mask_unused(logits_NV: Tensor, num_tokens: int) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.inference.embeddings import embed_texts, normalized
+from hornbook.inference.embeddings import embed_texts, normalized, store_by_column
 from hornbook.interop.folder import save_model
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.text.tokenizer import Tokenizer
@@ -61,6 +61,7 @@ class LoadedModel:
         texts = [texts] if isinstance(texts, str) else list(texts)
         given = {"pooling": pooling, "normalize": normalize}
         settings = replace(self.embedding, **{name: value for name, value in given.items() if value is not None})
+        store_by_column(self.model)
         return embed_texts(self.model, self.tokenizer, texts, settings, prompt, BATCH_TOKENS, progress)
 
     def similarity(self, a: Sequence[str] | str, b: Sequence[str] | str) -> np.ndarray | float:

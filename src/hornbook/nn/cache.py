@@ -59,21 +59,27 @@ class KeyValueCache:
         """Writes keys and values to the slots given by `positions`."""
         positions = self.positions
         if positions.common is not None:
-            self.kv_2NHLC[:, :, :, positions.common] = kv_T2HC.transpose(0, 1)
+            self.kv_2NHLC[:, : len(kv_T2HC), :, positions.common] = kv_T2HC.transpose(0, 1)
         else:
             self.kv_2NHLC[:, positions.rows_T, :, positions.positions_T] = kv_T2HC.to(self.kv_2NHLC.dtype)
 
     def attend(self, q_NHC: Tensor, window: int | None) -> Tensor:
-        """softmax(q k / sqrt(C)) v of one token per sequence over the filled slots of its sequence, N x H x C."""
+        """softmax(q k / sqrt(C)) v of one token per sequence over the filled slots of its sequence, N x H x C. The
+        tokens may be those of the first sequences only."""
         positions = self.positions
         first, mask = 0, None
         if positions.common is None:
             mask = positions.mask(window)
         elif window is not None:
             first = max(positions.common + 1 - window, 0)
-        keys_NHLC, values_NHLC = self.kv_2NHLC.narrow(3, first, positions.num_seen - first).unbind()
+        kv_2NHLC = self.kv_2NHLC[:, : len(q_NHC)]
+        keys_NHLC, values_NHLC = kv_2NHLC.narrow(3, first, positions.num_seen - first).unbind()
         q_NH1C = q_NHC.unsqueeze(2).to(keys_NHLC.dtype)
         return F.scaled_dot_product_attention(q_NH1C, keys_NHLC, values_NHLC, mask).squeeze(2).to(q_NHC.dtype)
+
+    def move(self, source: int, target: int, num_seen: int) -> None:
+        """Copies the first `num_seen` slots of sequence `source` to sequence `target`."""
+        self.kv_2NHLC[:, target, :, :num_seen] = self.kv_2NHLC[:, source, :, :num_seen]
 
     def reorder(self, rows_N: Tensor, num_seen: int) -> None:
         """Replaces sequence i by a copy of sequence `rows_N[i]`, in the first `num_seen` slots."""

@@ -1,6 +1,6 @@
 """The page of `hornbook explain`: for every answer a picture of its heaviest paths, and their weights."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,21 @@ def draw_paths(paths: list[dict[str, Any]]) -> Picture | None:
         half = BOX_HEIGHT / 2
         lines.append(Line(x1 + BOX_WIDTH, y1 + half, x2, y2 + half, name, weight, is_backwards))
     return Picture(boxes, lines, last * COLUMN + BOX_WIDTH + 2 * MARGIN, tallest * ROW + MARGIN)
+
+
+def with_pictures(found: dict[str, Any]) -> dict[str, Any]:
+    """An explanation, as `Explanation.to_dict` has it, with `drawn`: the picture of each answer's paths as plain
+    values, None without paths. At most `MOST_LISTED` paths of an answer are kept."""
+    sizes = {"box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
+    choices = []
+    for each in found["choices"]:
+        picture = draw_paths(each["paths"])
+        drawn = None
+        if picture is not None:
+            lines = [asdict(line) | {"label": line.label} for line in picture.lines]
+            drawn = asdict(picture) | {"lines": lines} | sizes
+        choices.append(each | {"drawn": drawn, "paths": each["paths"][:MOST_LISTED]})
+    return found | {"choices": choices}
 
 
 def write_explanation(path: Path, found: dict[str, Any], run: str) -> Path:

@@ -6,13 +6,20 @@ hornbook.build_index("texts.csv", "index", model="runs/search", text="body")
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+import time
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from hornbook.data.problems import Problems
 from hornbook.devices import chosen_device
+from hornbook.files import temporary
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 from hornbook.interop.folder import weights_fingerprint
@@ -20,40 +27,37 @@ from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.stopping import interruptible
 from hornbook.retrieval.index import FILE, ID, TEXT, VECTOR_FILES, Index, IndexWriter, Manifest, Source, VectorType
 from hornbook.tasks.datasets import known
-from hornbook.tasks.reading.inputs import inputs_in, original_columns
+from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
+from hornbook.tasks.reading.rows import is_table
 from hornbook.tasks.reading.texts import plain
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-ROWS_AT_ONCE = 2_048  # embedded, written and committed together
+SECONDS = 3.0  # per block of rows that are embedded, written and committed together
+FIRST_ROWS, MOST_ROWS = 16, 16_384  # of a block
 NUMBERED = "none"  # as `key`: rows get their number as id
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The rows to embed, in order. `file` is None for texts in memory; `num_empty` rows without text are left out."""
+    """The rows to embed, in order: ids, texts and other columns as strings, memory-mapped if they come from a file.
+    `file` is None for texts in memory; `num_empty` rows without text are left out."""
 
-    ids: list[str]
-    texts: list[str]
-    columns: list[dict[str, str | None]]
+    rows: pa.Table
+    fingerprint: str  # SHA-256 of all rows: a build resumes only with the same rows
     file: str | None = None
     num_empty: int = 0
     key: str | None = None  # the column of the ids, None: row numbers
     messages: tuple[str, ...] = ()
     problems: Problems = field(default_factory=Problems)
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
     @property
     def names(self) -> tuple[str, ...]:
         """All columns besides id and text."""
-        names = dict.fromkeys(name for row in self.columns[:1] for name in row)
-        return tuple(name for name in names if name not in (ID, TEXT))
-
-    def fingerprint(self) -> str:
-        """SHA-256 of all rows: a build resumes only with the same rows."""
-        digest = hashlib.sha256()
-        for row in zip(self.ids, self.texts, self.columns, strict=True):
-            digest.update(json.dumps(row, ensure_ascii=True, sort_keys=True).encode())
-        return digest.hexdigest()
+        return tuple(self.rows.column_names[2:])
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Built:
 
 def read_texts(
     texts: str | Path | Sequence[str],
+    spool: Path,
     text: str | None = None,
     key: str | None = None,
     delimiter: str | None = None,
@@ -79,32 +84,111 @@ def read_texts(
     strict: bool = False,
 ) -> Texts:
     """The rows of a file (`.txt` with one text per line, or a table) or of a list of texts. `text` names the column of
-    the text, `key` that of the ids (`none`: row numbers); both are inferred when omitted."""
-    if not isinstance(texts, str | Path):
-        found = [str(each) for each in texts]
-        kept = [number for number, each in enumerate(found) if each.strip()]
-        if not kept:
-            raise ValueError("there are no texts in the list: give at least one that is not empty")
-        ids, num_empty = [str(number) for number in kept], len(found) - len(kept)
-        return Texts(ids, [found[number] for number in kept], [{}] * len(kept), num_empty=num_empty)
+    the text, `key` that of the ids (`none`: row numbers); both are inferred when omitted. The rows of a file are
+    written to `spool`, so that the memory needed does not depend on its size."""
+    is_file = isinstance(texts, str | Path)
+    if not is_file and not is_table(texts):
+        return _listed(texts)
+    name = str(texts) if is_file else "the table"
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=RequestedColumns(text))
-    examples = inputs_in(texts, known("classification"), notes)
-    if any(each.pair is not None for each in examples[:1]):
-        raise ValueError(f"{texts} has two texts in each row: name the column to embed with --text")
-    rows = original_columns(examples, notes) or [{}] * len(examples)
-    key, roles = _key_column(key, rows[0], notes, str(texts)), set(notes.roles.get("text", "").split(","))
-    kept = [number for number, each in enumerate(examples) if each.text.strip()]
-    if not kept:
-        raise ValueError(f"{texts} has no text that is not empty: name the right column with --text")
-    ids = [plain(rows[number][key]) if key else str(number) for number in kept]
-    _refuse_duplicates(ids, str(texts), key)
-    columns = [{name: _as_text(rows[number][name]) for name in rows[0] if name not in {key, *roles}} for number in kept]
-    found = [examples[number].text for number in kept]
-    num_empty = len(examples) - len(kept)
-    names = ", ".join(f"{role} = '{name}'" for role, name in (("text", notes.roles.get("text")), ("id", key)) if name)
+    rows: _Rows | None = None
+    entry = known("classification")
+    pieces = stream_inputs(texts, entry, notes) if is_file else [inputs_of_table(texts, entry, notes)]
+    for examples, columns in pieces:
+        if rows is None:
+            if any(each.pair is not None for each in examples[:1]):
+                raise ValueError(f"{name} has two texts in each row: name the column to embed with --text")
+            key = _key_column(key, columns[0], notes, name)
+            roles = {key, *notes.roles.get("text", "").split(",")}
+            rows = _Rows(spool, [each for each in columns[0] if each not in roles], name, key)
+        rows.add([each.text for each in examples], columns)
+    if rows is None or not rows.num_kept:
+        raise ValueError(f"{name} has no text that is not empty: name the right column with --text")
+    names = ", ".join(
+        f"{role} = '{column}'" for role, column in (("text", notes.roles.get("text")), ("id", key)) if column
+    )
     messages = [each for each in notes.messages if not each.startswith("columns:")]
     messages += [f"columns: {names}"] if names else []
-    return Texts(ids, found, columns, str(texts), num_empty, key, tuple(messages), notes.problems)
+    num_empty = rows.num_read - rows.num_kept
+    return Texts(
+        rows.finish(), rows.fingerprint, name if is_file else None, num_empty, key, tuple(messages), notes.problems
+    )
+
+
+def _listed(texts: Sequence[str]) -> Texts:
+    found = [str(each) for each in texts]
+    kept = [(str(number), each) for number, each in enumerate(found) if each.strip()]
+    if not kept:
+        raise ValueError("there are no texts in the list: give at least one that is not empty")
+    digest = hashlib.sha256()
+    for row in kept:
+        digest.update(_row_bytes(*row, {}))
+    rows = pa.table({ID: [each for each, _ in kept], TEXT: [each for _, each in kept]})
+    return Texts(rows, digest.hexdigest(), num_empty=len(found) - len(kept))
+
+
+def _row_bytes(key: str, text: str, columns: Mapping[str, str | None]) -> bytes:
+    return json.dumps((key, text, columns), ensure_ascii=True, sort_keys=True).encode()
+
+
+class _Rows:
+    """Writes the rows of a file to an Arrow file, with a fingerprint, and refuses duplicate ids."""
+
+    def __init__(self, spool: Path, names: Sequence[str], file: str, key: str | None):
+        self.spool, self.file, self.key = spool, file, key
+        self.names = [name for name in names if name not in (ID, TEXT)]
+        self.schema = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.names)])
+        self.writer = pa.ipc.new_stream(pa.OSFile(str(spool), "wb"), self.schema)
+        self.digest, self.hashes = hashlib.sha256(), array("q")
+        self.num_read = self.num_kept = 0
+
+    @property
+    def fingerprint(self) -> str:
+        return self.digest.hexdigest()
+
+    def add(self, texts: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> None:
+        found: dict[str, list] = {name: [] for name in self.schema.names}
+        for text, row in zip(texts, columns, strict=True):
+            number, self.num_read = self.num_read, self.num_read + 1
+            if not text.strip():
+                continue
+            key = plain(row.get(self.key)) if self.key else str(number)
+            if not key:
+                where = f"{self.file}: a row has no id in column '{self.key}'"
+                raise ValueError(f"{where}; fill it in, or number the rows with --id none")
+            others = {name: _as_text(row.get(name)) for name in self.names}
+            self.digest.update(_row_bytes(key, text, others))
+            if self.key:
+                self.hashes.append(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), signed=True))
+            for name, value in ({ID: key, TEXT: text} | others).items():
+                found[name].append(value)
+        self.num_kept += len(found[ID])
+        self.writer.write_batch(pa.RecordBatch.from_pydict(found, self.schema))
+
+    def finish(self) -> pa.Table:
+        self.writer.close()
+        with pa.memory_map(str(self.spool)) as file:
+            rows = pa.ipc.open_stream(file).read_all()
+        hashes = np.sort(np.frombuffer(self.hashes, np.int64)) if self.hashes else np.empty(0, np.int64)
+        if (repeated := hashes[1:][hashes[1:] == hashes[:-1]]).size:
+            self._refuse_repeated(rows, set(repeated.tolist()))
+        return rows
+
+    def _refuse_repeated(self, rows: pa.Table, suspects: set[int]) -> None:
+        seen: set[str] = set()
+        for hashed, key in zip(self.hashes, _values(rows[ID]), strict=True):
+            if hashed in suspects and key in seen:
+                raise ValueError(
+                    f"{self.file}: the id '{key}' occurs twice in column '{self.key}'; remove one of the rows, name a "
+                    "column of unique ids with --id, or use --id none for row numbers"
+                )
+            if hashed in suspects:
+                seen.add(key)
+
+
+def _values(column: pa.ChunkedArray) -> Iterator[str]:
+    for chunk in column.chunks:
+        yield from chunk.to_pylist()
 
 
 def _key_column(key: str | None, row: dict[str, Any], notes: Notes, file: str) -> str | None:
@@ -120,21 +204,6 @@ def _as_text(cell: Any) -> str | None:
     if isinstance(cell, list | dict):
         return json.dumps(cell, ensure_ascii=False)
     return plain(cell) or None
-
-
-def _refuse_duplicates(ids: Sequence[str], file: str, key: str | None) -> None:
-    seen: set[str] = set()
-    for each in ids:
-        if not each:
-            raise ValueError(
-                f"{file}: a row has no id in column '{key}'; fill it in, or number the rows with --id none"
-            )
-        if each in seen:
-            raise ValueError(
-                f"{file}: the id '{each}' occurs twice in column '{key}'; remove one of the rows, name a column of "
-                "unique ids with --id, or use --id none for row numbers"
-            )
-        seen.add(each)
 
 
 def model_fingerprint(model: LoadedModel) -> str:
@@ -164,7 +233,8 @@ def build_index(
     """Embeds texts and writes them to an index folder. The same call finishes a build that was interrupted.
 
     Args:
-        texts: A list, or a file: `.txt` with one text per line, or a table (CSV, TSV, JSON lines, Parquet, Excel).
+        texts: A list, a data frame (pandas, polars, pyarrow, datasets), or a file: `.txt` with one text per line, or a
+            table (CSV, TSV, JSON lines, Parquet, Excel).
         out: The index folder.
         model: A model folder, a Hugging Face name or a loaded model; defaults to that of the index with `append`, or to
             `sentence-transformers/all-MiniLM-L6-v2`.
@@ -186,7 +256,21 @@ def build_index(
     out = Path(out)
     if vectors is not None and vectors not in VECTOR_FILES:
         raise ValueError(f"vectors must be {' or '.join(VECTOR_FILES)}, not '{vectors}'")
-    found = read_texts(texts, text, key, delimiter, encoding, strict)
+    with temporary(out / "texts") as spool:
+        found = read_texts(texts, spool, text, key, delimiter, encoding, strict)
+        return _build(found, out, model, vectors, append, device, log, progress)
+
+
+def _build(
+    found: Texts,
+    out: Path,
+    model: str | Path | LoadedModel | None,
+    vectors: VectorType | None,
+    append: bool,
+    device: str,
+    log: Callable[[str], None],
+    progress: Callable[[int, int], None] | None,
+) -> Built:
     for message in found.messages:
         log(message)
     if found.num_empty:
@@ -195,7 +279,7 @@ def build_index(
     if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
         raise ValueError(f"{out} exists and is not an index: choose another --out, or empty it")
     name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
-    source = Source(found.file and str(Path(found.file).resolve()), found.fingerprint(), len(found.ids))
+    source = Source(found.file and str(Path(found.file).resolve()), found.fingerprint, len(found))
     is_built = before is not None and _is_built(before, source, append, out)
     if is_built and model is None:
         return _already_built(out, before, vectors, found, log)
@@ -205,9 +289,9 @@ def build_index(
         refuse_other_model(before, loaded, model_fingerprint(loaded), out)
         return _already_built(out, before, vectors, found, log)
     manifest = _manifest(before, loaded, _full_name(name), source, found, vectors, out)
-    found = _with_new_ids(found, manifest, out, log)
-    _check_disk_space(out, manifest, len(found.ids))
-    return _fill(out, manifest, loaded, found, progress, before)
+    first_id = _check_ids(found, manifest, out, log)
+    _check_disk_space(out, manifest, len(found))
+    return _fill(out, manifest, loaded, found, first_id, progress, before)
 
 
 def _full_name(name: str | Path | LoadedModel) -> str:
@@ -297,22 +381,25 @@ def refuse_other_model(manifest: Manifest, model: LoadedModel, fingerprint: str,
         )
 
 
-def _with_new_ids(found: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> Texts:
-    """The rows with ids that do not occur in the index yet; numbered rows are numbered on."""
+def _check_ids(found: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
+    """Raises if an id is in the index already. Rows without ids that are added to an index are numbered on: returns the
+    number of the first one."""
     num_before = manifest.count - manifest.sources[-1].done
     if extra := [name for name in found.names if name not in manifest.columns]:
         log(f"the index has no column {', '.join(extra)}: left out")
     if not num_before:
-        return found
-    if found.key is None:
-        found = replace(found, ids=[str(num_before + number) for number in range(len(found.ids))])
-    there = set(Index(out).rows[ID].slice(0, num_before).to_pylist())
-    if repeated := next((each for each in found.ids if each in there), None):
+        return None
+    there = Index(out).rows[ID].slice(0, num_before)
+    first = num_before if found.key is None else None
+    new = found.rows[ID] if first is None else pa.array(map(str, range(first, first + len(found))))
+    is_there = pc.is_in(new.cast(pa.string()), value_set=there)
+    if pc.any(is_there).as_py():
+        repeated = new.filter(is_there)[0].as_py()
         raise ValueError(
             f"{found.file or 'texts'}: the id '{repeated}' is already in {out}; remove these rows, or name a column of "
             "new ids with --id"
         )
-    return found
+    return first
 
 
 def _check_disk_space(out: Path, manifest: Manifest, num_rows: int) -> None:
@@ -330,31 +417,49 @@ def _fill(
     manifest: Manifest,
     model: LoadedModel,
     found: Texts,
+    first_id: int | None,
     progress: Callable[[int, int], None] | None,
     before: Manifest | None,
 ) -> Built:
-    """Embeds the rows of the last source that are not in the index yet, and commits them block by block."""
+    """Embeds the rows of the last source that are not in the index yet, and commits them block by block. A block takes
+    about `SECONDS`, so that Ctrl-C or a kill loses no more."""
     if before != manifest:
         manifest.write(out)  # before any other file, so that a kill leaves a folder that is known as an index
-    writer, total = IndexWriter(out, manifest), len(found.ids)
+    writer, total, size = IndexWriter(out, manifest), len(found), FIRST_ROWS
     normalize = manifest.similarity == "cosine" or None
+    first = manifest.sources[-1].done
     try:
         with interruptible():
-            for first in range(manifest.sources[-1].done, total, ROWS_AT_ONCE):
-                block = slice(first, first + ROWS_AT_ONCE)
+            while first < total:
+                block = found.rows.slice(first, size).to_pydict()
+                ids, texts = block.pop(ID), block.pop(TEXT)
+                if first_id is not None:
+                    ids = [str(first_id + first + number) for number in range(len(ids))]
 
                 def report(done: int, first: int = first) -> None:
                     if progress:
                         progress(first + done, total)
 
-                found_BD = model.embed(found.texts[block], normalize=normalize, prompt="document", progress=report)
-                writer.add(found_BD, found.ids[block], found.texts[block], found.columns[block])
+                started = time.monotonic()
+                found_BD = model.embed(texts, normalize=normalize, prompt="document", progress=report)
+                writer.add(found_BD, ids, texts, block)
+                first += len(ids)
+                size = next_size(size, time.monotonic() - started)
     except KeyboardInterrupt:
         done = writer.manifest.sources[-1].done
         raise KeyboardInterrupt(
             f"stopped; {done:,} of {total:,} texts are saved in {out}: run the same command again to embed the rest"
         ) from None
     return _built(out, writer.manifest, writer.manifest.count - manifest.count, found)
+
+
+def next_size(size: int, seconds: float) -> int:
+    """The number of rows of the next block, from that of the last and the seconds it took: it at most doubles.
+
+    >>> next_size(256, 0.1), next_size(2048, 12.0), next_size(1024, 3.0)
+    (512, 512, 1024)
+    """
+    return int(min(max(size * min(SECONDS / max(seconds, 1e-9), 2), 1), MOST_ROWS))
 
 
 def _built(out: Path, manifest: Manifest, added: int, found: Texts) -> Built:

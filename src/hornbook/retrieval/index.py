@@ -181,10 +181,13 @@ class IndexWriter:
                 raise ValueError(f"{path} is truncated: restore it, or build the index again with --overwrite")
             os.truncate(path, size)
 
-    def add(self, vectors_BD: np.ndarray, ids: Sequence[str], texts: Sequence[str], columns: Sequence[Mapping]) -> None:
-        """Appends a block of rows of the last source and commits it."""
+    def add(
+        self, vectors_BD: np.ndarray, ids: Sequence[str], texts: Sequence[str], columns: Mapping[str, list[str | None]]
+    ) -> None:
+        """Appends a block of rows of the last source and commits it. Columns that the index does not have are left
+        out."""
         check_folder(self.folder)
-        values = {name: [row.get(name) for row in columns] for name in self.manifest.columns}
+        values = {name: columns.get(name) or [None] * len(ids) for name in self.manifest.columns}
         values |= {ID: list(ids), TEXT: list(texts)}
         block = pa.RecordBatch.from_pydict({name: values[name] for name in self.schema.names}, self.schema)
         data = block.serialize().to_pybytes()

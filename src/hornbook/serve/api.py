@@ -5,24 +5,27 @@ import contextlib
 import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from hornbook import __version__
 from hornbook.objectives.masking import MaskingSettings
-from hornbook.serve.engine import Engine, Job, OnText, QueueFull, Run
+from hornbook.serve import schemas
+from hornbook.serve.engine import Engine, Job, QueueFull, Run
+from hornbook.serve.generation import GenerationEngine
 from hornbook.serve.metrics import Metrics
 from hornbook.serve.middleware import OPEN_PATHS, Gate
 from hornbook.serve.models import ServedModel
 from hornbook.serve.runs import list_runs
+from hornbook.serve.schemas import EVERY_ROUTE, MODEL_ROUTES, MOST_ITEMS, errors
 
+T = TypeVar("T")
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", "/app.js": "app.js", "/words.js": "words.js", "/style.css": "style.css"}
 PAGE_HEADERS = {
@@ -30,8 +33,7 @@ PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
-MOST_ITEMS = 2048  # per request
-INLINE_CHARACTERS = 20_000  # longer requests are counted in a thread, so that others are not held up
+INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that others are not held up
 DEEPEST = 5  # lists and objects in each other
 GONE = 499  # the client closed the connection
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -52,54 +54,6 @@ class ServeSettings:
     log_text: Callable[[str], None] | None = None  # gets the texts of requests; none: they are not logged
 
 
-class Body(BaseModel):
-    """A request; a field that is not known is an error."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: Annotated[str | None, Field(description="Name of the model; by default the first that can do it.")] = None
-
-
-Text = Annotated[str, Field(min_length=1)]
-
-
-class FillMask(Body):
-    text: Annotated[Text | list[Text], Field(description="A text, or several, with [MASK] where words are missing.")]
-    top: Annotated[int, Field(ge=1, le=1000)] = 5
-
-
-class Texts(Body):
-    text: Annotated[Text | list[Text], Field(description="A text, or several.")]
-
-
-class Pair(Body):
-    first: Text
-    second: Text
-
-
-class Predict(Body):
-    inputs: Annotated[
-        list[Any], Field(min_length=1, max_length=MOST_ITEMS, description="Texts, pairs of texts, or objects.")
-    ]
-
-
-class Question(Body):
-    question: Text
-    passage: Text
-
-
-class Shown(Body):
-    text: Text
-    pair: str | None = None
-
-
-class ShownMasking(Shown):
-    unit: Literal["token", "word", "ngram"] = "token"
-    probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    num: Annotated[int, Field(ge=1, le=50)] = 5
-    seed: Annotated[int, Field(ge=0, le=2**31)] = 0
-
-
 class Server:
     """The served models and the rules, as the routes need them."""
 
@@ -107,14 +61,11 @@ class Server:
         self.models, self.settings, self.metrics = models, settings, Metrics()
         self.is_ready = False
         for name, model in models.items():
-            is_cpu_gpt = "generate" in model.abilities and model.loaded.device.type == "cpu"
-            model.engine = Engine(
-                settings.batch_tokens,
-                settings.max_queue,
-                settings.slots if is_cpu_gpt else 1,
-                lambda report, name=name: self.metrics.batch(name, report),
-            )
-            self.metrics.watch(name, model.engine)
+            report = partial(self.metrics.batch, name)
+            model.engine = Engine(settings.batch_tokens, settings.max_queue, on_batch=report)
+            if "generate" in model.abilities:
+                model.generator = GenerationEngine(model.loaded, settings.slots, settings.max_queue, report)
+            self.metrics.watch(name, model.engines)
 
     def find(self, name: str | None, ability: str, kind: str | None = None) -> ServedModel:
         """The model of this name, or the first that has the ability; for `predict`, of a kind of task."""
@@ -135,16 +86,8 @@ class Server:
             raise HTTPException(422, f"the model {name} cannot do {what}: it can do {able}")
         return self.models[name]
 
-    async def submit(
-        self,
-        model: ServedModel,
-        key: Hashable,
-        items: list,
-        run: Run,
-        on_text: OnText | None = None,
-        each_tokens: int = 0,
-    ) -> Job:
-        """Queues a request. `each_tokens` are the tokens of each item besides those of its texts."""
+    async def tokenized(self, model: ServedModel, items: list, tokenize: Callable[[list[str]], T]) -> T:
+        """`tokenize` of the texts in the items of a request, which are logged if the settings say so."""
         texts = [text for item in items for text in _texts_in(item)]
         if not 1 <= len(items) <= MOST_ITEMS:
             raise HTTPException(422, f"the request has {len(items)} texts: give 1 to {MOST_ITEMS}")
@@ -153,31 +96,38 @@ class Server:
                 self.settings.log_text(text)
         try:
             if sum(map(len, texts)) <= INLINE_CHARACTERS:
-                num_tokens = model.count(texts)
-            else:
-                num_tokens = await asyncio.to_thread(model.count, texts)
+                return tokenize(texts)
+            return await asyncio.to_thread(tokenize, texts)
         except ValueError as error:
             raise HTTPException(422, model.public(str(error))) from None
-        return model.engine.submit(key, items, run, num_tokens + each_tokens * len(items), on_text)
+
+    async def submit(self, model: ServedModel, key: Hashable, items: list, run: Run) -> Job:
+        """Queues a request."""
+        return model.engine.submit(key, items, run, await self.tokenized(model, items, model.count))
 
     async def answer(self, request: Request, model: ServedModel, key: Hashable, items: list, run: Run) -> Sequence[Any]:
         """One result per item; ends early if the client goes away or its time is up."""
         job = await self.submit(model, key, items, run)
         return await self.wait(request, model, job)
 
-    async def wait(self, request: Request, model: ServedModel, job: Job) -> Sequence[Any]:
-        gone = asyncio.create_task(_disconnected(request))
+    async def wait(
+        self, request: Request, model: ServedModel, job: Job, begun: asyncio.Future | None = None
+    ) -> Sequence[Any]:
+        """The results of a job; with `begun`, returns nothing as soon as that is done."""
+        gone = asyncio.ensure_future(_disconnected(request))
+        awaited = {job.future, gone} | ({begun} if begun is not None else set())
         try:
-            await asyncio.wait({job.future, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
-            if not job.future.done():
-                job.cancel()
-                if gone.done():
-                    raise HTTPException(GONE, "the client closed the connection")
-                raise HTTPException(504, self.too_slow)
-            try:
+            await asyncio.wait(awaited, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if job.future.done():
                 return job.future.result()
-            except ValueError as error:
-                raise HTTPException(422, model.public(str(error))) from None
+            if begun is not None and begun.done():
+                return []
+            job.cancel()
+            if gone.done():
+                raise HTTPException(GONE, "the client closed the connection")
+            raise HTTPException(504, self.too_slow)
+        except ValueError as error:
+            raise HTTPException(422, model.public(str(error))) from None
         finally:
             gone.cancel()
 
@@ -231,7 +181,8 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
         yield
         server.is_ready = False
         for model in models.values():
-            await asyncio.to_thread(model.engine.close)
+            for engine in model.engines:
+                await asyncio.to_thread(engine.close)
 
     app = FastAPI(
         title="Hornbook",
@@ -249,8 +200,6 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
     from hornbook.serve.openai import add_openai_routes
 
     add_openai_routes(app, server)
-    if settings.hosts != ("*",):
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
     app.add_middleware(Gate, server=server)
     return app
 
@@ -262,7 +211,10 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, str(error.detail))
+        if error.status_code != 405:
+            return error_response(error.status_code, str(error.detail), dict(error.headers or {}))
+        methods = ", ".join(sorted(map(str.upper, app.openapi()["paths"].get(request.url.path, ["get"]))))
+        return error_response(405, f"{request.method} is not allowed here: use {methods}", {"Allow": methods})
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
@@ -274,34 +226,37 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_status(app: FastAPI, server: Server) -> None:
-    @app.get("/health", tags=["status"])
+    routes = APIRouter(tags=["status"], responses=EVERY_ROUTE)
+
+    @routes.get("/health", response_model=schemas.Health)
     async def health() -> dict[str, str]:
         """Whether the process is alive."""
         return {"status": "alive"}
 
-    @app.get("/ready", tags=["status"])
+    @routes.get("/ready", response_model=schemas.Ready, responses={503: {"model": schemas.Ready}})
     async def ready() -> Response:
         """Whether requests are answered."""
         return JSONResponse({"ready": server.is_ready}, 200 if server.is_ready else 503)
 
-    @app.get("/metrics", tags=["status"])
+    @routes.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Metrics in Prometheus' format."""
         return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.get("/models", tags=["status"])
+    @routes.get("/models", response_model=schemas.Models, response_model_exclude_unset=True)
     async def models() -> dict[str, Any]:
         """The models and what each can do."""
         listed = [model.described() for model in server.models.values()]
         return {"models": listed, "has_runs": server.settings.runs is not None}
 
-    @app.get("/runs", tags=["status"])
+    @routes.get("/runs", response_model=schemas.Runs, responses=errors(404))
     async def runs() -> dict[str, Any]:
         """The runs in the folder of --runs, with their loss curves."""
         if server.settings.runs is None:
             raise HTTPException(404, "the server shows no runs: start it with --runs FOLDER")
         return {"runs": await asyncio.to_thread(list_runs, server.settings.runs)}
 
+    app.include_router(routes)
     for path, name in PAGE_FILES.items():
 
         @app.get(path, include_in_schema=False)
@@ -312,8 +267,10 @@ def _add_status(app: FastAPI, server: Server) -> None:
 
 
 def _add_operations(app: FastAPI, server: Server) -> None:
-    @app.post("/fill-mask", tags=["models"])
-    async def fill_mask(body: FillMask, request: Request) -> dict[str, Any]:
+    routes = APIRouter(tags=["models"], responses=MODEL_ROUTES)
+
+    @routes.post("/fill-mask", response_model=schemas.Masks | schemas.MasksOfTexts)
+    async def fill_mask(body: schemas.FillMask, request: Request) -> dict[str, Any]:
         """The likeliest tokens of each mask of a text."""
         model = server.find(body.model, "fill-mask")
         texts = [body.text] if isinstance(body.text, str) else body.text
@@ -321,24 +278,24 @@ def _add_operations(app: FastAPI, server: Server) -> None:
         found = await server.answer(request, model, key, texts, model.fill_mask(body.top))
         return {"model": model.name} | ({"masks": found[0]} if isinstance(body.text, str) else {"texts": found})
 
-    @app.post("/next-sentence", tags=["models"])
-    async def next_sentence(body: Pair, request: Request) -> dict[str, Any]:
+    @routes.post("/next-sentence", response_model=schemas.NextSentence)
+    async def next_sentence(body: schemas.Pair, request: Request) -> dict[str, Any]:
         """The probability that the second sentence follows the first."""
         model = server.find(body.model, "next-sentence")
         pairs = [(body.first, body.second)]
         (chance,) = await server.answer(request, model, "next-sentence", pairs, model.next_sentence)
         return {"model": model.name, "is_next": chance}
 
-    @app.post("/detect", tags=["models"])
-    async def detect(body: Texts, request: Request) -> dict[str, Any]:
+    @routes.post("/detect", response_model=schemas.JudgedWords | schemas.JudgedTexts)
+    async def detect(body: schemas.TextOrTexts, request: Request) -> dict[str, Any]:
         """The probability of each word of having been replaced."""
         model = server.find(body.model, "detect")
         texts = [body.text] if isinstance(body.text, str) else body.text
         found = await server.answer(request, model, "detect", texts, model.detect)
         return {"model": model.name} | ({"words": found[0]} if isinstance(body.text, str) else {"texts": found})
 
-    @app.post("/predict", tags=["models"])
-    async def predict(body: Predict, request: Request) -> dict[str, Any]:
+    @routes.post("/predict", response_model=schemas.Predictions)
+    async def predict(body: schemas.Predict, request: Request) -> dict[str, Any]:
         """Predictions of a fine-tuned model: one per input, which is a text, a pair, or an object by the names of the
         model's inputs."""
         model = server.find(body.model, "predict")
@@ -346,57 +303,71 @@ def _add_operations(app: FastAPI, server: Server) -> None:
         found = await server.answer(request, model, "predict", items, model.predict)
         return {"model": model.name, "predictions": found}
 
-    @app.post("/answer", tags=["models"])
-    async def answer(body: Question, request: Request) -> dict[str, Any]:
+    @routes.post("/answer", response_model=schemas.Answer)
+    async def answer(body: schemas.Question, request: Request) -> dict[str, Any]:
         """The span of a passage that answers a question; `answer` is empty if the model finds none."""
         model = server.find(body.model, "predict", "spans")
         items = [(body.question, body.passage)]
         (found,) = await server.answer(request, model, "predict", items, model.predict)
         return {"model": model.name, "has_answer": bool(found.get("answer")), **found}
 
-    @app.post("/tag", tags=["models"])
-    async def tag(body: Texts, request: Request) -> dict[str, Any]:
+    @routes.post("/explain", response_model=schemas.Explanation)
+    async def explain(body: schemas.Explain, request: Request) -> dict[str, Any]:
+        """The answer of a model that reads a knowledge graph, with the paths that it weighed for each choice."""
+        model = server.find(body.model, "explain")
+        items = [(body.question, body.choices, body.context)]
+        (found,) = await server.answer(request, model, "explain", items, model.explain)
+        return {"model": model.name, **found}
+
+    @routes.post("/tag", response_model=schemas.TaggedText | schemas.TaggedTexts, response_model_exclude_unset=True)
+    async def tag(body: schemas.TextOrTexts, request: Request) -> dict[str, Any]:
         """The words of a text with their tags, and the entities."""
         model = server.find(body.model, "predict", "tagging")
         texts = [body.text] if isinstance(body.text, str) else body.text
         found = await server.answer(request, model, "predict", texts, model.predict)
         return {"model": model.name} | (found[0] if isinstance(body.text, str) else {"texts": found})
 
+    app.include_router(routes)
+
 
 def _add_pictures(app: FastAPI, server: Server) -> None:
-    @app.post("/show/tokens", tags=["show"])
-    async def tokens(body: Shown, request: Request) -> dict[str, Any]:
+    routes = APIRouter(tags=["show"], responses=MODEL_ROUTES)
+
+    @routes.post("/show/tokens", response_model=schemas.Picture)
+    async def tokens(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The tokens of a text or pair."""
         model = server.find(body.model, "tokens")
-        items = [(body.text, body.pair or None)]
+        items = [(body.text, body.pair or None, body.language)]
         return (await server.answer(request, model, "tokens", items, model.show_tokens))[0]
 
-    @app.post("/show/masking", tags=["show"])
-    async def masking(body: ShownMasking, request: Request) -> dict[str, Any]:
+    @routes.post("/show/masking", response_model=schemas.Picture)
+    async def masking(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
         """A text masked several times."""
         model = server.find(body.model, "masking")
         settings = MaskingSettings(probability=body.probability, unit=body.unit)
-        run = model.show_masking(settings, body.num, body.seed)
-        key = ("masking", settings, body.num, body.seed)
+        run = model.show_masking(settings, body.num, body.seed, body.language)
+        key = ("masking", settings, body.num, body.seed, body.language)
         return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
 
-    @app.post("/show/replaced", tags=["show"])
-    async def replaced(body: ShownMasking, request: Request) -> dict[str, Any]:
+    @routes.post("/show/replaced", response_model=schemas.Picture)
+    async def replaced(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
         """A text masked, filled in by the generator and judged by the discriminator."""
         model = server.find(body.model, "replaced")
-        run = model.show_replaced(body.num, body.probability, body.seed)
+        run = model.show_replaced(body.num, body.probability, body.seed, body.language)
         return (await server.answer(request, model, secrets.token_hex(8), [body.text], run))[0]
 
-    @app.post("/show/attention", tags=["show"])
-    async def attention(body: Shown, request: Request) -> dict[str, Any]:
+    @routes.post("/show/attention", response_model=schemas.Picture)
+    async def attention(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The attention of every layer and head."""
         model = server.find(body.model, "attention")
-        items = [(body.text, body.pair or None)]
+        items = [(body.text, body.pair or None, body.language)]
         return (await server.answer(request, model, "attention", items, model.show_attention))[0]
 
-    @app.post("/show/answer", tags=["show"])
-    async def answer(body: Question, request: Request) -> dict[str, Any]:
+    @routes.post("/show/answer", response_model=schemas.Picture)
+    async def answer(body: schemas.ShownAnswer, request: Request) -> dict[str, Any]:
         """The start and end probabilities of every token of a passage."""
         model = server.find(body.model, "predict", "spans")
-        items = [(body.question, body.passage)]
+        items = [(body.question, body.passage, body.language)]
         return (await server.answer(request, model, "show answer", items, model.show_answer))[0]
+
+    app.include_router(routes)

@@ -1,7 +1,7 @@
-"""Queues requests and runs them in batches by token count, each model in threads of its own.
+"""Queues requests and runs them in batches by token count, each model in a thread of its own.
 
-A job is one request: its items, and the operation that answers them. A thread takes the oldest job and adds later ones
-with the same key (model, operation and settings) while the batch has at most `batch_tokens` tokens; then it runs the
+A job is one request: its items, and the operation that answers them. The thread takes the oldest job and adds later
+ones with the same key (operation and settings) while the batch has at most `batch_tokens` tokens; then it runs the
 operation once. If a batch fails, its jobs are run one by one, so that an invalid request fails alone.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 OnText = Callable[[int, int, str], None]  # index of the item, index of the sample, new text
-Run = Callable[[list, OnText], Sequence[Any]]  # one result per item
+Run = Callable[[list], Sequence[Any]]  # one result per item
 SMOOTHING = 0.9  # of the mean time per job
 
 
@@ -28,15 +28,11 @@ class QueueFull(Exception):
         self.seconds = seconds
 
 
-class Abandoned(Exception):
-    """Raised into an operation whose clients are all gone."""
-
-
 @dataclass
 class Job:
     key: Hashable
     items: list
-    run: Run
+    run: Run | None  # None: generated token by token
     num_tokens: int
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future
@@ -74,12 +70,12 @@ class BatchReport:
 
 
 class Engine:
-    """The queue of one model and its threads.
+    """The queue of one model and its thread.
 
     >>> import asyncio
     >>> engine = Engine(batch_tokens=100, max_queue=10)
     >>> async def ask():
-    ...     lengths = lambda items, on_text: [len(item) for item in items]
+    ...     lengths = lambda items: [len(item) for item in items]
     ...     return await engine.submit("length", ["a", "abc"], lengths, 4).future
     >>> asyncio.run(ask())
     [1, 3]
@@ -90,7 +86,6 @@ class Engine:
         self,
         batch_tokens: int,
         max_queue: int,
-        num_threads: int = 1,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
     ):
         self.batch_tokens, self.max_queue, self.on_batch = batch_tokens, max_queue, on_batch
@@ -99,36 +94,27 @@ class Engine:
         self.changed = threading.Condition()
         self.is_closed = False
         self.seconds_per_job = 0.1
-        self.threads = [threading.Thread(target=self._work, daemon=True) for _ in range(num_threads)]
-        for thread in self.threads:
-            thread.start()
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
 
-    def submit(
-        self,
-        key: Hashable,
-        items: list,
-        run: Run,
-        num_tokens: int,
-        on_text: OnText | None = None,
-    ) -> Job:
+    def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> Job:
         """Queues a job of the running event loop and returns it: `await job.future` is one result per item."""
         loop = asyncio.get_running_loop()
-        job = Job(key, items, run, num_tokens, loop, loop.create_future(), on_text)
+        job = Job(key, items, run, num_tokens, loop, loop.create_future())
         with self.changed:
             self._drop_cancelled()
             if len(self.waiting) >= self.max_queue:
-                raise QueueFull(max(1, math.ceil(self.seconds_per_job * len(self.waiting) / len(self.threads))))
+                raise QueueFull(max(1, math.ceil(self.seconds_per_job * len(self.waiting))))
             self.waiting.append(job)
             self.changed.notify()
         return job
 
     def close(self) -> None:
-        """Ends the threads after the jobs that are queued."""
+        """Ends the thread after the jobs that are queued."""
         with self.changed:
             self.is_closed = True
-            self.changed.notify_all()
-        for thread in self.threads:
-            thread.join()
+            self.changed.notify()
+        self.thread.join()
 
     def _drop_cancelled(self) -> None:
         self.waiting = deque(job for job in self.waiting if not job.is_cancelled)
@@ -171,22 +157,10 @@ class Engine:
             return jobs
 
     def _answer(self, jobs: list[Job]) -> None:
-        owners = [(job, place) for job in jobs for place in range(len(job.items))]
-
-        def on_text(index: int, sample: int, text: str) -> None:
-            if all(job.is_cancelled for job in jobs):
-                raise Abandoned
-            job, place = owners[index]
-            if job.on_text is not None and not job.is_cancelled:
-                job.on_text(place, sample, text)
-
         try:
-            results = iter(jobs[0].run([item for job in jobs for item in job.items], on_text))
+            results = iter(jobs[0].run([item for job in jobs for item in job.items]))
             for job in jobs:
                 job.finish([next(results) for _ in job.items])
-        except Abandoned:
-            for job in jobs:
-                job.finish()
         except Exception as error:
             if len(jobs) == 1:
                 jobs[0].finish(error=error)

@@ -1,8 +1,11 @@
 """What `/metrics` reports, in Prometheus' format."""
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from hornbook.serve.engine import BatchReport, Engine
+from hornbook.serve.generation import GenerationEngine
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -24,10 +27,10 @@ class Metrics:
         self.waiting = Gauge("hornbook_waiting_requests", "Requests in the queue.", ["model"], **of)
         self.running = Gauge("hornbook_running_requests", "Requests being computed.", ["model"], **of)
 
-    def watch(self, name: str, engine: Engine) -> None:
-        """Reports the queue of a model."""
-        self.waiting.labels(name).set_function(lambda: len(engine.waiting))
-        self.running.labels(name).set_function(lambda: engine.num_running)
+    def watch(self, name: str, engines: Sequence[Engine | GenerationEngine]) -> None:
+        """Reports the queues of a model."""
+        self.waiting.labels(name).set_function(lambda: sum(len(engine.waiting) for engine in engines))
+        self.running.labels(name).set_function(lambda: sum(engine.num_running for engine in engines))
 
     def batch(self, name: str, report: BatchReport) -> None:
         self.batch_jobs.labels(name).observe(report.num_jobs)

@@ -1,7 +1,8 @@
-"""What every request passes before its route: the key, the size of its body, and the metrics."""
+"""What every request passes before its route: the name of the server, the key, the size of the body, the metrics."""
 
 import asyncio
 import json
+import re
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from hornbook.serve.api import Server
 
 OPEN_PATHS = {"/", "/app.js", "/words.js", "/style.css", "/health", "/ready"}  # need no key
+
+PORT = re.compile(r":\d+$")
 
 
 class Gate:
@@ -41,6 +44,9 @@ class Gate:
     async def _pass(self, scope: dict, receive: Any, send: Any) -> None:
         settings = self.server.settings
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if settings.hosts != ("*",) and PORT.sub("", headers.get("host", "")).lower() not in settings.hosts:
+            await _refuse(send, 400, f"the server is not known by this name: use one of {', '.join(settings.hosts)}")
+            return
         if settings.api_key is not None and scope["path"] not in OPEN_PATHS:
             given = headers.get("authorization", "").removeprefix("Bearer ").encode()
             if not secrets.compare_digest(given, settings.api_key.encode()):

@@ -14,7 +14,7 @@ import numpy as np
 
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
-from hornbook.inference.generation import Generated
+from hornbook.inference.explaining import explain
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import HANGUL
@@ -22,11 +22,14 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.quantized import Weights
 from hornbook.objectives.masking import MaskingSettings
-from hornbook.serve.engine import Engine, OnText
+from hornbook.report.explained import with_pictures
+from hornbook.serve.engine import Engine
+from hornbook.serve.generation import GenerationEngine
 from hornbook.show.answers import show_answer
 from hornbook.show.attention import show_all_attention
 from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.tokens import show_tokens
+from hornbook.show.words import Language
 from hornbook.text.tokenizer import Tokenizer
 
 HANGUL_SHARE = 0.2
@@ -42,6 +45,11 @@ class ServedModel:
     loaded: EncoderModel | DecoderModel | None = None
     predictor: Predictor | None = None
     engine: Engine | None = None
+    generator: GenerationEngine | None = None
+
+    @property
+    def engines(self) -> list[Engine | GenerationEngine]:
+        return [each for each in (self.engine, self.generator) if each is not None]
 
     @cached_property
     def abilities(self) -> dict[str, str | None]:
@@ -50,6 +58,8 @@ class ServedModel:
         model = self.loaded
         if self.predictor is not None:
             found["predict"] = self.predictor.saved.kind
+            if self.predictor.members[0].grounder is not None:
+                found["explain"] = None
         if isinstance(model, DecoderModel) and "clm" in model.model.heads:
             found["generate"] = None
         if isinstance(model, EncoderModel):
@@ -107,43 +117,50 @@ class ServedModel:
 
     # ---- operations: items to results
 
-    def embed(self, texts: list[str], on_text: OnText) -> np.ndarray:
+    def embed(self, texts: list[str]) -> np.ndarray:
         return self.loaded.embed(texts)
 
-    def fill_mask(self, top: int) -> Callable[[list[str], OnText], list]:
-        return lambda texts, on_text: [
+    def fill_mask(self, top: int) -> Callable[[list[str]], list]:
+        return lambda texts: [
             [[asdict(guess) for guess in guesses] for guesses in masks] for masks in self.loaded.fill_mask(texts, top)
         ]
 
-    def next_sentence(self, pairs: list[tuple[str, str]], on_text: OnText) -> list[float]:
+    def next_sentence(self, pairs: list[tuple[str, str]]) -> list[float]:
         return [self.loaded.next_sentence(*pair) for pair in pairs]
 
-    def detect(self, texts: list[str], on_text: OnText) -> list[list[dict]]:
-        return [[asdict(word) for word in self.loaded.detect(text)] for text in texts]
+    def detect(self, texts: list[str]) -> list[list[dict]]:
+        return [[asdict(word) for word in words] for words in self.loaded.detect(texts)]
 
-    def predict(self, items: list, on_text: OnText) -> list[dict]:
-        return self.predictor.describe(items, self.predictor.predict(items))
+    def predict(self, items: list) -> list[dict]:
+        predictions = self.predictor.predict(items)
+        if None in predictions:
+            raise ValueError(f"input {predictions.index(None) + 1} of {len(items)} has no words: leave it out")
+        return self.predictor.describe(items, predictions)
 
-    def generate(self, settings: dict[str, Any]) -> Callable[[list[str], OnText], list[list[Generated]]]:
-        return lambda prompts, on_text: self.loaded.generate(prompts, on_token=on_text, **settings)
+    def explain(self, items: list[tuple[str, list[str], str | None]]) -> list[dict]:
+        return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
 
-    def show_tokens(self, items: list[tuple[str, str | None]], on_text: OnText) -> list[dict]:
+    def show_tokens(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
         return [show_tokens(self.tokenizer, *item).as_dict() for item in items]
 
-    def show_masking(self, settings: MaskingSettings, num: int, seed: int) -> Callable[[list, OnText], list[dict]]:
-        return lambda items, on_text: [
-            show_masking(self.tokenizer, *item, settings, num, seed).as_dict() for item in items
+    def show_masking(
+        self, settings: MaskingSettings, num: int, seed: int, language: Language
+    ) -> Callable[[list], list[dict]]:
+        return lambda items: [
+            show_masking(self.tokenizer, *item, settings, num, seed, language).as_dict() for item in items
         ]
 
-    def show_replaced(self, num: int, probability: float, seed: int) -> Callable[[list, OnText], list[dict]]:
-        return lambda texts, on_text: [
-            show_replaced(self.loaded, text, num, probability, seed).as_dict() for text in texts
+    def show_replaced(
+        self, num: int, probability: float, seed: int, language: Language
+    ) -> Callable[[list], list[dict]]:
+        return lambda texts: [
+            show_replaced(self.loaded, text, num, probability, seed, language).as_dict() for text in texts
         ]
 
-    def show_attention(self, items: list[tuple[str, str | None]], on_text: OnText) -> list[dict]:
+    def show_attention(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
         return [show_all_attention(self.loaded, *item).as_dict() for item in items]
 
-    def show_answer(self, items: list[tuple[str, str]], on_text: OnText) -> list[dict]:
+    def show_answer(self, items: list[tuple[str, str, Language]]) -> list[dict]:
         return [show_answer(self.predictor, *item).as_dict() for item in items]
 
 

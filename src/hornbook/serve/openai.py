@@ -6,96 +6,45 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from hornbook.inference.decoder import generation_request
 from hornbook.inference.generation import Generated
+from hornbook.serve import schemas
 from hornbook.serve.api import Server
-from hornbook.serve.engine import Job
+from hornbook.serve.engine import Job, OnText
 from hornbook.serve.models import ServedModel
+from hornbook.serve.schemas import EVERY_ROUTE, MODEL_ROUTES, MOST_CHOICES, Completions, Embeddings
 
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The texts; with `stream`, server-sent events, each with the next part of a text.",
+        "content": {"text/event-stream": {}},
+    }
+}
 REASONS = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
-MOST_CHOICES = 128  # texts per request
-MOST_NEW_TOKENS = 4096
-
-
-class Embeddings(BaseModel):
-    """As in OpenAI's API; other fields are ignored."""
-
-    model: str
-    input: str | list[str] | list[int] | list[list[int]]
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
-
-
-class Completions(BaseModel):
-    """As in OpenAI's API, with top_k and repetition_penalty; fields that would be ignored are refused where they change
-    the text."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    model: str
-    prompt: str | list[str] = ""
-    max_tokens: Annotated[int | None, Field(ge=1, le=MOST_NEW_TOKENS)] = 16
-    temperature: Annotated[float | None, Field(ge=0, le=100)] = 1.0
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int | None, Field(ge=1)] = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
-    n: Annotated[int | None, Field(ge=1, le=MOST_CHOICES)] = 1
-    stop: str | list[str] | None = None
-    seed: Annotated[int | None, Field(ge=0, le=2**31)] = None
-    stream: bool | None = False
-    stream_options: dict[str, Any] | None = None
-    echo: bool | None = False
-    # Not supported: refused unless they have no effect.
-    logprobs: int | None = None
-    suffix: str | None = None
-    best_of: int | None = None
-    presence_penalty: float | None = 0.0
-    frequency_penalty: float | None = 0.0
-    logit_bias: dict[str, float] | None = None
-
-    def unsupported(self) -> str | None:
-        """The name of a field that has an effect which is not supported."""
-        given = {name: getattr(self, name) for name in ("logprobs", "suffix", "logit_bias")}
-        given |= {name: getattr(self, name) for name in ("presence_penalty", "frequency_penalty")}
-        given["best_of"] = self.best_of if self.best_of not in (None, self.n) else None
-        return next((name for name, value in given.items() if value), None)
-
-    def settings(self) -> dict[str, Any]:
-        """The arguments of `generate`."""
-        is_greedy = self.temperature == 0
-        seed = self.seed if self.seed is not None else secrets.randbelow(2**31)
-        return {
-            "max_tokens": self.max_tokens or 16,
-            "temperature": 1.0 if self.temperature is None else self.temperature,
-            "top_p": None if self.top_p in (None, 1) or is_greedy else self.top_p,
-            "top_k": None if is_greedy else self.top_k,
-            "repetition_penalty": self.repetition_penalty,
-            "num": self.n or 1,
-            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
-            "seed": 0 if is_greedy else seed,  # so that greedy requests share batches
-        }
 
 
 def add_openai_routes(app: FastAPI, server: Server) -> None:
-    @app.get("/v1/models", tags=["openai"])
+    routes = APIRouter(prefix="/v1", tags=["openai"], responses=MODEL_ROUTES)
+
+    @app.get("/v1/models", tags=["openai"], response_model=schemas.ListedModels, responses=EVERY_ROUTE)
     async def models() -> dict[str, Any]:
         """The names of the models."""
         listed = [{"id": name, "object": "model", "created": 0, "owned_by": "hornbook"} for name in server.models]
         return {"object": "list", "data": listed}
 
-    @app.post("/v1/embeddings", tags=["openai"])
+    @routes.post("/embeddings", response_model=schemas.Vectors)
     async def embeddings(body: Embeddings, request: Request) -> Response:
         """One vector per text."""
         model = server.find(body.model, "embed")
-        texts = [body.input] if isinstance(body.input, str) else list(body.input)
-        if not all(isinstance(text, str) for text in texts):
+        texts = body.texts
+        if texts is None:
             raise HTTPException(422, "input has token ids, which differ between vocabularies: send texts")
         width = model.loaded.model.config.width
         if body.dimensions not in (None, width):
@@ -113,7 +62,7 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
         }
         return Response(json.dumps(content), media_type="application/json")
 
-    @app.post("/v1/completions", tags=["openai"], response_model=None)
+    @routes.post("/completions", response_model=schemas.Completion, responses=STREAMED)
     async def completions(body: Completions, request: Request) -> Response | dict[str, Any]:
         """Continuations of a prompt; with `stream`, as they are generated."""
         model = server.find(body.model, "generate")
@@ -124,7 +73,9 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
         if len(prompts) * settings["num"] > MOST_CHOICES:
             raise HTTPException(422, f"the request asks for more than {MOST_CHOICES} texts: lower n")
         texts = _Completion(server, model, body, prompts, settings)
-        return await (texts.stream() if body.stream else texts.whole(request))
+        return await (texts.stream(request) if body.stream else texts.whole(request))
+
+    app.include_router(routes)
 
 
 def _encoded(vector: np.ndarray, encoding: str) -> str | list[float]:
@@ -140,12 +91,13 @@ class _Completion:
         self.server, self.model, self.body, self.prompts, self.settings = server, model, body, prompts, settings
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
-    async def _submit(self, on_text=None) -> Job:
-        # A prompt that is empty is still one token; the key holds every setting, so that a batch has one set of them.
-        key = ("generate", tuple(sorted(self.settings.items())))
-        num_new = self.settings["max_tokens"] * self.settings["num"]
-        run = self.model.generate(self.settings)
-        return await self.server.submit(self.model, key, self.prompts, run, on_text, num_new)
+    async def _submit(self, on_text: OnText | None = None) -> Job:
+        try:
+            request = generation_request(**self.settings)
+        except ValueError as error:
+            raise HTTPException(422, self.model.public(str(error))) from None
+        ids = await self.server.tokenized(self.model, self.prompts, self.model.generator.encode)
+        return self.model.generator.submit(ids, request, on_text)
 
     async def whole(self, request: Request) -> dict[str, Any]:
         job = await self._submit()
@@ -157,15 +109,22 @@ class _Completion:
                 choices.append(self._choice(len(choices), text, REASONS[each.ended]))
         return self._chunk(choices) | {"usage": self._usage(found)}
 
-    async def stream(self) -> Response:
+    async def stream(self, request: Request) -> Response:
         loop = asyncio.get_running_loop()
         events: asyncio.Queue = asyncio.Queue()
+        begun = loop.create_future()
+
+        def put(event: tuple[int, str]) -> None:
+            events.put_nowait(event)
+            if not begun.done():
+                begun.set_result(None)
 
         def on_text(place: int, sample: int, text: str) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, (place * self.settings["num"] + sample, text))
+            loop.call_soon_threadsafe(put, (place * self.settings["num"] + sample, text))
 
         job = await self._submit(on_text)
         job.future.add_done_callback(lambda _: events.put_nowait(None))
+        await self.server.wait(request, self.model, job, begun)  # so that a request that fails has its status
         return StreamingResponse(
             self._events(job, events), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
         )

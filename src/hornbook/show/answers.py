@@ -1,17 +1,19 @@
 """Start and end probabilities of a question-answering model for every token of a passage."""
 
 import contextlib
+from functools import partial
 
 import numpy as np
 
 from hornbook.inference.predictor import Predictor
 from hornbook.show.picture import Cell, Picture, Strip, Table, readable
+from hornbook.show.words import Language, say
 from hornbook.tasks.features import softmax
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.running import run_model
 
 
-def show_answer(predictor: Predictor, question: str, passage: str) -> Picture:
+def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Picture:
     """The tokens of the passage with the probability that the answer starts and ends there, and the answer."""
     if predictor.saved.kind != "spans":
         raise ValueError(f"this model does not find answers in a passage: its task is {predictor.saved.kind}")
@@ -34,9 +36,10 @@ def show_answer(predictor: Predictor, question: str, passage: str) -> Picture:
         cells.append(Cell(token, "answer" if is_inside else ""))
         rows.append((token, *(f"{chance:.1%}" for chance in chances_S2[number])))
     start_none, end_none = chances_S2[0]
+    said, score, threshold = partial(say, language), answer.no_answer_score, predictor.task.threshold
     notes = [
-        f"answer: {answer.answer}" if answer.answer else "no answer: this score is above the threshold",
-        f"no-answer score {answer.no_answer_score:.2f}, threshold {predictor.task.threshold:.2f}; "
-        f"no answer at the first token: start {start_none:.1%}, end {end_none:.1%}",
+        said("found answer", answer=answer.answer) if answer.answer else said("no answer"),
+        said("threshold", score=score, threshold=threshold, start=start_none, end=end_none),
     ]
-    return Picture("Answer", notes, [Strip("passage", cells)], [Table("", ("token", "start", "end"), rows)])
+    table = Table("", (said("token"), said("start"), said("end")), rows)
+    return Picture(said("answer"), notes, [Strip(said("passage"), cells)], [table], language=language)

@@ -12,6 +12,7 @@ from hornbook.config import checked
 from hornbook.inference.attention import attentions_of
 from hornbook.inference.loaded import LoadedModel
 from hornbook.show.picture import Cell, Picture, Strip, Table, readable
+from hornbook.show.words import Language, say
 
 MOST_TOKENS = 128  # of a page: 12 layers of 12 heads are 3 MB
 MOST_IN_GRID = 40  # more do not fit into a terminal
@@ -58,7 +59,7 @@ def _shades(row: np.ndarray) -> str:
     return "".join(SHADES[min(int(np.ceil(weight * 2 * (len(SHADES) - 1) - 0.2)), len(SHADES) - 1)] for weight in row)
 
 
-def show_all_attention(model: LoadedModel, text: str, pair: str | None = None) -> Picture:
+def show_all_attention(model: LoadedModel, text: str, pair: str | None = None, language: Language = "en") -> Picture:
     """Attention of every layer and head, for a page with a selector: `attention` has the tokens, the numbers of layers
     and heads, and the weights as bytes (layers x heads x S x S, 255 for a weight of 1) in base 64."""
     tokens, batch = encode(model, text, pair)
@@ -69,5 +70,6 @@ def show_all_attention(model: LoadedModel, text: str, pair: str | None = None) -
         **{"tokens": tokens, "num_layers": num_layers, "num_heads": num_heads},
         "weights": base64.b64encode(weights.tobytes()).decode(),
     }
-    notes = ["each row token attends to the column tokens; choose a layer and a head, or point at a token"]
-    return Picture("Attention", notes, [Strip("input", [Cell(token) for token in tokens])], attention=attention)
+    strips = [Strip(say(language, "input"), [Cell(token) for token in tokens])]
+    notes = [say(language, "rows")]
+    return Picture(say(language, "attention"), notes, strips, attention=attention, language=language)

@@ -5,6 +5,7 @@ Shapes: T tokens of all copies, K masked tokens, V vocabulary.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,11 +16,11 @@ from hornbook.inference.encoder import EncoderModel
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, guess, put
 from hornbook.show.picture import Cell, Picture, Strip, Table, readable, token_cells
+from hornbook.show.words import Language, say
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Targets
 from hornbook.train.randomness import token_keys
 
-UNITS = {"token": "single tokens", "word": "whole words", "ngram": "n-grams of whole words"}
 ELECTRA_MASKING = {"mask_fraction": 0.85, "random_fraction": 0.0}  # as published
 
 
@@ -30,34 +31,42 @@ def show_masking(
     settings: MaskingSettings | None = None,
     num: int = 5,
     seed: int = 0,
+    language: Language = "en",
 ) -> Picture:
     """The text masked `num` times with different random numbers, as every epoch of pre-training masks it anew."""
-    settings = settings or MaskingSettings()
+    settings, said = settings or MaskingSettings(), partial(say, language)
     batch = copies(tokenizer, text, pair, num)
     ids_T, targets = masking_of(tokenizer, settings).prepare(batch, token_keys(batch, seed))
     strips, outcomes = [], Counter()
     cells = masked_cells(tokenizer, batch, ids_T, targets)
     for number, (start, stop) in enumerate(bounds(batch), 1):
-        strips.append(Strip(f"copy {number}", cells[start:stop]))
+        strips.append(Strip(said("copy", number=number), cells[start:stop]))
         outcomes.update(cell.mark for cell in cells[start:stop] if cell.mark in ("masked", "random", "kept"))
     total = sum(outcomes.values())
+    if not total:
+        raise ValueError("the text has no tokens that can be masked: give a sentence of words in the vocabulary")
     random, mask = settings.random_fraction, settings.mask_fraction
     expected = {"masked": mask, "random": random, "kept": 1 - mask - random}
-    rows = [(name, outcomes[name], f"{outcomes[name] / total:.0%}", f"{expected[name]:.0%}") for name in expected]
-    notes = [
-        f"{settings.probability:.0%} of the tokens are predicted, as {UNITS[settings.unit]}; the loss is computed at "
-        "these only"
-    ]
-    return Picture("Masking", notes, strips, [Table("", ("predicted tokens", "here", "", "expected"), rows)])
+    rows = [(said(name), outcomes[name], f"{outcomes[name] / total:.0%}", f"{expected[name]:.0%}") for name in expected]
+    notes = [said("share", share=settings.probability, unit=said(f"unit.{settings.unit}"))]
+    headings = (said("predicted"), said("here"), "", said("expected"))
+    return Picture(said("masking"), notes, strips, [Table("", headings, rows)], language=language)
 
 
 @torch.no_grad()
-def show_replaced(model: EncoderModel, text: str, num: int = 3, probability: float = 0.15, seed: int = 0) -> Picture:
+def show_replaced(
+    model: EncoderModel,
+    text: str,
+    num: int = 3,
+    probability: float = 0.15,
+    seed: int = 0,
+    language: Language = "en",
+) -> Picture:
     """ELECTRA's pre-training on a text (Clark et al. 2020, figure 2): tokens are masked, the generator samples others
     in their place, and the discriminator judges for every token whether it was replaced."""
     if "rtd" not in model.model.heads:
         raise ValueError(f"{model.folder} has no head that detects replaced tokens: give an ELECTRA")
-    filler, tokenizer = model.mask_filler, model.tokenizer
+    filler, tokenizer, said = model.mask_filler, model.tokenizer, partial(say, language)
     batch = copies(tokenizer, text, None, num)
     settings = MaskingSettings(probability=probability, **ELECTRA_MASKING)
     step = RtdObjective(masking_of(tokenizer, settings)).prepare(batch, seed)
@@ -84,15 +93,12 @@ def show_replaced(model: EncoderModel, text: str, num: int = 3, probability: flo
             right += is_right
             mark = ("found" if is_replaced else cell.mark) if is_right else "wrong"
             verdicts.append(Cell(cell.text, mark, f"{chance:.0%}" if mark in ("found", "wrong") else ""))
-        strips.append(Strip(f"{number}: masked", masked[start:stop]))
-        strips.append(Strip(f"{number}: generated", generated))
-        strips.append(Strip(f"{number}: judged", verdicts))
-    by = "its generator" if filler is not model.model else "the model's own vocabulary head, as there is no generator"
-    notes = [
-        f"masks are filled by samples from {by}; a sample that equals the original counts as original",
-        f"{right} of {batch.num_tokens} tokens are judged correctly",
-    ]
-    return Picture("Replaced token detection", notes, strips)
+        strips.append(Strip(said("step.masked", number=number), masked[start:stop]))
+        strips.append(Strip(said("step.generated", number=number), generated))
+        strips.append(Strip(said("step.judged", number=number), verdicts))
+    by = said("generator" if filler is not model.model else "own head")
+    notes = [said("sampled", by=by), said("judged", right=right, tokens=batch.num_tokens)]
+    return Picture(said("detection"), notes, strips, language=language)
 
 
 def copies(tokenizer: Tokenizer, text: str, pair: str | None, num: int) -> Batch:

@@ -7,26 +7,13 @@ from typing import Any
 
 from hornbook.files import write_text
 from hornbook.report.rendering import render
+from hornbook.show.words import MARKS, Language
 from hornbook.text.tokenizer import Tokenizer
-
-MARKS = {  # what the mark of a token means
-    "special": "special token",
-    "unknown": "not in the vocabulary",
-    "piece": "continues a word",
-    "masked": "replaced by the mask token, with the original",
-    "random": "replaced by a random token, with the original",
-    "kept": "predicted but unchanged, with the original",
-    "replaced": "sampled from the generator, with the original",
-    "found": "judged to be replaced, with the probability of it",
-    "wrong": "judged wrongly, with the probability of it",
-    "answer": "the answer",
-    "target": "with the next token, which it predicts",
-}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One token: its text, a key of `MARKS`, and a note, such as the original token."""
+    """One token: its text, a key of `show/words.py`'s marks, and a note, such as the original token."""
 
     text: str
     mark: str = ""
@@ -48,19 +35,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """`attention` is for the page with a selector: see `show/attention.py`."""
+    """`attention` is for the page with a selector: see `show/attention.py`. `language` is that of its texts."""
 
     title: str
     notes: list[str] = field(default_factory=list)
     strips: list[Strip] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     attention: dict[str, Any] | None = None
+    language: Language = "en"
 
     @property
     def legend(self) -> dict[str, str]:
         """The meaning of the marks that occur."""
         used = {cell.mark for strip in self.strips for cell in strip.cells}
-        return {mark: meaning for mark, meaning in MARKS.items() if mark in used}
+        return {mark: meaning for mark, meaning in MARKS[self.language].items() if mark in used}
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"legend": self.legend}

@@ -1,11 +1,14 @@
 """What the model reads for a text or a pair: tokens, ids, positions, segments; and the forms of inputs of tasks."""
 
+from functools import partial
+
 from hornbook.show.picture import Picture, Strip, Table, token_cells
+from hornbook.show.words import Language, say
 from hornbook.text.marks import marked
 from hornbook.text.tokenizer import Tokenizer
 
 
-def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Picture:
+def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, language: Language = "en") -> Picture:
     """The tokens of a text or pair as the model reads them.
 
     >>> from hornbook.text.tokenizer import Tokenizer
@@ -28,18 +31,19 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None) -> Pic
     ]
     cells = token_cells(tokenizer, encoding.ids, starts, texts)
     rows = [
-        (place, cell.text, number, segment, said, cell.mark)
-        for place, (cell, number, segment, said) in enumerate(
+        (place, cell.text, number, segment, original, cell.mark)
+        for place, (cell, number, segment, original) in enumerate(
             zip(cells, encoding.ids, encoding.type_ids, texts, strict=True)
         )
     ]
     num_words = sum(start and number is not None for start, (_, number) in zip(starts, words, strict=True))
     num_unknown = sum(cell.mark == "unknown" for cell in cells)
-    notes = [f"{len(cells)} tokens of {num_words} words, from a vocabulary of {tokenizer.vocab_size:,}"]
+    said = partial(say, language)
+    notes = [said("count", tokens=len(cells), words=num_words, vocabulary=tokenizer.vocab_size)]
     if num_unknown:
-        notes.append(f"{num_unknown} of the tokens stand for text that the vocabulary does not have")
-    table = Table("", ("position", "token", "id", "segment", "text", ""), rows)
-    return Picture("Tokens", notes, [Strip("input", cells)], [table])
+        notes.append(said("unknown", unknown=num_unknown))
+    headings = (*map(said, ("position", "token", "id", "segment", "text")), "")
+    return Picture(said("tokens"), notes, [Strip(said("input"), cells)], [Table("", headings, rows)], language=language)
 
 
 def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool) -> Picture:

@@ -6,7 +6,7 @@ from typing import Any
 from hornbook.metrics.words import cut
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import in_memory
+from hornbook.tasks.reading.rows import in_memory, is_table
 from hornbook.tasks.records import Example
 
 
@@ -19,7 +19,7 @@ def as_examples(items: Any, kind: str, roles: Mapping[str, str] | None = None) -
     """
     if isinstance(items, str | Mapping | Example):
         items = [items]
-    elif hasattr(items, "columns") or hasattr(items, "column_names"):
+    elif is_table(items):
         items = [row.fields for row in in_memory(items, "the table", Notes()).rows]
     return [_example(str(number), item, kind, roles or {}) for number, item in enumerate(items)]
 

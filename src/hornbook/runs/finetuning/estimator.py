@@ -15,6 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from hornbook.devices import chosen_device
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.runs.finetuning.api import finetune
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import in_memory
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -56,8 +58,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.max_length, self.seed, self.out, self.overrides, self.device = max_length, seed, out, overrides, device
 
     def fit(self, X: Any, y: Sequence[Any]) -> "TextClassifier":
-        """Trains on texts (a list, an array, a pandas Series, or a frame or list of one or two texts per row)."""
-        items, labels = _items(X), np.asarray(y).ravel()
+        """Trains on texts (a list, an array, a Series, or a frame or list of one or two texts per row; of
+        pandas, polars or datasets)."""
+        items, labels = _items(X), np.asarray(y if hasattr(y, "__array__") else list(y)).ravel()
         if len(items) != len(labels):
             raise ValueError(f"there are {len(items):,} texts and {len(labels):,} labels: give one label per text")
         self.classes_ = unique_labels(labels)
@@ -131,6 +134,8 @@ def _items(X: Any) -> list:
     """Texts, or pairs of texts, of whatever scikit-learn passes on."""
     if isinstance(X, str):
         raise ValueError("X is one text: give a list of texts")
+    if hasattr(X, "column_names"):  # a table of pyarrow or datasets
+        X = [list(row.fields.values()) for row in in_memory(X, "X", Notes()).rows]
     values = X.to_numpy() if hasattr(X, "to_numpy") else X
     items = [row.tolist() if isinstance(row, np.ndarray) else row for row in values]
     items = [row[0] if isinstance(row, list | tuple) and len(row) == 1 else row for row in items]

@@ -200,6 +200,17 @@ const PANELS = [
       const chances = found.probabilities ?? [];
       return [bars(endings.map((name, i) => ({ name, value: chances[i] ?? Number(found.choice === i) })))];
     } },
+  { id: "explain", group: "use", fits: can("explain"), fields: () => [text("explain", { label: word("question") }), text("choices", { rows: 3 })],
+    async run(model, signal) {
+      const found = await ask("/explain", { model, question: value("explain"), choices: lines("choices") }, signal);
+      const order = [...found.choices].sort((a, b) => b.probability - a.probability);
+      return [bars(order.map(each => ({ name: each.text, value: each.probability }))),
+        el("p", { className: "soft small" }, `${word("concepts")}: ${found.concepts.join(", ") || "–"}`),
+        ...order.map((each, i) => el("details", { open: i === 0, className: "explained" },
+          el("summary", {}, `${each.text} `, el("span", { className: "soft small" }, `${percent(each.probability)}, ${word("withoutPaths")} ${percent(each.without_paths)}`)),
+          ...(each.drawn ? [el("div", { className: "scroll" }, paths(each.drawn)), table({ headings: [word("path"), word("weight")],
+            rows: each.paths.map(path => [path.text, percent(path.weight)]) })] : [el("p", { className: "soft" }, word("noPaths"))])))];
+    } },
   { id: "answer", group: "use", fits: isKind("spans"), fields: () => [text("question"), text("passage", { rows: 4 })],
     async run(model, signal) {
       const asked = { model, question: value("question"), passage: value("passage") };
@@ -208,7 +219,7 @@ const PANELS = [
         ? [letters.slice(0, found.start), el("mark", {}, letters.slice(found.start, found.end)), letters.slice(found.end)] : [letters];
       const more = el("details", {}, el("summary", { className: "soft small" }, word("start")));
       more.ontoggle = async () => {
-        if (more.children.length === 1) more.append(...picture(await ask("/show/answer", asked)).slice(1));
+        if (more.children.length === 1) more.append(...picture(await ask("/show/answer", { ...asked, language: state.language })).slice(1));
       };
       return [found.has_answer ? null : el("p", { className: "error" }, word("none")), el("div", { className: "sentence" }, shown),
         bars(found.n_best.map(each => ({ name: each.text, value: each.probability }))), more].filter(Boolean);
@@ -253,13 +264,13 @@ const PANELS = [
       number("top_k", { min: 1, step: 1, placeholder: "–" }), number("seed", { min: 0, step: 1, placeholder: "–" }))],
     run: write },
   { id: "tokens", group: "see", fits: can("tokens"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
-    run: async (model, signal) => picture(await ask("/show/tokens", { model, text: value("tokens"), pair: value("also") || null }, signal)) },
+    run: async (model, signal) => picture(await ask("/show/tokens", { model, language: state.language, text: value("tokens"), pair: value("also") || null }, signal)) },
   { id: "masking", group: "see", fits: can("masking"), fields: () => [text("tokens", { label: word("text") }), maskingKnobs(["token", "word", "ngram"])],
-    run: async (model, signal) => picture(await ask("/show/masking", { model, text: value("tokens"), unit: value("unit"), ...masking() }, signal)) },
+    run: async (model, signal) => picture(await ask("/show/masking", { model, language: state.language, text: value("tokens"), unit: value("unit"), ...masking() }, signal)) },
   { id: "replaced", group: "see", fits: can("replaced"), fields: () => [text("tokens", { label: word("text") }), maskingKnobs()],
-    run: async (model, signal) => picture(await ask("/show/replaced", { model, text: value("tokens"), ...masking() }, signal)) },
+    run: async (model, signal) => picture(await ask("/show/replaced", { model, language: state.language, text: value("tokens"), ...masking() }, signal)) },
   { id: "attention", group: "see", fits: can("attention"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
-    run: async (model, signal) => picture(await ask("/show/attention", { model, text: value("tokens"), pair: value("also") || null }, signal)) },
+    run: async (model, signal) => picture(await ask("/show/attention", { model, language: state.language, text: value("tokens"), pair: value("also") || null }, signal)) },
   { id: "curves", group: "runs", fits: () => state.hasRuns, watch: watchRuns },
 ];
 
@@ -276,6 +287,22 @@ function svg(tag, attributes, ...children) {
   }
   made.append(...children);
   return made;
+}
+
+function paths(found) { // of a knowledge graph: from the concepts of the question to those of the answer
+  const drawn = svg("svg", { viewBox: `0 0 ${found.width} ${found.height}`, width: found.width, class: "paths", role: "img", "aria-label": word("paths") });
+  for (const line of found.lines) {
+    drawn.append(svg("line", { x1: line.x1, y1: line.y1, x2: line.x2, y2: line.y2, "stroke-opacity": 0.25 + 0.75 * line.weight, "stroke-width": 1 + 7 * line.weight },
+      svg("title", {}, `${line.name}: ${percent(line.weight)}`)));
+  }
+  for (const line of found.lines) {
+    drawn.append(svg("text", { x: line.label[0], y: line.label[1] - 5, class: "relation" }, line.is_backwards ? `◂ ${line.name}` : `${line.name} ▸`));
+  }
+  for (const box of found.boxes) {
+    drawn.append(svg("rect", { x: box.x, y: box.y, width: found.box_width, height: found.box_height, rx: 8, class: box.kind }),
+      svg("text", { x: box.x + found.box_width / 2, y: box.y + found.box_height / 2 + 4, class: "concept" }, box.name));
+  }
+  return drawn;
 }
 
 function chart(runs) { // training as lines, validation as dots

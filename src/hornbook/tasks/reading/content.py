@@ -23,17 +23,22 @@ def read_text(path: Path, notes: Notes) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): check the file and its permissions") from None
-    text = _decoded_as(notes.format.encoding or encoding_of(data), data, file, notes)
+    text = cleaned_text(_decoded_as(notes.format.encoding or encoding_of(data), data, file, notes), file, notes)
+    if not text.strip():
+        notes.problem("empty_file", file)
+    return text
+
+
+def cleaned_text(text: str, file: str, notes: Notes, first_line: int = 1) -> str:
+    """The text, which starts at `first_line` of a file, without NUL characters and with line feeds as line ends."""
     if num_nul := text.count("\0"):
-        notes.problem("nul_character", file, _line(text, text.index("\0")), count=num_nul)
+        notes.problem("nul_character", file, _line(text, text.index("\0"), first_line), count=num_nul)
         text = text.replace("\0", "")
     text = text.replace("\r\n", "\n")  # as CSV files are written
     if num_returns := text.count("\r"):
         notes.problem("carriage_return", file, count=num_returns)
         # A carriage return inside a line would split a row in two, so it becomes a space.
         text = text.replace("\r", " " if "\n" in text else "\n")
-    if not text.strip():
-        notes.problem("empty_file", file)
     return text
 
 
@@ -55,21 +60,21 @@ def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
     return text.removeprefix("\ufeff")
 
 
-def decoded(data: bytes, file: str, place: str, notes: Notes) -> str:
+def decoded(data: bytes, file: str, place: str, notes: Notes, first_line: int = 1) -> str:
     """UTF-8 bytes as text, invalid bytes replaced. `place` locates the data in problems; if empty, the line of the
-    first invalid byte is used."""
+    first invalid byte is used, where the data starts at `first_line`."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         text = data.decode("utf-8", "replace")
         bad = text.count("\ufffd") - data.count("\ufffd".encode())
-        line = data.count(b"\n", 0, error.start) + 1
+        line = data.count(b"\n", 0, error.start) + first_line
         notes.problem("invalid_utf8", file, place or f"line {line}", "bytes that are not UTF-8, replaced", bad)
         return text
 
 
-def _line(text: str, place: int) -> str:
-    return f"line {text.count(chr(10), 0, place) + 1}"
+def _line(text: str, place: int, first_line: int = 1) -> str:
+    return f"line {text.count(chr(10), 0, place) + first_line}"
 
 
 class JsonReader:

@@ -7,13 +7,14 @@ single column of texts, as the delimiter.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 from hornbook.tasks.reading.notes import Notes
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 SAMPLE_LINES = 500
+OPEN_AT_END = "unexpected end of data"  # error of csv.reader
 Record = tuple[str, list[str]]  # place in the file ("line 12") and fields
 
 
@@ -49,16 +50,24 @@ def dialect_for(text: str, suffix: str, file: str, notes: Notes) -> Dialect:
 
 def records(text: str, suffix: str, dialect: Dialect, file: str, notes: Notes) -> Iterator[Record]:
     """The records of a .csv or .tsv file; the first one is the header."""
-    if suffix == ".tsv" and dialect == Dialect("\t"):
-        # As in most TSV files, quotes are ordinary characters unless the whole file parses with quoting.
-        if not _is_quoted(text):
-            return plain_records(text)
-        notes.log(f"{file}: fields are quoted; the quotes were removed")
+    if is_plain(text, suffix, dialect, file, notes):
+        return plain_records(text)
     return csv_records(text, dialect, file, notes)
 
 
-def plain_records(text: str) -> Iterator[Record]:
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+def is_plain(text: str, suffix: str, dialect: Dialect, file: str, notes: Notes, goes_on: bool = False) -> bool:
+    """Whether quotes are ordinary characters: in most TSV files, unless the whole file parses with quoting. With
+    `goes_on`, the text is the beginning of the file."""
+    if suffix != ".tsv" or dialect != Dialect("\t"):
+        return False
+    if not _is_quoted(text, goes_on):
+        return True
+    notes.log(f"{file}: fields are quoted; the quotes were removed")
+    return False
+
+
+def plain_records(text: str, first_line: int = 1) -> Iterator[Record]:
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), first_line):
         yield f"line {number}", line.split("\t") if line else []
 
 
@@ -90,13 +99,16 @@ def _regularity(sample: str, dialect: Dialect) -> float:
     return (sum(len(fields) == len(found[0]) for fields in found) - num_odd) / len(found)
 
 
-def _is_quoted(text: str) -> bool:
+def _is_quoted(text: str, goes_on: bool) -> bool:
     if '\t"' not in text and '\n"' not in text and not text.startswith('"'):
         return False
+    lengths = set()
     try:
-        lengths = {len(record) for record in csv.reader(_lines(text), delimiter="\t", strict=True) if record}
-    except csv.Error:
-        return False
+        for record in csv.reader(_lines(text), delimiter="\t", strict=True):
+            lengths |= {len(record)} - {0}
+    except csv.Error as error:
+        if not goes_on or str(error) != OPEN_AT_END:
+            return False
     return len(lengths) == 1
 
 
@@ -107,7 +119,11 @@ def _lines(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "\n" else lines
 
 
-def csv_records(text: str, dialect: Dialect, file: str, notes: Notes) -> Iterator[Record]:
+def csv_records(
+    text: str, dialect: Dialect, file: str, notes: Notes, first_line: int = 1, goes_on: bool = False
+) -> Generator[Record, None, int]:
+    """The records of a text that starts at `first_line` of a file; returns the number of lines read. With `goes_on`,
+    the file has more text after this one: a record that is open at its end is not read."""
     lines, start, bad_line = _lines(text), 0, 0
     limit = csv.field_size_limit(1 << 30)
     try:
@@ -119,16 +135,19 @@ def csv_records(text: str, dialect: Dialect, file: str, notes: Notes) -> Iterato
             done = 0
             try:
                 for record in reader:
-                    yield f"line {start + done + 1}", record
+                    yield f"line {start + done + first_line}", record
                     done = reader.line_num
                 start += done
             except csv.Error as error:
                 # Keep only this line as a record: an open quote must not swallow the rows after it.
                 bad_line = max(bad_line, start + reader.line_num - 1)
                 start += done
-                place = f"line {start + 1}"
+                if goes_on and str(error) == OPEN_AT_END and last == len(lines):
+                    return start
+                place = f"line {start + first_line}"
                 notes.problem("bad_quotes", file, place, str(error))
                 yield place, next(csv.reader([lines[start].rstrip("\n")], **dialect.options))
                 start += 1
+        return start
     finally:
         csv.field_size_limit(limit)

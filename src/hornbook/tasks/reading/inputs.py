@@ -1,6 +1,6 @@
 """Reads files of inputs to predict. Every input gives one example, even if it is defective."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.guess import infer_columns
 from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
 from hornbook.tasks.reading.published import TableLayout
-from hornbook.tasks.reading.rows import FORMATS, Row, is_missing, read_table
+from hornbook.tasks.reading.rows import FORMATS, Row, Table, in_memory, is_missing, read_table
+from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pieces
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.records import Example
 from hornbook.tasks.saved import SavedTask
@@ -100,13 +101,54 @@ def _as_json(cell: Any) -> Any:
 
 def inputs_in(file: str | Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
     """The inputs of a file for a registry entry; messages and problems are added to `notes`."""
-    path = Path(file).expanduser()
-    if path.is_dir() or not path.exists():
-        raise ValueError(f"there is no file {path}: give a file with the inputs")
+    path = _existing(file)
     found = _read(path, entry, notes)
     if not found:
         raise ValueError(f"{path} contains no inputs: write one per line, or a table with one per row")
     return found
+
+
+def stream_inputs(
+    file: str | Path, entry: KnownDataSet, notes: Notes
+) -> Iterator[tuple[list[Example], list[dict[str, Any]]]]:
+    """The inputs of a file with their original columns, in pieces that fit into memory. What is inferred about the
+    file, such as its columns, is inferred from the first piece."""
+    path = _existing(file)
+    if not is_streamed(path, notes):
+        found = inputs_in(path, entry, notes)
+        yield found, original_columns(found, notes) or [{} for _ in found]
+        return
+    kind = KINDS[entry.kind]
+    if path.suffix.lower() not in FORMATS:
+        number = 0
+        for lines in line_pieces(path, notes):
+            found = _from_lines(lines, path, kind, notes, number)
+            number += len(found)
+            yield found, [{} for _ in found]
+        return
+    for table in table_pieces(path, notes):
+        notes.tables[:] = [table]
+        found = _from_table(table, kind, notes)
+        notes.places.clear()
+        yield found, original_columns(found, notes)
+    notes.tables.clear()
+
+
+def inputs_of_table(data: Any, entry: KnownDataSet, notes: Notes) -> tuple[list[Example], list[dict[str, Any]]]:
+    """The inputs of a table in memory, with their original columns."""
+    table = in_memory(data, "the table", notes)
+    if not table.rows:
+        raise ValueError("the table has no rows: give at least one")
+    notes.tables.append(table)
+    found = _from_table(table, KINDS[entry.kind], notes)
+    return found, original_columns(found, notes)
+
+
+def _existing(file: str | Path) -> Path:
+    path = Path(file).expanduser()
+    if path.is_dir() or not path.exists():
+        raise ValueError(f"there is no file {path}: give a file with the inputs")
+    return path
 
 
 def _problems(problems: Problems) -> list[str]:
@@ -118,18 +160,20 @@ def _problems(problems: Problems) -> list[str]:
 
 
 def _read(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
-    kind, layout, requested = KINDS[entry.kind], entry.layout, notes.requested
+    kind, layout = KINDS[entry.kind], entry.layout
     found = kind.read_file(path, entry, notes)
     if found is not None:
         return found
-    if isinstance(layout, TableLayout) and not requested and _is_published(path, layout):
+    if isinstance(layout, TableLayout) and not notes.requested and _is_published(path, layout):
         return layout.read({INPUTS: [path]}, notes)[INPUTS]
     if path.suffix.lower() not in FORMATS:
-        return _lines(path, kind, notes)
+        return _from_lines(lines_of(path, notes), path, kind, notes)
     table = read_table(path, notes)
-    if not table.rows:
-        return []
-    own, text = kind.own_layout(may_be_none=True), None
+    return _from_table(table, kind, notes) if table.rows else []
+
+
+def _from_table(table: Table, kind: type[TaskKind], notes: Notes) -> list[Example]:
+    own, text, requested = kind.own_layout(may_be_none=True), None, notes.requested
     if isinstance(own, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained:
             requested = RequestedColumns(table.columns[0])
@@ -152,9 +196,10 @@ def _is_published(path: Path, layout: TableLayout) -> bool:
     return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.unnamed))
 
 
-def _lines(path: Path, kind: type[TaskKind], notes: Notes) -> list[Example]:
-    lines = lines_of(path, notes)
-    for number, line in enumerate(lines, 1):
+def _from_lines(
+    lines: list[str], path: Path, kind: type[TaskKind], notes: Notes, first_number: int = 0
+) -> list[Example]:
+    for number, line in enumerate(lines, first_number + 1):
         if not line.strip():
             notes.problem("kept_empty_text", str(path), f"line {number}", "the line is empty")
     has_tabs = _majority(["\t" in line for line in lines if line.strip()])
@@ -162,7 +207,7 @@ def _lines(path: Path, kind: type[TaskKind], notes: Notes) -> list[Example]:
         raise ValueError(f"{path}: separate {kind.tab_separated} by a tab on each line, or give a table with columns")
     if has_tabs and kind.unit != "ending":
         notes.log(f"{path}: the tab on each line separates the two texts")
-    return [kind.from_line(str(number), line, has_tabs) for number, line in enumerate(lines)]
+    return [kind.from_line(str(number), line, has_tabs) for number, line in enumerate(lines, first_number)]
 
 
 def _majority(facts: list[bool]) -> bool:

@@ -1,9 +1,10 @@
 """Reads tables as lists of rows from CSV, TSV, JSON lines, JSON, Parquet, Excel or data in memory."""
 
+import contextlib
 import json
 import math
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,9 +134,9 @@ def _row(columns: list[str], place: str, fields: list[str]) -> Row:
     return Row(place, dict(zip(columns, fields, strict=True)))
 
 
-def json_lines(text: str, file: str, notes: Notes) -> Table:
+def json_lines(text: str, file: str, notes: Notes, first_line: int = 1) -> Table:
     reader, rows = JsonReader(file, notes), []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), first_line):
         if not line.strip():
             continue
         place = f"line {number}"
@@ -165,18 +166,29 @@ def columns_of(rows: list[Row]) -> list[str]:
 
 
 def read_parquet(path: Path, notes: Notes) -> Table:
-    import pyarrow
     from pyarrow import parquet
 
     notes.files.append(str(path))
+    with refusing_bad_parquet(path):
+        return arrow_rows(parquet.read_table(path), str(path), notes)
+
+
+@contextlib.contextmanager
+def refusing_bad_parquet(path: Path) -> Iterator[None]:
+    import pyarrow
+
     try:
-        table = parquet.read_table(path)
-        columns = {name: _values(table.column(name), str(path), notes) for name in table.column_names}
+        yield
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0][:200]
         raise ValueError(f"{path} cannot be read as Parquet ({reason}): write the file again") from None
+
+
+def arrow_rows(table: Any, file: str, notes: Notes, first_row: int = 1) -> Table:
+    """The rows of an Arrow table, which starts at `first_row` of a file."""
+    columns = {name: _values(table.column(name), file, notes, first_row) for name in table.column_names}
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return in_memory(records, str(path), notes)
+    return in_memory(records, file, notes, first_row)
 
 
 def read_excel(path: Path, notes: Notes) -> Table:
@@ -214,7 +226,7 @@ def _sheet_table(records: list[tuple[str, list[Any]]], file: str, notes: Notes) 
     return table
 
 
-def _values(column: Any, file: str, notes: Notes) -> list[Any]:
+def _values(column: Any, file: str, notes: Notes, first_row: int) -> list[Any]:
     """A Parquet column as Python values. Strings are decoded here, as they may contain invalid UTF-8."""
     import pyarrow
 
@@ -223,29 +235,41 @@ def _values(column: Any, file: str, notes: Notes) -> list[Any]:
     if column.type not in (pyarrow.string(), pyarrow.large_string()):
         return column.to_pylist()
     found = []
-    for number, data in enumerate(column.cast(pyarrow.large_binary()).to_pylist(), 1):
+    for number, data in enumerate(column.cast(pyarrow.large_binary()).to_pylist(), first_row):
         found.append(data if data is None else decoded(data, file, f"row {number}", notes))
     return found
 
 
-def in_memory(data: Any, name: str, notes: Notes) -> Table:
-    """A table from a list of dictionaries or a table of pandas, polars, pyarrow or datasets, recognised by its
-    methods."""
+def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> Table:
+    """A table from a list of dictionaries or a table of pandas, polars, pyarrow, datasets or any other that gives its
+    columns as an Arrow stream, recognised by its methods."""
+    if hasattr(data, "collect") and not hasattr(data, "to_dicts"):  # a lazy frame
+        data = data.collect()
     for method in ("to_pylist", "to_dicts", "to_list"):
         if hasattr(data, method):
             data = getattr(data, method)()
             break
     else:
-        data = data.to_dict("records") if hasattr(data, "to_dict") else data
+        if hasattr(data, "to_dict"):
+            data = data.to_dict("records")
+        elif hasattr(data, "__arrow_c_stream__"):
+            import pyarrow
+
+            data = pyarrow.table(data).to_pylist()
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         kind = type(data).__name__
         raise ValueError(f"{name} is a {kind}: give a data frame, a list of dictionaries, or a single path as data")
     rows = []
-    for number, value in enumerate(data, 1):
+    for number, value in enumerate(data, first_row):
         row = object_row(f"row {number}", without_surrogates(value, name, notes))
         row.fields = {str(column): _native(cell) for column, cell in row.fields.items()}
         rows.append(row)
     return Table(name, columns_of(rows), rows)
+
+
+def is_table(data: Any) -> bool:
+    """Whether data in memory is a table, not a list or a single column."""
+    return hasattr(data, "columns") or hasattr(data, "column_names")
 
 
 def _native(cell: Any) -> Any:

@@ -1,0 +1,146 @@
+"""The queue of a GPT: requests join and leave one running batch of generation, token by token."""
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from hornbook.inference.continuous import ContinuousBatch
+from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.generation import GeneratedSequence, Request, fit_prompts
+from hornbook.serve.engine import SMOOTHING, BatchReport, Job, OnText, QueueFull
+
+
+@dataclass(eq=False)
+class _Writing:
+    """A request for texts: choice (i, j) is sample j of prompt i."""
+
+    job: Job
+    prompts: list[list[int]]
+    request: Request
+    waiting: deque[tuple[int, int]]  # choices that have no slot yet
+    sequences: dict[tuple[int, int], GeneratedSequence] = field(default_factory=dict)
+    started: float = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return not self.waiting and all(each.ended for each in self.sequences.values())
+
+
+class GenerationEngine:
+    """The queue of one GPT and the thread that generates, `num_slots` texts at a time. A request that is cancelled
+    frees its slots before the next token."""
+
+    def __init__(
+        self,
+        model: DecoderModel,
+        num_slots: int,
+        max_queue: int,
+        on_batch: Callable[[BatchReport], None] = lambda report: None,
+    ):
+        self.model, self.num_slots, self.max_queue, self.on_batch = model, num_slots, max_queue, on_batch
+        self.batch = self._new_batch()
+        self.waiting: deque[_Writing] = deque()  # requests without any slot
+        self.running: list[_Writing] = []
+        self.changed = threading.Condition()
+        self.is_closed = False
+        self.seconds_per_job = 0.1
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    @property
+    def num_running(self) -> int:
+        return len(self.running)
+
+    def encode(self, prompts: list[str]) -> list[list[int]]:
+        """The token ids of prompts; a `ValueError` if one does not fit into the context."""
+        return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
+
+    def submit(self, prompts: list[list[int]], request: Request, on_text: OnText | None = None) -> Job:
+        """Queues a request of the running event loop: `await job.future` is a list of texts per prompt."""
+        loop = asyncio.get_running_loop()
+        num_tokens = sum(map(len, prompts)) + request.max_tokens * request.num * len(prompts)
+        job = Job(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
+        choices = deque((place, sample) for place in range(len(prompts)) for sample in range(request.num))
+        with self.changed:
+            self.waiting = deque(each for each in self.waiting if not each.job.is_cancelled)
+            if len(self.waiting) >= self.max_queue:
+                raise QueueFull(max(1, math.ceil(self.seconds_per_job * len(self.waiting) / self.num_slots)))
+            self.waiting.append(_Writing(job, prompts, request, choices))
+            self.changed.notify()
+        return job
+
+    def close(self) -> None:
+        """Ends the thread after the requests that are queued."""
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify()
+        self.thread.join()
+
+    def _new_batch(self) -> ContinuousBatch:
+        return ContinuousBatch(self.model.model, self.model.tokenizer, self.model.end_id, self.num_slots)
+
+    def _work(self) -> None:
+        while self._has_work():
+            try:
+                self._drop_cancelled()
+                self._join()
+                self.batch.step()
+            except Exception as error:  # of the model: whatever runs cannot be continued
+                for writing in self.running:
+                    writing.job.finish(error=error)
+                self.running, self.batch = [], self._new_batch()
+            self._finish()
+
+    def _has_work(self) -> bool:
+        """Waits until there is a request; False when the engine is closed and has none."""
+        with self.changed:
+            while not self.running and not self.waiting:
+                if self.is_closed:
+                    return False
+                self.changed.wait()
+            return True
+
+    def _drop_cancelled(self) -> None:
+        for writing in [each for each in self.running if each.job.is_cancelled]:
+            for sequence in writing.sequences.values():
+                self.batch.remove(sequence)
+            writing.job.finish()
+            self.running.remove(writing)
+
+    def _join(self) -> None:
+        """Gives free slots to the texts that have waited longest."""
+        while self.batch.has_room:
+            writing = next((each for each in self.running if each.waiting), None) or self._next()
+            if writing is None:
+                return
+            place, sample = choice = writing.waiting.popleft()
+            on_text = None if writing.job.on_text is None else partial(writing.job.on_text, place, sample)
+            writing.sequences[choice] = self.batch.add(writing.prompts[place], writing.request, sample, on_text)
+
+    def _next(self) -> _Writing | None:
+        with self.changed:
+            while self.waiting:
+                writing = self.waiting.popleft()
+                if not writing.job.is_cancelled:
+                    writing.started = time.monotonic()
+                    self.running.append(writing)
+                    return writing
+        return None
+
+    def _finish(self) -> None:
+        for writing in [each for each in self.running if each.is_done]:
+            found = [
+                [writing.sequences[place, sample].result(self.model.end_id) for sample in range(writing.request.num)]
+                for place in range(len(writing.prompts))
+            ]
+            seconds = time.monotonic() - writing.started
+            waited = writing.started - writing.job.queued_at
+            self.on_batch(BatchReport(len(self.running), writing.job.num_tokens, seconds, waited))
+            self.seconds_per_job = SMOOTHING * self.seconds_per_job + (1 - SMOOTHING) * seconds
+            self.running.remove(writing)
+            writing.job.finish(found)

@@ -1,0 +1,421 @@
+"""The bodies of requests and answers, from which the OpenAPI description is made.
+
+Bodies are checked strictly: a number in quotes is not a number, and a field that is not known is an error.
+"""
+
+import secrets
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hornbook.show.words import Language
+
+MOST_ITEMS = 2048  # per request
+MOST_CHOICES = 128  # texts per request
+MOST_NEW_TOKENS = 4096
+LARGEST_SEED = 2**31
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=MOST_ITEMS)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+PictureLanguage = Annotated[Language, Field(description="Of the notes and headings of the picture.")]
+
+
+# ---- requests
+
+
+class Body(BaseModel):
+    """A request; a field that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: Annotated[str | None, Field(description="Name of the model; by default the first that can do it.")] = None
+
+
+class FillMask(Body):
+    text: Annotated[Text | Texts, Field(description="A text, or several, with [MASK] where words are missing.")]
+    top: Annotated[int, Field(ge=1, le=1000)] = 5
+
+
+class TextOrTexts(Body):
+    text: Annotated[Text | Texts, Field(description="A text, or several.")]
+
+
+class Pair(Body):
+    first: Text
+    second: Text
+
+
+class Predict(Body):
+    inputs: Annotated[
+        list[Text | list[Any] | dict[str, Any]],
+        Field(min_length=1, max_length=MOST_ITEMS, description="Texts, pairs of texts, or objects."),
+    ]
+
+
+class Question(Body):
+    question: Text
+    passage: Text
+
+
+class ShownAnswer(Question):
+    language: PictureLanguage = "en"
+
+
+class Explain(Body):
+    question: Text
+    choices: Annotated[list[Text], Field(min_length=2, max_length=20)]
+    context: Annotated[str | None, Field(description="A text before the question.")] = None
+
+
+class Shown(Body):
+    text: Text
+    pair: str | None = None
+    language: PictureLanguage = "en"
+
+
+class ShownMasking(Shown):
+    unit: Literal["token", "word", "ngram"] = "token"
+    probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    num: Annotated[int, Field(ge=1, le=50)] = 5
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
+
+
+class Embeddings(BaseModel):
+    """As in OpenAI's API; other fields are ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+    model: str
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int | None, Field(ge=1)] = None
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The texts; None if there are token ids in their place, which differ between vocabularies."""
+        found = [self.input] if isinstance(self.input, str) else list(self.input)
+        return found if all(isinstance(each, str) for each in found) else None
+
+
+class Completions(BaseModel):
+    """As in OpenAI's API, with top_k and repetition_penalty; fields that would be ignored are refused where they change
+    the text."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: str
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MOST_CHOICES)] = ""
+    max_tokens: Annotated[int | None, Field(ge=1, le=MOST_NEW_TOKENS)] = 16
+    temperature: Annotated[float | None, Field(ge=0, le=100)] = 1.0
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int | None, Field(ge=1)] = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
+    n: Annotated[int | None, Field(ge=1, le=MOST_CHOICES)] = 1
+    stop: Text | list[Text] | None = None
+    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
+    stream: bool | None = False
+    stream_options: dict[str, Any] | None = None
+    echo: bool | None = False
+    # Not supported: refused unless they have no effect.
+    logprobs: int | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+    presence_penalty: float | None = 0.0
+    frequency_penalty: float | None = 0.0
+    logit_bias: dict[str, float] | None = None
+
+    def unsupported(self) -> str | None:
+        """The name of a field that has an effect which is not supported."""
+        given = {name: getattr(self, name) for name in ("logprobs", "suffix", "logit_bias")}
+        given |= {name: getattr(self, name) for name in ("presence_penalty", "frequency_penalty")}
+        given["best_of"] = self.best_of if self.best_of not in (None, self.n) else None
+        return next((name for name, value in given.items() if value), None)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `generate`."""
+        is_greedy = self.temperature == 0
+        seed = self.seed if self.seed is not None else secrets.randbelow(LARGEST_SEED)
+        return {
+            "max_tokens": self.max_tokens or 16,
+            "temperature": 1.0 if self.temperature is None else self.temperature,
+            "top_p": None if self.top_p in (None, 1) or is_greedy else self.top_p,
+            "top_k": None if is_greedy else self.top_k,
+            "repetition_penalty": self.repetition_penalty,
+            "num": self.n or 1,
+            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            "seed": 0 if is_greedy else seed,  # so that greedy requests share batches
+        }
+
+
+# ---- answers
+
+
+class ErrorDetails(BaseModel):
+    message: Annotated[str, Field(description="One sentence: what is wrong, and what to do.")]
+    type: str
+    code: int
+
+
+class Error(BaseModel):
+    error: ErrorDetails
+
+
+class Guess(BaseModel):
+    token: str
+    word: str
+    probability: Probability
+    text: Annotated[str, Field(description="The text with this mask filled in.")]
+
+
+class Masks(BaseModel):
+    model: str
+    masks: Annotated[list[list[Guess]], Field(description="The likeliest tokens of each mask.")]
+
+
+class MasksOfTexts(BaseModel):
+    model: str
+    texts: list[list[list[Guess]]]
+
+
+class NextSentence(BaseModel):
+    model: str
+    is_next: Probability
+
+
+class JudgedWord(BaseModel):
+    word: str
+    start: int
+    stop: int
+    probability: Probability
+
+
+class JudgedWords(BaseModel):
+    model: str
+    words: list[JudgedWord]
+
+
+class JudgedTexts(BaseModel):
+    model: str
+    texts: list[list[JudgedWord]]
+
+
+class Predictions(BaseModel):
+    model: str
+    predictions: Annotated[
+        list[dict[str, Any]], Field(description="The input and its prediction; the fields depend on the task.")
+    ]
+
+
+class Span(BaseModel):
+    text: str
+    start: int
+    end: int
+    probability: Probability
+
+
+class Answer(BaseModel):
+    model: str
+    has_answer: bool
+    question: str
+    answer: str
+    start: int | None
+    end: int | None
+    probability: Probability
+    no_answer_score: float
+    n_best: list[Span]
+
+
+class WeighedPath(BaseModel):
+    text: str
+    weight: Annotated[Probability, Field(description="The attention of its pair of concepts times its own.")]
+    pair_weight: Probability
+    path_weight: Probability
+    score: float
+
+
+class DrawnPaths(BaseModel):
+    """Boxes are concepts, lines are relations; in the units of the picture."""
+
+    boxes: list[dict[str, Any]]
+    lines: list[dict[str, Any]]
+    width: float
+    height: float
+    box_width: float
+    box_height: float
+
+
+class ExplainedChoice(BaseModel):
+    text: str
+    probability: Probability
+    without_paths: Probability
+    concepts: list[str]
+    paths: list[WeighedPath]
+    drawn: DrawnPaths | None
+
+
+class Explanation(BaseModel):
+    model: str
+    question: str
+    choice: int
+    answer: str
+    concepts: list[str]
+    choices: list[ExplainedChoice]
+
+
+class TaggedWords(BaseModel):
+    words: list[str]
+    tags: list[str]
+    entities: Annotated[list[dict[str, Any]] | None, Field(description="None for tags without entities.")] = None
+    probabilities: list[Probability]
+
+
+class TaggedText(TaggedWords):
+    model: str
+
+
+class TaggedTexts(BaseModel):
+    model: str
+    texts: list[TaggedWords]
+
+
+class Cell(BaseModel):
+    text: str
+    mark: str
+    note: str
+
+
+class Strip(BaseModel):
+    label: str
+    cells: list[Cell]
+
+
+class Table(BaseModel):
+    title: str
+    headings: list[str]
+    rows: list[list[str | int | float | None]]
+
+
+class Picture(BaseModel):
+    """As `hornbook show` prints it."""
+
+    title: str
+    notes: list[str]
+    strips: list[Strip]
+    tables: list[Table]
+    attention: dict[str, Any] | None
+    language: Language
+    legend: dict[str, str]
+
+
+class Health(BaseModel):
+    status: Literal["alive"]
+
+
+class Ready(BaseModel):
+    ready: bool
+
+
+class ModelTask(BaseModel):
+    kind: str
+    labels: list[str]
+    has_pairs: bool
+
+
+class ModelDescription(BaseModel):
+    name: str
+    abilities: dict[str, str | None]
+    language: Literal["en", "ko"]
+    family: str | None = None
+    max_positions: int | None = None
+    task: ModelTask | None = None
+
+
+class Models(BaseModel):
+    models: list[ModelDescription]
+    has_runs: bool
+
+
+class Run(BaseModel):
+    name: str
+    what: str | None
+    state: str | None
+    result: str | None
+    step: int | None
+    num_steps: int | None
+    curves: Annotated[dict[str, list[list[float | None]]], Field(description="Points: step, loss, tokens per second.")]
+
+
+class Runs(BaseModel):
+    runs: list[Run]
+
+
+class ListedModel(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ListedModels(BaseModel):
+    object: Literal["list"]
+    data: list[ListedModel]
+
+
+class PromptUsage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Usage(PromptUsage):
+    completion_tokens: int
+
+
+class Vector(BaseModel):
+    object: Literal["embedding"]
+    index: int
+    embedding: Annotated[list[float] | str, Field(description="With base64: the bytes of float32 numbers.")]
+
+
+class Vectors(BaseModel):
+    object: Literal["list"]
+    model: str
+    data: list[Vector]
+    usage: PromptUsage
+
+
+class Choice(BaseModel):
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class Completion(BaseModel):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These errors for the description of a route, with what each means."""
+    return {status: {"model": Error, "description": MEANINGS[status]} for status in statuses}
+
+
+MEANINGS = {
+    400: "The server was addressed by another name, or the body is not readable.",
+    401: "The API key is missing or wrong.",
+    404: "There is no such model, or nothing of this name.",
+    408: "The request did not arrive in time.",
+    413: "The request is too large.",
+    422: "The request is invalid, or the model cannot do it.",
+    429: "The queue is full: try again after the seconds of Retry-After.",
+    499: "The client closed the connection.",
+    500: "The server failed; its log has the reason.",
+    504: "The request took too long.",
+}
+EVERY_ROUTE = errors(400, 401, 408, 413, 500)
+MODEL_ROUTES = EVERY_ROUTE | errors(404, 422, 429, 504)

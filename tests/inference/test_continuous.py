@@ -1,0 +1,85 @@
+"""Texts that join and leave a running batch are those that each prompt gives alone."""
+
+import pytest
+from small_gpts import PROMPTS, saved_gpt
+
+import hornbook
+from hornbook.inference.continuous import ContinuousBatch
+from hornbook.inference.generation import Request
+from hornbook.inference.sampling import Sampling
+
+SETTINGS = [
+    {"temperature": 0.0},
+    {"temperature": 1.0, "seed": 3},
+    {"temperature": 0.7, "top_k": 20, "seed": 4},
+    {"temperature": 1.0, "top_p": 0.8, "seed": 5, "repetition_penalty": 1.3},
+    {"temperature": 0.0, "repetition_penalty": 1.5},
+]
+
+
+@pytest.fixture(scope="module", params=["gpt2", "openai-gpt"])
+def model(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("continuous") / "gpt"
+    saved_gpt(folder, request.param)
+    return hornbook.load(folder)
+
+
+def request_for(max_tokens, temperature=1.0, top_k=None, top_p=None, repetition_penalty=1.0, seed=0, **more):
+    return Request(max_tokens, Sampling(temperature, top_k, top_p, repetition_penalty), seed=seed, **more)
+
+
+def batch_of(model, num_slots=3):
+    return ContinuousBatch(model.model, model.tokenizer, model.end_id, num_slots)
+
+
+def test_texts_are_those_of_each_prompt_alone(model):
+    """More texts than slots, of different lengths and settings, which join whenever a slot is free."""
+    wanted = [
+        (prompt, {"max_tokens": 3 + 5 * number % 17, **settings})
+        for number, (prompt, settings) in enumerate((p, s) for p in PROMPTS for s in SETTINGS)
+    ]
+    batch, waiting, running, found, sizes = batch_of(model), list(enumerate(wanted)), {}, {}, []
+    while waiting or running:
+        if waiting and batch.has_room:
+            number, (prompt, settings) = waiting.pop(0)
+            pieces = []
+            sequence = batch.add(model.prompt_ids([prompt])[0], request_for(**settings), on_text=pieces.append)
+            running[number] = sequence, pieces
+        batch.step()
+        sizes.append(len(batch))
+        for number in [number for number, (sequence, _) in running.items() if sequence.ended]:
+            sequence, pieces = running.pop(number)
+            found[number] = sequence.result(model.end_id), "".join(pieces)
+    for number, (prompt, settings) in enumerate(wanted):
+        (alone,) = model.generate(prompt, **settings)
+        assert found[number] == (alone, alone.text), (prompt, settings)
+    assert set(sizes) >= {1, 2}
+
+
+def test_a_text_that_is_removed_changes_no_other(model):
+    batch = batch_of(model)
+    sequences = [batch.add(model.prompt_ids([prompt])[0], request_for(12, seed=7)) for prompt in PROMPTS[:3]]
+    for _ in range(4):
+        batch.step()
+    batch.remove(sequences[0])
+    late = batch.add(model.prompt_ids([PROMPTS[3]])[0], request_for(5, 0.0)) if batch.has_room else None
+    while len(batch):
+        batch.step()
+    assert not sequences[0].ended and late.result(model.end_id) == model.generate(PROMPTS[3], 5, temperature=0)[0]
+    for prompt, sequence in zip(PROMPTS[1:3], sequences[1:], strict=True):
+        assert sequence.result(model.end_id) == model.generate(prompt, 12, seed=7)[0]
+
+
+def test_stop_strings_full_contexts_and_samples(model):
+    batch = batch_of(model, 4)
+    first = model.generate("the river", 12, temperature=0)[0].text
+    stop = first[3:5]
+    stopped = batch.add(model.prompt_ids(["the river"])[0], request_for(12, 0.0, stop=(stop,)))
+    full = batch.add(model.prompt_ids(["bread " * 10])[0], request_for(200, seed=1))
+    samples = [batch.add(model.prompt_ids(["the"])[0], request_for(9, num=2, seed=2), sample) for sample in range(2)]
+    while len(batch):
+        batch.step()
+    assert stopped.result(model.end_id) == model.generate("the river", 12, temperature=0, stop=stop)[0]
+    assert full.result(model.end_id) == model.generate("bread " * 10, 200, seed=1)[0]
+    expected = model.generate("the", 9, num=2, seed=2)
+    assert [each.result(model.end_id) for each in samples] == expected
