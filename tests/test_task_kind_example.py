@@ -34,7 +34,7 @@ def test_the_example_kind(tmp_path, tiny_tokenizer, rating):
     run = finetuned(tmp_path / "run", encoder(tmp_path / "encoder", tiny_tokenizer), "rating", rows)
     predictor = load_predictor(run, "cpu")
     assert isinstance(predictor.task, rating) and all(each.is_integer() for each in predictor.predict(["a", "b c"]))
-    assert set(predictor.evaluate(rows)["parts"]["dev"]) == {"accuracy", "mean_absolute_error"}
+    assert set(predictor.evaluate(rows)["splits"]["dev"]) == {"accuracy", "mean_absolute_error"}
     opened = FinetunedRun.load(run)
     assert opened.kind_in_words == "a whole number of stars per text" and rating.confusion(opened.judged) is not None
     assert "whole number of stars" in write_report(run).read_text(encoding="utf-8")

@@ -148,9 +148,11 @@ class TrainingDisplay:
     def _text(status: "Status") -> str:
         values = status.values
         parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
-        if (name := f"validation_{status.decided_by}") in values:
-            what = "validation" if status.decided_by == "loss" else f"dev {status.decided_by}"
-            parts.append(f"{what} {values[name]:.2f}" if status.decided_by == "loss" else f"{what} {values[name]:.4g}")
+        if (name := f"validation_{status.metric_for_best}") in values:
+            what = "validation" if status.metric_for_best == "loss" else f"dev {status.metric_for_best}"
+            parts.append(
+                f"{what} {values[name]:.2f}" if status.metric_for_best == "loss" else f"{what} {values[name]:.4g}"
+            )
         if status.tokens_per_second:
             parts.append(f"{short(status.tokens_per_second)} tokens/s")
         if status.step == status.num_steps:

@@ -23,8 +23,8 @@ FAST = {"rounds": 3, "batch_size": 4, "batch_threads": 1}
 def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_path):
     worse = shutil.copytree(learned.run, tmp_path / "worse")
     scores = read_json(worse / "scores.json")
-    before = scores["parts"]["dev"]["accuracy"]["value"]
-    scores["parts"]["dev"]["accuracy"]["value"] = before / 2
+    before = scores["splits"]["dev"]["accuracy"]["value"]
+    scores["splits"]["dev"]["accuracy"]["value"] = before / 2
     write_json(worse / "scores.json", scores)
     found = compare([learned.run, worse, learned.phone], length=16, **FAST)
     first, second, phone = found["rows"]
@@ -50,7 +50,7 @@ def test_with_data_all_are_scored_and_timed_on_its_examples(learned, tmp_path):
     result = CliRunner().invoke(app, [*words, "--rounds", "3", "--batch-size", "4"])
     assert result.exit_code == 0, (result.output, result.exception)
     found = read_json(out / "comparison.json")
-    assert found["data"] == learned.data and found["decided_by"] == "accuracy"
+    assert found["data"] == learned.data and found["metric_for_best"] == "accuracy"
     assert all(row["score"]["value"] > 0.9 for row in found["rows"])
     assert 4 < found["rows"][0]["mean_tokens"] < 16, "as long as the texts, not as --length"
     assert found["rows"][1]["kept"] == pytest.approx(1, abs=0.03)

@@ -258,7 +258,7 @@ def test_without_its_packages_the_error_names_how_to_install_them(tiny_tokenizer
 
 def test_an_exported_folder_reads_the_columns_of_its_run(learned):
     """The column named text is uninformative, and the run was trained on another column."""
-    scores = load_predictor([learned.phone]).evaluate(learned.data)["parts"]["dev"]["accuracy"]
+    scores = load_predictor([learned.phone]).evaluate(learned.data)["splits"]["dev"]["accuracy"]
     assert scores == read_json(learned.phone / "export.json")["scores"]["dev"]["accuracy"] and scores["value"] > 0.9
 
 

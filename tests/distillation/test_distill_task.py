@@ -121,7 +121,7 @@ def test_every_kind_of_task(tmp_path, encoder, small, task):
     page = hornbook.write_report(result.out).read_text()
     assert str(teacher_name.out) in page and "batch.micro_tokens" in page and "batch.tokens" not in page
     assert hornbook.describe(result.out)["teacher"] == str(teacher_name.out)
-    assert result.evaluate(data)["parts"]["dev"].keys() == result.scores["dev"].keys()
+    assert result.evaluate(data)["splits"]["dev"].keys() == result.scores["dev"].keys()
 
 
 @pytest.mark.parametrize(

@@ -284,10 +284,10 @@ def test_a_run_is_searched_and_evaluated(hornbook, model, tmp_path):
     words = ["finetune", model, "--task", "similarity", "--data", file, "--out", run, "--epochs", 1, "--json"]
     assert hornbook(*words, "--set", "runtime.threads=1").answer["scores"]["dev"].keys() == {"mrr", "accuracy"}
     assert hornbook("predict", run, "the river ||| river", "--json").answer["predictions"][0]["similarity"] <= 1.0001
-    assert "mrr" in hornbook("evaluate", run, "--data", file, "--json").answer["parts"]["dev"]
+    assert "mrr" in hornbook("evaluate", run, "--data", file, "--json").answer["splits"]["dev"]
     scores = tmp_path / "scored.jsonl"
     scores.write_text("\n".join(map(json.dumps, scored(20))))
-    assert "spearman" in hornbook("evaluate", run, "--data", scores, "--json").answer["parts"]["dev"]
+    assert "spearman" in hornbook("evaluate", run, "--data", scores, "--json").answer["splits"]["dev"]
     hornbook("embed", file, "--text", "positive", "--model", run, "--out", tmp_path / "index")
     assert hornbook("search", tmp_path / "index", "the river and bread", "--json").status == 0
 

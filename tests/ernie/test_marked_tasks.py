@@ -144,7 +144,7 @@ def test_a_long_text_keeps_its_mention(tiny_tokenizer):
     example = MarkedExample("", text, ((200, 205),), entities=((0, 3, 1), (200, 205, 2), (206, 211, 3)))
     features = TYPING.encode([example], tokenizer, 12)
     tokens = [tokenizer.token(number) for number in features.ids[0].tolist()]
-    assert features.num_cut == 1 and len(tokens) == 12
+    assert features.num_truncated == 1 and len(tokens) == 12
     assert tokens[4:9] == ["the", "[ENT]", "river", "[ENT]", "bread"]
     positions, numbers = features.entities[0]
     assert [(tokens[p], n) for p, n in zip(positions, numbers, strict=True)] == [("river", 2), ("bread", 3)]

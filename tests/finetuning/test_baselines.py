@@ -33,8 +33,8 @@ def test_counted_words_learn_a_keyword(tmp_path):
     assert found.score == 1.0
     run, scores = run_of(tmp_path), json.loads((tmp_path / "scores.json").read_text())
     assert (run["command"], run["request"]["baseline"], run["model"]) == ("baseline", "tfidf", None)
-    assert scores.keys() == {"decided_by", "degenerate", "parts"}
-    assert scores["parts"]["dev"]["accuracy"]["high"] == 1.0
+    assert scores.keys() == {"metric_for_best", "degenerate", "splits"}
+    assert scores["splits"]["dev"]["accuracy"]["high"] == 1.0
 
 
 def test_neighbours_are_counted_and_no_order_beyond(tmp_path):

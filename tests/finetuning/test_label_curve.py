@@ -32,7 +32,7 @@ def test_every_method_has_its_points(tmp_path, encoder):
     )
     points = points_of(found)
     assert set(points) == {(method, size) for method in ("random", "features", "finetune", "tfidf") for size in (8, 90)}
-    assert found["decided_by"] == "accuracy"
+    assert found["metric_for_best"] == "accuracy"
     assert found["finished"]
     assert json.loads((tmp_path / "curve.json").read_text()) == found
     for method in ("tfidf", "features"):
@@ -90,7 +90,7 @@ def test_other_words_in_the_same_folder_are_refused(tmp_path, encoder):
 def test_each_seed_samples_its_examples_and_all_methods_get_the_same(tmp_path, encoder, monkeypatch):
     step_inputs = {}
 
-    scores = {"decided_by": "accuracy", "parts": {"dev": {"accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}}}}
+    scores = {"metric_for_best": "accuracy", "splits": {"dev": {"accuracy": {"value": 1.0, "low": 1.0, "high": 1.0}}}}
 
     def remember(method, folder, request, inputs, **_):
         step_inputs[folder.name] = [example.key for example in inputs.train]

@@ -21,7 +21,7 @@ def encoder(tmp_path_factory, tiny_tokenizer):
 @pytest.mark.parametrize("pooling", ["cls", "mean", None])
 def test_a_class(tmp_path, encoder, pooling):
     found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, pooling=pooling, overrides=FAST)
-    assert found.decided_by == "accuracy"
+    assert found.metric_for_best == "accuracy"
     assert found.score >= 0.9
     assert found.degenerate is None
 
@@ -29,8 +29,8 @@ def test_a_class(tmp_path, encoder, pooling):
 def test_files_in_the_folder(tmp_path, encoder):
     found = probe(encoder, word_rules.keyword_rule(), "classification", tmp_path, layers="1,-1", overrides=FAST)
     scores = json.loads((tmp_path / "scores.json").read_text())
-    assert scores.keys() == {"decided_by", "degenerate", "parts"}
-    accuracy = scores["parts"]["dev"]["accuracy"]
+    assert scores.keys() == {"metric_for_best", "degenerate", "splits"}
+    accuracy = scores["splits"]["dev"]["accuracy"]
     assert accuracy["low"] <= accuracy["value"] <= accuracy["high"]
     run = json.loads((tmp_path / "run.json").read_text())
     assert (run["command"], run["train_examples"], run["fitted"]["width"]) == ("probe", 80, 64)
@@ -61,7 +61,7 @@ def test_pairs_apart(tmp_path, encoder):
 def test_tags_by_logistic_regression(tmp_path, encoder):
     folder = word_rules.write_tags(tmp_path / "tags")
     found = probe(encoder, str(folder), "tagging", tmp_path / "out", overrides=FAST)
-    assert found.decided_by == "entity_f1"
+    assert found.metric_for_best == "entity_f1"
     assert found.score >= 0.95
 
 

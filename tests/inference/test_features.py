@@ -77,7 +77,7 @@ def test_one_vector_a_text(tmp_path, model_folder, theirs, layers, numbers, pool
     expected = np.stack([each[0] if pooling == "cls" else each.mean(0) for each in tokens])
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert found.dtype == np.float32
-    assert (done.num_texts, done.num_rows, done.width, done.num_cut) == (4, 4, 16 * len(numbers), 0)
+    assert (done.num_texts, done.num_rows, done.width, done.num_truncated) == (4, 4, 16 * len(numbers), 0)
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
 
@@ -114,7 +114,7 @@ def test_texts_keep_their_order_over_many_groups(tmp_path, model_folder, monkeyp
 
 def test_long_texts_are_cut_and_counted(tmp_path, model_folder):
     done = extract_features(model_folder, ["the river " * 50, "a"], tmp_path / "X.npy", pooling="none")
-    assert done.num_cut == 1
+    assert done.num_truncated == 1
     assert np.diff(np.load(tmp_path / "X.starts.npy")).tolist() == [LONGEST, 3]
 
 

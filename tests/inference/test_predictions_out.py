@@ -184,7 +184,7 @@ def test_evaluate_prints_each_class_and_the_confusion_matrix(hornbook, reviews, 
         gold.count(name) for name in ("dark", "light", "unheard")
     ]
     right = sum(tables["confusion"]["counts"][place][place] for place in range(3))
-    assert said.answer["parts"]["dev"]["accuracy"]["value"] == pytest.approx(right / len(rows))
+    assert said.answer["splits"]["dev"]["accuracy"]["value"] == pytest.approx(right / len(rows))
     assert tables["classes"]["unheard"] == {"precision": 0, "recall": 0, "f1": 0, "gold": 1, "predicted": 0}
     said = hornbook("evaluate", reviews, "--data", tmp_path / "dev.csv")
     lines = [line.split() for line in said.out.splitlines()]
@@ -198,6 +198,6 @@ def test_evaluate_counts_entities_by_type(hornbook, tags, tmp_path):
     found = hornbook("evaluate", tags, "--data", tmp_path / "dev.jsonl", "--json").answer
     assert list(found["tables"]["dev"]["classes"]) == ["PLACE"]
     assert found["tables"]["dev"]["classes"]["PLACE"]["f1"] == pytest.approx(
-        found["parts"]["dev"]["entity_f1"]["value"]
+        found["splits"]["dev"]["entity_f1"]["value"]
     )
     assert found["tables"]["dev"]["confusion"]["of"] == "words"

@@ -58,7 +58,7 @@ def test_order_and_number_are_kept_with_empty_and_long_inputs(reviews):
     predictor = load_predictor(reviews)
     items = ["the river", "", LONG, "a lantern", LONG + "bread", "   ", ("a", "b"), {"text": "the bread"}]
     together = predictor.predict(items)
-    assert predictor.num_cut == 2
+    assert predictor.num_truncated == 2
     alone = [predictor.predict([item])[0] for item in items]
     assert [place for place, each in enumerate(together) if each is None] == [1, 5]  # nothing is said about no text
     together, alone = ([each for each in found if each] for found in (together, alone))
@@ -157,7 +157,7 @@ def test_choices_may_have_any_number_of_endings(folder, plain_encoder):
     right = [
         each.choice == row["label"] for each, row in zip(predictor.predict(completed(12)), completed(12), strict=True)
     ]
-    assert scores["parts"]["dev"]["accuracy"]["value"] == pytest.approx(np.mean(right))
+    assert scores["splits"]["dev"]["accuracy"]["value"] == pytest.approx(np.mean(right))
 
 
 # ---- folders
@@ -212,7 +212,7 @@ def test_a_folder_of_transformers_gives_its_probabilities(hf_config, tiny_tokeni
     found = predictor.predict(texts)
     np.testing.assert_allclose([list(each.probabilities.values()) for each in found], wanted.numpy(), atol=1e-5)
     assert [each.label for each in found] == [config.id2label[i] for i in wanted.argmax(-1).tolist()]
-    assert predictor.num_cut == 1 and predictor.saved.kind == "classification"
+    assert predictor.num_truncated == 1 and predictor.saved.kind == "classification"
     pairs = [("the river", "a bridge"), ("bread", "?")]
     encoded = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -304,10 +304,10 @@ def test_the_score_is_the_one_of_the_run(task, rows, folder, plain_encoder, tmp_
     run = finetuned(folder / f"scored-{task}", plain_encoder, task, tmp_path)
     found = load_predictor(run).evaluate(tmp_path)
     wanted = read_json(run / "scores.json")
-    assert set(found["parts"]["dev"]) == set(wanted["parts"]["dev"])
-    for measure, value in wanted["parts"]["dev"].items():
-        assert found["parts"]["dev"][measure] == pytest.approx(value, abs=1e-5)
-    assert found["decided_by"] == wanted["decided_by"] and found["examples"] == {"dev": 8}
+    assert set(found["splits"]["dev"]) == set(wanted["splits"]["dev"])
+    for measure, value in wanted["splits"]["dev"].items():
+        assert found["splits"]["dev"][measure] == pytest.approx(value, abs=1e-5)
+    assert found["metric_for_best"] == wanted["metric_for_best"] and found["examples"] == {"dev": 8}
 
 
 def test_labels_that_the_model_does_not_know_are_missed(reviews, tmp_path):
@@ -320,7 +320,7 @@ def test_labels_that_the_model_does_not_know_are_missed(reviews, tmp_path):
     ]
     rows[9]["label"] = None
     scores = predictor.evaluate(rows)
-    assert scores["parts"]["dev"]["accuracy"]["value"] == pytest.approx(14 / 19)
+    assert scores["splits"]["dev"]["accuracy"]["value"] == pytest.approx(14 / 19)
     assert scores["unknown_labels"] == ["dim"] and scores["unlabelled"] == {"dev": 1}
 
 
@@ -340,8 +340,8 @@ def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
 def test_parts_to_evaluate(reviews, tmp_path):
     predictor, rows = load_predictor(reviews), labelled_texts(20)
     splits = {"train": rows[:10], "test": rows[10:]}
-    assert list(predictor.evaluate(splits)["parts"]) == ["test"]
-    assert list(predictor.evaluate(splits, split="train")["parts"]) == ["train"]
+    assert list(predictor.evaluate(splits)["splits"]) == ["test"]
+    assert list(predictor.evaluate(splits, split="train")["splits"]) == ["train"]
     with pytest.raises(ValueError, match="no split 'dev'; it has train, test"):
         predictor.evaluate(splits, split="dev")
     with pytest.raises(ValueError, match="there are no labels in test"):
@@ -360,7 +360,7 @@ def test_mnli_has_two_dev_parts_and_the_diagnostic(folder, plain_encoder, tmp_pa
         (tmp_path / f"{name}.tsv").write_text(lines)
     run = finetuned(folder / "mnli", plain_encoder, "mnli", tmp_path)
     predictor = load_predictor(run)
-    assert list(predictor.evaluate(tmp_path)["parts"]) == ["dev", "dev-mismatched"]
+    assert list(predictor.evaluate(tmp_path)["splits"]) == ["dev", "dev-mismatched"]
     diagnostic = tmp_path / "diagnostic"
     diagnostic.mkdir()
     (diagnostic / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\tthe river\ta bridge\n")
@@ -371,4 +371,4 @@ def test_mnli_has_two_dev_parts_and_the_diagnostic(folder, plain_encoder, tmp_pa
         "Logic\tPremise\tHypothesis\tLabel\n\tthe river\ta bridge\tneutral\n\tbread\tthe bread\tentailment\n"
     )
     scores = predictor.evaluate(full)
-    assert scores["decided_by"] == "matthews" and set(scores["parts"]["dev"]) == {"matthews", "accuracy"}
+    assert scores["metric_for_best"] == "matthews" and set(scores["splits"]["dev"]) == {"matthews", "accuracy"}

@@ -40,7 +40,7 @@ def test_error_for_a_model_without_a_task_names_the_fix(plain_encoder):
 def test_evaluate(reviews):
     rows = [{"body": row["text"], "kind": row["label"]} for row in labelled_texts(10)]
     found = hornbook.evaluate(reviews, rows, text="body", label="kind")
-    assert found == hornbook.load_predictor(reviews).evaluate(labelled_texts(10)) | {"said": found["said"]}
+    assert found == hornbook.load_predictor(reviews).evaluate(labelled_texts(10)) | {"messages": found["messages"]}
 
 
 class Frame:

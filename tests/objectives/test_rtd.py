@@ -1,4 +1,4 @@
-"""Replaced-token detection: losses and labels equal a direct computation, guesses are fair samples that no split
+"""Replaced-token detection: losses and labels equal a direct computation, samples are fair samples that no split
 changes, and gradients go only where they should."""
 
 import math
@@ -10,7 +10,7 @@ import torch
 from hornbook.batch import pack
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.rtd import RtdObjective, RtdSettings, guess, put, uniform
+from hornbook.objectives.rtd import RtdObjective, RtdSettings, put, sample_tokens, uniform
 from hornbook.train.objective import Targets
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
@@ -48,19 +48,19 @@ def settings_of(learns: str = "rtd", **overrides) -> RtdSettings:
     return RtdSettings(learns=learns, generator_size=0.5, **overrides)
 
 
-def guessed_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[int], list[int]]:
+def sampled_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[int], list[int]]:
     """(generator's log-probabilities at the masked tokens, their positions, the samples), token by token."""
-    mlm, numbers = step_inputs.targets["mlm"], step_inputs.targets["guesses"].values_K
+    mlm, numbers = step_inputs.targets["mlm"], step_inputs.targets["noise_seeds"].values_K
     logits = pair.generator.mlm_logits(pair.generator(step_inputs.batch)[mlm.positions_K])
-    guesses = []
+    samples = []
     for row, number in zip(logits, numbers, strict=True):
         scores = [
             float(score)
             - math.log(-math.log(float(uniform(number.to(torch.int32), torch.tensor(v, dtype=torch.int32)))))
             for v, score in enumerate(row)
         ]
-        guesses.append(int(np.argmax(scores)))
-    return logits.log_softmax(-1), mlm.positions_K.tolist(), guesses
+        samples.append(int(np.argmax(scores)))
+    return logits.log_softmax(-1), mlm.positions_K.tolist(), samples
 
 
 @pytest.mark.parametrize("learns", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"])
@@ -70,14 +70,14 @@ def test_the_losses_are_those_of_the_definition(learns):
     pair, objective = pair_of(settings), objective_of(settings)
     step_inputs = drawn_of(objective, seed=4)
     original = batch_of().ids_T.tolist()
-    log_p, positions, guesses = guessed_by_hand(pair, step_inputs)
+    log_p, positions, samples = sampled_by_hand(pair, step_inputs)
     sums, hits = objective.sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
     values = step_inputs.targets["mlm"].values_K.tolist()
     assert [original[place] for place in positions] == values
     assert float(sums["mlm"]) == pytest.approx(-sum(float(row[v]) for row, v in zip(log_p, values, strict=True)))
 
     text = list(original)
-    for place, token in zip(positions, guesses, strict=True):
+    for place, token in zip(positions, samples, strict=True):
         text[place] = token
     x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), longest=32))
     places = range(len(text)) if learns in ("rtd", "all-tokens-mlm") else positions
@@ -114,9 +114,9 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     step_inputs = drawn_of(objective)
     assert objective.weights == {"mlm": 1.0, "rtd": 50.0, "correction": 2.0}
     original = batch_of().ids_T.tolist()
-    _, positions, guesses = guessed_by_hand(pair, step_inputs)
+    _, positions, samples = sampled_by_hand(pair, step_inputs)
     text = list(original)
-    for place, token in zip(positions, guesses, strict=True):
+    for place, token in zip(positions, samples, strict=True):
         text[place] = token
     x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), longest=32))
     loss = num_right = 0.0
@@ -144,12 +144,12 @@ def test_unreplaced_masks_are_seen_by_the_discriminator():
     num_kept = num_masked = 0
     for seed in range(40):
         step_inputs = drawn_of(objective, seed)
-        guesses_K = objective._guessed(pair, step_inputs).guesses_K
-        is_kept_K = guesses_K == MASK
+        samples_K = objective._corrupted(pair, step_inputs).samples_K
+        is_kept_K = samples_K == MASK
         if seed == 0:
-            _, _, by_hand = guessed_by_hand(pair, step_inputs)
-            assert torch.equal(guesses_K[~is_kept_K], torch.tensor(by_hand)[~is_kept_K])
-        num_kept, num_masked = num_kept + int(is_kept_K.sum()), num_masked + len(guesses_K)
+            _, _, by_hand = sampled_by_hand(pair, step_inputs)
+            assert torch.equal(samples_K[~is_kept_K], torch.tensor(by_hand)[~is_kept_K])
+        num_kept, num_masked = num_kept + int(is_kept_K.sum()), num_masked + len(samples_K)
     assert 0.33 < num_kept / num_masked < 0.47
     assert float(objective.evaluate(pair, step_inputs)["rtd_replaced"]) >= int(is_kept_K.sum())
 
@@ -181,17 +181,17 @@ def test_published_weights():
 
 
 @torch.no_grad()
-def test_a_guess_that_is_the_original_counts_as_original():
+def test_a_sample_that_is_the_original_counts_as_original():
     """A generator that always predicts token 9: where the original is 9, nothing is replaced."""
     settings = settings_of()
     pair, objective = pair_of(settings), objective_of(settings)
     pair.generator.mlm.bias[9] += 1000.0
     batch = pack([np.full(20, 9), np.full(20, 8)])
     step_inputs = objective.prepare(batch, 1)
-    guessed = objective._guessed(pair, step_inputs)
-    is_replaced = guessed.batch.ids_T != guessed.original_T
+    corrupted = objective._corrupted(pair, step_inputs)
+    is_replaced = corrupted.batch.ids_T != corrupted.original_T
     assert not is_replaced[:20].any() and int(is_replaced[20:].sum()) == round(0.3 * 20)
-    assert torch.equal(guessed.original_T, batch.ids_T)
+    assert torch.equal(corrupted.original_T, batch.ids_T)
 
 
 @torch.no_grad()
@@ -206,7 +206,7 @@ def test_no_mask_is_left_for_the_discriminator_and_none_is_drawn_at_random():
     assert torch.equal(put_there[~is_mask], step_inputs.targets["mlm"].values_K[~is_mask])
 
 
-def test_gradients_do_not_go_through_the_guess():
+def test_gradients_do_not_go_through_the_sample():
     settings = settings_of(shared="none")
     pair, objective = pair_of(settings), objective_of(settings)
     objective.sums(pair, drawn_of(objective))["rtd"].backward()
@@ -267,21 +267,21 @@ def test_splitting_and_filling_up_change_nothing(learns, how):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 0.5])
-def test_guesses_are_samples_of_the_softmax(temperature):
+def test_tokens_are_samples_of_the_softmax(temperature):
     logits = torch.tensor([0.5, 0.3, 0.15, 0.0499, 0.0001]).log()
     shares = (logits / temperature).softmax(0)
     num = 100_000
     numbers = torch.randint(-(2**31), 2**31, (num,), generator=torch.Generator().manual_seed(0))
-    found = torch.bincount(guess(logits.expand(num, 5), numbers, temperature), minlength=5) / num
+    found = torch.bincount(sample_tokens(logits.expand(num, 5), numbers, temperature), minlength=5) / num
     assert ((found - shares).abs() < 4 * (shares * (1 - shares) / num).sqrt() + 1e-9).all()
 
 
 @torch.no_grad()
-def test_at_a_low_temperature_the_guesses_are_the_likeliest_tokens():
+def test_at_a_low_temperature_the_samples_are_the_likeliest_tokens():
     settings = settings_of(temperature=1e-9)
     pair, objective = pair_of(settings), objective_of(settings)
-    guessed = objective._guessed(pair, drawn_of(objective))
-    assert torch.equal(guessed.guesses_K, guessed.logits_KV.argmax(-1))
+    corrupted = objective._corrupted(pair, drawn_of(objective))
+    assert torch.equal(corrupted.samples_K, corrupted.logits_KV.argmax(-1))
     with pytest.raises(ValueError, match=r"objective\.temperature must be above 0"):
         RtdSettings(temperature=0.0)
 
@@ -317,15 +317,15 @@ class TestAdversarial:
             objective.weights
         )
         with torch.no_grad():
-            guessed = objective._guessed(pair, step_inputs)
-            scores = pair.discriminator.rtd_logits(pair.discriminator(guessed.batch))
+            corrupted = objective._corrupted(pair, step_inputs)
+            scores = pair.discriminator.rtd_logits(pair.discriminator(corrupted.batch))
             policy = baseline = 0.0
             for i, place in enumerate(step_inputs.targets["mlm"].positions_K.tolist()):
-                replaced = guessed.guesses_K[i] != guessed.original_T[place]
+                replaced = corrupted.samples_K[i] != corrupted.original_T[place]
                 p_right = float(torch.sigmoid(scores[place] if replaced else -scores[place]))
-                expected = float(torch.sigmoid(pair.generator.reward(guessed.x_KD[i]))[0])
+                expected = float(torch.sigmoid(pair.generator.reward(corrupted.x_KD[i]))[0])
                 gain = -math.log(p_right) + math.log(expected)
-                policy -= gain * float(guessed.logits_KV[i].log_softmax(-1)[guessed.guesses_K[i]])
+                policy -= gain * float(corrupted.logits_KV[i].log_softmax(-1)[corrupted.samples_K[i]])
                 baseline -= p_right * math.log(expected) + (1 - p_right) * math.log(1 - expected)
         assert float(sums["policy"].detach()) == pytest.approx(policy, rel=1e-9)
         assert float(sums["baseline"].detach()) == pytest.approx(baseline, rel=1e-9)

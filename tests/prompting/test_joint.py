@@ -72,7 +72,7 @@ def taught(tasks, gpt, tmp_path_factory):
 
 def score(model, tasks, name, data, out) -> float:
     found = hornbook.prompt(model, tasks / f"{name}.toml", tasks / data, out, shots=(0,), log=quiet)
-    return found["points"][0]["scores"][found["decided_by"]]["value"]
+    return found["points"][0]["scores"][found["metric_for_best"]]["value"]
 
 
 @pytest.mark.pictures

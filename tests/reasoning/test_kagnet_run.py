@@ -193,7 +193,7 @@ def explained_paths(predictor):
 def test_evaluate_and_ensembles(learned):
     rows = questions("en")[:12]
     scores = library.load_predictor(learned / "en").evaluate(rows)
-    assert scores["parts"]["dev"]["accuracy"]["value"] >= 0.9
+    assert scores["splits"]["dev"]["accuracy"]["value"] >= 0.9
     several = load_predictor([learned / "en", learned / "ko"])
     assert len(several.predict([(row["context"], row["choices"]) for row in rows])) == 12
     with pytest.raises(ValueError, match="give one run"):

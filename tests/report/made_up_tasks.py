@@ -13,7 +13,7 @@ def scores(to_either_side=0.05, **values):
     }
 
 
-def metrics(decided_by="accuracy", start=0.5, num_steps=60):
+def metrics(metric_for_best="accuracy", start=0.5, num_steps=60):
     lines = []
     for step in range(10, num_steps + 1, 10):
         seconds = {"tokens": 1000 * step, "tokens_per_second": 900.0, "seconds": 1.5 * step}
@@ -21,14 +21,14 @@ def metrics(decided_by="accuracy", start=0.5, num_steps=60):
         if step % 20 == 0:
             score = start + (0.3 if step == 40 else 0.1)
             best = step != 60
-            lines.append({"kind": "validation", "step": step, "loss": 0.9, decided_by: score, "best": best})
+            lines.append({"kind": "validation", "step": step, "loss": 0.9, metric_for_best: score, "best": best})
     return lines
 
 
 def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate=None, leave_out=(), **overrides):
     """`rows` are the dev predictions and `found` the dev scores, of which the first decides."""
     folder.mkdir()
-    decided_by = next(iter(found))
+    metric_for_best = next(iter(found))
     run = {
         "hornbook": "0.1.0",
         "torch": "2.0",
@@ -44,7 +44,7 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
                 "files": ["/data/reviews/train.csv"],
                 "fingerprint": "abc",
                 "examples": {"train": 4000, "dev": 321},
-                "said": ["columns: text = 'review', label = 'stars'"],
+                "messages": ["columns: text = 'review', label = 'stars'"],
                 "problems": {
                     "empty_text": {
                         "count": 7,
@@ -57,9 +57,9 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
         "runtime": {"device": "cpu", "threads": 2, "reason": "no GPU was found"},
         "parameters": 22_716_290,
         "trained_parameters": 22_716_290,
-        "decided_by": decided_by,
+        "metric_for_best": metric_for_best,
         "train_examples": 1500,
-        "cut_texts": {"train": 11, "dev": 0},
+        "truncated_texts": {"train": 11, "dev": 0},
         "settings": {
             "epochs": 3.0,
             "batch_size": 32,
@@ -72,11 +72,13 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
     task = {"task": "reviews", "kind": kind, "measures": list(found)} | overrides.pop("task_details", {})
     files = {
         "run.json": json.dumps(run | overrides),
-        "scores.json": json.dumps({"decided_by": decided_by, "degenerate": degenerate, "parts": {"dev": found}}),
+        "scores.json": json.dumps(
+            {"metric_for_best": metric_for_best, "degenerate": degenerate, "splits": {"dev": found}}
+        ),
         "task.json": json.dumps(task),
         "config.json": json.dumps({"model_type": "bert", "architectures": ["BertFor" + HEADS[kind]]} | (config or {})),
         "predictions-dev.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
-        "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in metrics(decided_by)),
+        "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in metrics(metric_for_best)),
         "attention.json": json.dumps(ATTENTION),
     }
     for name, text in files.items():

@@ -101,7 +101,7 @@ def test_a_test_part_that_was_scored_is_no_longer_a_limit(make_card, tmp_path):
     make_card()
     file = tmp_path / "run" / "scores.json"
     found = json.loads(file.read_text())
-    found["parts"]["test"] = found["parts"]["dev"]
+    found["splits"]["test"] = found["splits"]["dev"]
     file.write_text(json.dumps(found))
     text = write_card(tmp_path / "run").read_text(encoding="utf-8")
     assert "| test | accuracy |" in text and "not scored on a test split" not in text
@@ -207,7 +207,7 @@ def test_missing_files_do_not_break_the_card(make_card, missing):
     assert "75.0%" in text and "nan" not in text.split()
 
 
-@pytest.mark.parametrize(("name", "value"), [("labels", 1.5), ("cut_texts", 3)])
+@pytest.mark.parametrize(("name", "value"), [("labels", 1.5), ("truncated_texts", 3)])
 def test_a_damaged_record_is_refused(make_card, tmp_path, name, value):
     make_card()
     record = next(tmp_path.rglob("run.json"))

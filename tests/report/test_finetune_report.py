@@ -285,7 +285,14 @@ def write_tries(folder, kind="search", **overrides):
         | {"degenerate": "it answers '<b>' whatever the text" if s < 0.6 else None, "seconds": 75.0}
         for i, (lr, s) in enumerate([(5e-5, 0.81), (4e-5, 0.84), (3e-5, 0.83), (2e-5, 0.5)])
     ]
-    found = {"kind": kind, "decided_by": "accuracy", "tries": tries, "best": "try 1", "median": 0.82, "spread": 0.34}
+    found = {
+        "kind": kind,
+        "metric_for_best": "accuracy",
+        "tries": tries,
+        "best": "try 1",
+        "median": 0.82,
+        "spread": 0.34,
+    }
     folder.mkdir(exist_ok=True)
     (folder / "tries.json").write_text(json.dumps(found | overrides))
     return folder
@@ -298,7 +305,7 @@ def write_curve(folder):
         for num in (512, 32, 128)
     ]
     folder.mkdir(exist_ok=True)
-    (folder / "curve.json").write_text(json.dumps({"decided_by": "accuracy", "points": points}))
+    (folder / "curve.json").write_text(json.dumps({"metric_for_best": "accuracy", "points": points}))
     return folder
 
 
@@ -351,10 +358,10 @@ def test_the_curve_by_number_of_labels(tmp_path):
 def test_scores_in_percent_and_correlations(tmp_path):
     tries = [{"name": "a", "lr": 1e-4, "seed": 0, "score": 71.5, "low": 70.0, "high": 73.0}]
     tries[0] |= {"degenerate": None, "seconds": 75.0}
-    folder = write_tries(tmp_path / "spans", decided_by="f1", tries=tries, best="a", median=71.5, spread=0.0)
+    folder = write_tries(tmp_path / "spans", metric_for_best="f1", tries=tries, best="a", median=71.5, spread=0.0)
     assert "71.5% (70.0% to 73.0%)" in Page(write_report(folder)).text
     tries[0] |= {"score": 0.53, "low": 0.5, "high": None}
-    folder = write_tries(tmp_path / "cola", decided_by="matthews", tries=tries, best="a", median=0.53, spread=0.05)
+    folder = write_tries(tmp_path / "cola", metric_for_best="matthews", tries=tries, best="a", median=0.53, spread=0.05)
     page = Page(write_report(folder))
     assert "spread 0.050" in page.text and "median 0.530" in page.text
 
@@ -370,7 +377,7 @@ def test_scores_are_drawn_up_to_one(make_task_run, kind, most):
     folder = make_task_run(kind)
     run = opened(folder)
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    top = {run.decided_by: most / 1.02}
+    top = {run.metric_for_best: most / 1.02}
     lines = [json.dumps(line | (top if line["kind"] == "validation" else {})) for line in metrics]
     (folder / "metrics.jsonl").write_text("\n".join(lines))
     axes = learning_figure(opened(folder)).axes[1]

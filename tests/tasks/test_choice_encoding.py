@@ -78,7 +78,7 @@ def test_another_number_of_endings_is_refused(tokenizer):
 def test_long_contexts_are_cut_and_counted(tokenizer):
     long = ChoiceExample("0", "river " * 100, ("bread", "silver bridge", "garden"), label=1)
     features = TASK.encode([long, example(1)], tokenizer, 32)
-    assert features.num_cut == 3
+    assert features.num_truncated == 3
     assert [len(ids) for ids in features.ids[:3]] == [32] * 3
     for ids, ending in zip(features.ids, long.endings, strict=False):
         wanted = tokenizer.encode_batch([ending])[0].ids

@@ -49,7 +49,7 @@ def test_pairs_are_cut_like_longest_first(tokenizer, theirs, longest):
     assert [ids.tolist() for ids in features.ids] == expected["input_ids"]
     assert [segments.tolist() for segments in features.segments] == expected["token_type_ids"]
     whole = theirs(first, second)["input_ids"]
-    assert features.num_cut == sum(len(ids) > longest for ids in whole) > 0
+    assert features.num_truncated == sum(len(ids) > longest for ids in whole) > 0
 
 
 @pytest.mark.parametrize("longest", [12, 25, 30])
@@ -59,7 +59,7 @@ def test_single_texts_are_cut_at_their_end(tokenizer, theirs, longest):
     expected = theirs(several, truncation=True, max_length=longest)["input_ids"]
     assert [ids.tolist() for ids in features.ids] == expected
     assert not any(segments.any() for segments in features.segments)
-    assert features.num_cut == sum(len(ids) > longest for ids in theirs(several)["input_ids"]) > 0
+    assert features.num_truncated == sum(len(ids) > longest for ids in theirs(several)["input_ids"]) > 0
 
 
 def test_texts_with_and_without_a_pair(tokenizer, theirs):
@@ -78,7 +78,7 @@ def test_separate_pairs(tokenizer, theirs):
     features = SEPARATE.encode(examples, tokenizer, 20)
     both = [text for pair in zip(first, second, strict=True) for text in pair]
     assert [ids.tolist() for ids in features.ids] == theirs(both, truncation=True, max_length=20)["input_ids"]
-    assert features.num_cut == sum(len(ids) > 20 for ids in theirs(both)["input_ids"]) > 0
+    assert features.num_truncated == sum(len(ids) > 20 for ids in theirs(both)["input_ids"]) > 0
     assert features.num_units == len(examples) and features.group_size == 2
     assert features.owners.tolist() == np.repeat(np.arange(30), 2).tolist()
     assert features.labels.tolist() == np.repeat(np.arange(30) % 3, 2).tolist()

@@ -216,10 +216,10 @@ def test_long_questions_are_cut_and_counted(wordpiece):
     long = " ".join(["river"] * 100)
     examples = [SpanExample("0", long, "the garden"), SpanExample("1", "where?", "the garden")]
     features = Spans(SPAN).encode(examples, wordpiece, 384)
-    assert features.num_cut == 1
+    assert features.num_truncated == 1
     assert features.places[0].first == 64 + 2
     small = Spans(SPAN).encode([SpanExample("0", " ".join(["river"] * 30), "the garden")], wordpiece, 43)
-    assert small.places[0].first == 20 + 2 and small.num_cut == 1, "cut to half of a short sequence, and not said"
+    assert small.places[0].first == 20 + 2 and small.num_truncated == 1, "cut to half of a short sequence, and not said"
 
 
 def test_the_target_is_the_first_answer_with_a_place(wordpiece):

@@ -121,7 +121,7 @@ def test_of_equal_scores_the_lowest_loss_is_best(tmp_path):
     job = dataclasses.replace(
         small_job(),
         validate=lambda micro_tokens: dict(zip(("accuracy", "loss"), next(found), strict=True)),
-        decided_by="accuracy",
+        metric_for_best="accuracy",
     )
     outcome = run(tmp_path, settings, job)
     assert (outcome.best, outcome.best_step) == (1.0, 24)

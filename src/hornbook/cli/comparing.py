@@ -167,7 +167,7 @@ def label_curve_command(
         (point["method"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
         for point in found["points"]
     ]
-    table(rows, ("method", "labels", found["decided_by"], "95% interval"))
+    table(rows, ("method", "labels", found["metric_for_best"], "95% interval"))
     with Claims(out).wait_for("results") if join else nullcontext():
         draw_curve(out, read_curve(out))
     log(f"{out / 'curve.png'}")
@@ -187,7 +187,7 @@ def glue(
     for run in runs:
         if not (run / "scores.json").is_file():
             raise ValueError(f"{run} has no scores.json: give the folders of finished runs")
-        task, splits = read_json(run / "task.json")["task"], read_json(run / "scores.json")["parts"]
+        task, splits = read_json(run / "task.json")["task"], read_json(run / "scores.json")["splits"]
         if task not in OFFICIAL:
             raise ValueError(f"{run} is a run of {task}, which is not a GLUE task: give runs of {', '.join(OFFICIAL)}")
         found[task] = {name: score["value"] for name, score in splits["dev"].items()}

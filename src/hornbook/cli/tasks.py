@@ -188,7 +188,7 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
             (each["name"], f"{each['lr']:g}", each["seed"], f"{each['score']:.4g}", each["degenerate"] or "")
             for each in found["tries"]
         ]
-        table(rows, ("run", "learning rate", "seed", found["decided_by"], "degenerate"))
+        table(rows, ("run", "learning rate", "seed", found["metric_for_best"], "degenerate"))
         print_result(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
     outcome, earlier = result.outcome, [stage.record for stage in read_stages(result.out)]
     steps = outcome.step + sum(record.step for record in earlier)
@@ -239,18 +239,18 @@ def evaluate(
             split=split,
             progress=lambda done: show("examples scored", done),
         )
-    for line in [*found["said"], *(f"note: {each}" for each in found["notes"])]:
+    for line in [*found["messages"], *(f"note: {each}" for each in found["notes"])]:
         log(line)
     log_problems(found["problems"])
     for name, count in found["unlabelled"].items():
         if count:
             log(f"{count:,} examples of {name} have no label and are not scored")
-    for name, count in found["cut_texts"].items():
+    for name, count in found["truncated_texts"].items():
         if count:
             log(f"{count:,} texts of {name} were truncated to {predictor.longest} tokens")
     if found["unknown_labels"]:
         log(f"labels unknown to the model count as errors: {', '.join(found['unknown_labels'])}")
-    print_scores(found["parts"])
+    print_scores(found["splits"])
     for name, tables in found["tables"].items():
         print_tables(tables, name)
     print_json(as_json, found)
@@ -341,8 +341,8 @@ def _predict(
         inputs = input_rows(items, predictor.saved.kind)
     with counting_display("predicting") as show:
         predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
-    if predictor.num_cut:
-        log(f"{predictor.num_cut:,} texts were truncated to {predictor.longest} tokens")
+    if predictor.num_truncated:
+        log(f"{predictor.num_truncated:,} texts were truncated to {predictor.longest} tokens")
     if predictor.num_unlike:
         trained_on = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
         log(f"note: the model was trained on {trained_on}, but {predictor.num_unlike:,} of these inputs are not")
@@ -423,7 +423,7 @@ def features(
     for line in found.said:
         log(line)
     log_problems(found.problems.as_dict())
-    if found.num_cut:
-        log(f"{found.num_cut:,} texts were truncated to the model's maximum length")
+    if found.num_truncated:
+        log(f"{found.num_truncated:,} texts were truncated to the model's maximum length")
     print_result(f"{found.out}: {found.num_rows:,} x {found.width} from {found.num_texts:,} texts")
     print_json(as_json, {"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})

@@ -148,12 +148,17 @@ def _score(
         )
         model.predictor.to("cpu")
         # One split is compared: dev, else the first.
-        chosen = "dev" if "dev" in scores["parts"] else next(iter(scores["parts"]))
-        found.append(scores["parts"][chosen][scores["decided_by"]])
+        chosen = "dev" if "dev" in scores["splits"] else next(iter(scores["splits"]))
+        found.append(scores["splits"][chosen][scores["metric_for_best"]])
         for note in scores["notes"]:
             noted.setdefault(note, []).append(model.name)
     notes = [*(f"{', '.join(names)}: {note}" for note, names in noted.items()), *_degenerate_notes(models)]
-    return found, {"task": scores["task"], "decided_by": scores["decided_by"], "split": chosen, "notes": notes}
+    return found, {
+        "task": scores["task"],
+        "metric_for_best": scores["metric_for_best"],
+        "split": chosen,
+        "notes": notes,
+    }
 
 
 def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, Any]]:
@@ -161,8 +166,8 @@ def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, An
     of_task = [each for each in models if each.predictor is not None]
     if not of_task:
         return [None] * len(models), {"notes": []}
-    decided_by = of_task[0].predictor.task.measures[0]
-    found = [_recorded_score(model, decided_by) for model in models]
+    metric_for_best = of_task[0].predictor.task.measures[0]
+    found = [_recorded_score(model, metric_for_best) for model in models]
     notes = _degenerate_notes(models)
     without = [each.name for each, score in zip(models, found, strict=True) if score is None]
     if without and len(without) < len(models):
@@ -170,7 +175,12 @@ def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, An
     prints = {recorded(each.folder).get("inputs", {}).get("data", {}).get("fingerprint") for each in _runs(models)}
     if len(prints) > 1:
         notes.append("the recorded scores are of different data: give --data to score all models on the same data")
-    return found, {"task": of_task[0].predictor.saved.name, "decided_by": decided_by, "split": "dev", "notes": notes}
+    return found, {
+        "task": of_task[0].predictor.saved.name,
+        "metric_for_best": metric_for_best,
+        "split": "dev",
+        "notes": notes,
+    }
 
 
 def _degenerate_notes(models: Sequence[Opened]) -> list[str]:
@@ -180,14 +190,14 @@ def _degenerate_notes(models: Sequence[Opened]) -> list[str]:
     return [f"{name} learned nothing: {reason}" for name, reason in reasons if reason]
 
 
-def _recorded_score(model: Opened, decided_by: str) -> dict | None:
+def _recorded_score(model: Opened, metric_for_best: str) -> dict | None:
     if (model.folder / "scores.json").is_file():
-        splits = read_json(model.folder / "scores.json").get("parts", {})
+        splits = read_json(model.folder / "scores.json").get("splits", {})
     elif isinstance(model.model, OnnxModel):
         splits = read_json(model.folder / EXPORT).get("scores", {})
     else:
         return None
-    return splits.get("dev", {}).get(decided_by)
+    return splits.get("dev", {}).get(metric_for_best)
 
 
 def _runs(models: Sequence[Opened]) -> list[Opened]:

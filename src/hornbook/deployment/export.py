@@ -95,7 +95,7 @@ def export(
         memory = peak_memory(folder / FILE, shape)
         record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
         if data is not None:
-            record["scores"], record["scores_before"] = _scores(exported, data, show)["parts"], scores_before["parts"]
+            record["scores"], record["scores_before"] = _scores(exported, data, show)["splits"], scores_before["splits"]
             record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT, record)
         longest = length if source.predictor is None else source.predictor.longest

@@ -1,7 +1,7 @@
 """The label curve: dev score against the number of labelled examples, for fine-tuning, frozen features, the same
 network from random weights, and baselines: the methods of the curve.
 
-OUT/curve.json                       {"decided_by", "points": [{"method", "examples", "score", "low", "high", "seeds"}]}
+OUT/curve.json                  {"metric_for_best", "points": [{"method", "examples", "score", "low", "high", "seeds"}]}
 OUT/run.json                         the request
 OUT/pieces/finetune-128-seed-0/      the run of a method, size and seed with its scores; a finished run is not repeated
 
@@ -72,7 +72,7 @@ def label_curve(
 
     >>> import hornbook
     >>> options = {"sizes": [8], "methods": ["tfidf"], "seeds": 1}
-    >>> hornbook.label_curve("runs/first", "reviews.csv", "classification", "runs/curve", **options)["decided_by"]
+    >>> hornbook.label_curve("runs/first", "reviews.csv", "classification", "runs/curve", **options)["metric_for_best"]
     'accuracy'
 
     `sizes` are numbers of examples or "all"; they default to 32, 128, 512 and so on, and all. Small sizes train for at
@@ -236,16 +236,16 @@ def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int) 
         method, size, _, _ = file.parent.name.rsplit("-", 3)
         done.setdefault((method, int(size)), []).append(read_json(file))
     expected = [out / "pieces" / _name(*each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
-    decided_by = next((each[0]["decided_by"] for each in done.values()), None)
+    metric_for_best = next((each[0]["metric_for_best"] for each in done.values()), None)
     points = [
         {
             "method": method,
             "examples": size,
-            **_interval([each["parts"]["dev"][decided_by] for each in found], decided_by),
+            **_interval([each["splits"]["dev"][metric_for_best] for each in found], metric_for_best),
         }
         for (method, size), found in sorted(done.items())
     ]
-    curve = {"decided_by": decided_by, "finished": all(file.exists() for file in expected), "points": points}
+    curve = {"metric_for_best": metric_for_best, "finished": all(file.exists() for file in expected), "points": points}
     write_json(out / "curve.json", curve)
     return curve
 

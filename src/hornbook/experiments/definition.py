@@ -139,7 +139,7 @@ class TaskPlan(Typed):
         return known(self.task or self.name)
 
     @property
-    def decided_by(self) -> str:
+    def metric_for_best(self) -> str:
         return "accuracy" if self.is_zero_shot else self.measure or self.known.measures[0]
 
 

@@ -132,7 +132,7 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
         return None
     unit = 1.0 if KINDS[plan.known.kind].in_percent else 100.0
     found = {
-        "score": unit * result.scores["dev"][plan.decided_by]["value"],
+        "score": unit * result.scores["dev"][plan.metric_for_best]["value"],
         "scores": {name: each["value"] for name, each in result.scores["dev"].items()},
         "degenerate": result.degenerate,
         "training_seconds": result.outcome.seconds,

@@ -32,7 +32,12 @@ def write_results(out: Path, resolved: ResolvedExperiment, jobs: list[Job], task
         "num_done": len(jobs) - len(missing),
         "missing": _missing(missing),
         "tasks": {
-            task.name: {"measure": task.decided_by, "seeds": len(task.seeds), "parts": task.parts, "has_data": has_data}
+            task.name: {
+                "measure": task.metric_for_best,
+                "seeds": len(task.seeds),
+                "parts": task.parts,
+                "has_data": has_data,
+            }
             for task in experiment.tasks
             for has_data in (task.name in tasks,)
         },

@@ -62,7 +62,7 @@ class Extracted:
     num_texts: int
     num_rows: int
     width: int
-    num_cut: int = 0
+    num_truncated: int = 0
     said: tuple[str, ...] = ()
     problems: Problems = field(default_factory=Problems)
 
@@ -203,12 +203,12 @@ def extract_features(
         # Tokenizes twice: once for the lengths, which give the first row of each text, and once to run the model.
         lengths = [len(each.ids) for _, encodings, _ in encoded() for each in encodings]
         starts = np.concatenate([[0], np.cumsum(lengths)])
-    num_rows, num_cut, num_done = int(starts[-1]), 0, 0
+    num_rows, num_truncated, num_done = int(starts[-1]), 0, 0
     _check_disk_space(out, num_rows * width * 4)
     with replacing(out) as temporary:
         rows = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, width))
         for first, encodings, num_cut_here in encoded():
-            num_cut += num_cut_here
+            num_truncated += num_cut_here
             ids = [np.array(each.ids, np.int64) for each in encodings]
             segments = [np.array(each.type_ids, np.int64) for each in encodings]
             num_empty = sum(not len(each) for each in ids)
@@ -227,7 +227,7 @@ def extract_features(
                 np.save(opened, starts.astype(np.int64))
     if progress:
         progress(len(examples), len(examples))
-    return Extracted(out, len(examples), num_rows, width, num_cut, tuple(notes.messages), notes.problems)
+    return Extracted(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)
 
 
 def _check_disk_space(out: Path, num_bytes: int) -> None:

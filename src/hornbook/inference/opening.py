@@ -91,7 +91,7 @@ def evaluate(
         graph: For runs that read entities: the folder of their graph, if it was moved.
 
     Returns:
-        A dictionary: `parts` (value, low and high by split and measure), `tables` (the scores of each class and the
+        A dictionary: `splits` (value, low and high by split and measure), `tables` (the scores of each class and the
         confusion matrix), `examples`, `unlabelled`, `notes` and `problems`.
 
     >>> import hornbook

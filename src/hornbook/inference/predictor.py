@@ -2,7 +2,7 @@
 
 predictor = load_predictor("runs/reviews")
 predictor.predict(["a fine film", "a bore"])[0].label
-predictor.evaluate("reviews/test.csv")["parts"]["test"]["accuracy"]
+predictor.evaluate("reviews/test.csv")["splits"]["test"]["accuracy"]
 
 Several runs form an ensemble: class probabilities, predicted numbers, and the start and end logits of spans are
 averaged. The ensemble's no-answer threshold is the mean of its members'.
@@ -83,8 +83,8 @@ class Member:
 
 
 class Predictor:
-    """One fine-tuned model, or an ensemble. After a call, `num_cut` is the number of truncated texts, and `num_unlike`
-    the number of single texts given to a model trained on pairs, or the reverse."""
+    """One fine-tuned model, or an ensemble. After a call, `num_truncated` is the number of truncated texts, and
+    `num_unlike` the number of single texts given to a model trained on pairs, or the reverse."""
 
     def __init__(self, members: Sequence[Member]):
         check_agreement(members)
@@ -92,7 +92,7 @@ class Predictor:
         self.tokenizer, self.saved = members[0].tokenizer, members[0].saved
         self.longest = min(member.longest for member in members)
         self.saved = replace(self.saved, task=self.saved.task.merged([member.saved.task for member in members]))
-        self.num_cut = self.num_unlike = 0
+        self.num_truncated = self.num_unlike = 0
 
     @property
     def task(self) -> TaskKind:
@@ -130,7 +130,7 @@ class Predictor:
     def predict_examples(self, examples: Sequence[Example], progress: Callable[[int], None] | None = None) -> list:
         """One prediction per example, also of those without text."""
         predictions: list[Any] = [None] * len(examples)
-        self.num_cut = num_done = 0
+        self.num_truncated = num_done = 0
         self.num_unlike = sum(_is_unlike(example, self.saved.has_pairs) for example in examples)
         for task, numbers in self._groups(examples):
 
@@ -158,7 +158,7 @@ class Predictor:
 
     def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
         features = task.encode(examples, self.tokenizer, self.longest)
-        self.num_cut += features.num_cut
+        self.num_truncated += features.num_truncated
         outputs = []
         for i, member in enumerate(self.members):
 
@@ -259,9 +259,9 @@ class Predictor:
         """
         saved, found = self.read(data, **reading)
         scores: dict[str, Any] = {
-            **{"task": saved.name, "decided_by": saved.task.measures[0]},
-            **{"parts": {}, "tables": {}, "examples": {}, "unlabelled": {}, "cut_texts": {}},
-            **{"unknown_labels": [], "said": list(found.messages), "problems": found.problems.as_dict()},
+            **{"task": saved.name, "metric_for_best": saved.task.measures[0]},
+            **{"splits": {}, "tables": {}, "examples": {}, "unlabelled": {}, "truncated_texts": {}},
+            **{"unknown_labels": [], "messages": list(found.messages), "problems": found.problems.as_dict()},
             "notes": self._warn_trained_on(found),
         }
         unknown: set[str] = set()
@@ -271,17 +271,17 @@ class Predictor:
             if not examples:
                 continue
             predictions = self.predict_examples([each.without_label() for each in examples], progress)
-            scores["examples"][name], scores["cut_texts"][name] = len(examples), self.num_cut
-            scores["parts"][name] = with_intervals(saved.task, examples, predictions)
+            scores["examples"][name], scores["truncated_texts"][name] = len(examples), self.num_truncated
+            scores["splits"][name] = with_intervals(saved.task, examples, predictions)
             scores["tables"][name] = tables(saved.task, examples, predictions)
             if saved.task.or_none:
                 best = saved.task.tuned(examples, predictions)
                 tuned_scores = with_intervals(best, examples, best.thresholded(predictions))
-                scores["parts"][f"{name}, threshold chosen on it"] = tuned_scores
+                scores["splits"][f"{name}, threshold chosen on it"] = tuned_scores
             if saved.task.has_labels:
                 _refuse_other_labels(examples, self.labels)
                 unknown |= {label for each in examples for label in each.label_names} - set(self.labels)
-        if not scores["parts"]:
+        if not scores["splits"]:
             splits = ", ".join(scores["unlabelled"])
             raise ValueError(
                 f"there are no labels in {splits}, so nothing can be scored: give labelled data, or use predict"

@@ -143,12 +143,12 @@ class RtdSettings(Typed, group="objective"):
 
 
 @dataclass(frozen=True)
-class _Guessed:
+class _Corrupted:
     """The generator's outputs in a step."""
 
     x_KD: Tensor  # hidden states at the masked tokens
     logits_KV: Tensor
-    guesses_K: Tensor  # the sampled tokens
+    samples_K: Tensor  # the sampled tokens
     original_T: Tensor  # the original text
     batch: Batch  # the text with the sampled tokens
 
@@ -174,20 +174,21 @@ class RtdObjective:
         self.weights = self.settings.weights
         self.term = TERMS[self.settings.learns]
         self.wants_every_token = self.settings.learns in ("rtd", "all-tokens-mlm")
-        self.summed_loss, self.guess, self.copied_or_named = summed_loss, guess, copied_or_named
+        self.summed_loss, self.sample_tokens = summed_loss, sample_tokens
+        self.copy_or_predict_loss = copy_or_predict_loss
 
     def compile(self) -> None:
         """Compiles the operations over the whole vocabulary: the losses and the sampling."""
         self.summed_loss = torch.compile(summed_loss, dynamic=True)
-        self.guess = torch.compile(guess, dynamic=True)
-        self.copied_or_named = torch.compile(copied_or_named, dynamic=True)
+        self.sample_tokens = torch.compile(sample_tokens, dynamic=True)
+        self.copy_or_predict_loss = torch.compile(copy_or_predict_loss, dynamic=True)
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        """Targets of `mlm`, of `rtd` (every token) and, under `guesses`, the random numbers that seed the noise."""
+        """Targets of `mlm`, of `rtd` (every token) and, under `noise_seeds`, the random numbers that seed the noise."""
         keys_T = token_keys(batch, seed)
         ids_T, mlm = self.masking.prepare(batch, keys_T)
         numbers_K = random_bits(keys_T[mlm.positions_K], "guess")[0] - 2**31
-        targets = {"mlm": mlm, "guesses": dataclasses.replace(mlm, values_K=numbers_K)}
+        targets = {"mlm": mlm, "noise_seeds": dataclasses.replace(mlm, values_K=numbers_K)}
         targets[self.term] = every_token(batch) if self.wants_every_token else mlm
         if self.settings.correction:
             targets[CORRECTION] = mlm
@@ -205,14 +206,14 @@ class RtdObjective:
         return self._sums(model, step_inputs, with_metrics=True)
 
     def _sums(self, model: ElectraPair, step_inputs: StepInputs, with_metrics: bool) -> dict[str, Tensor]:
-        guessed = self._guessed(model, step_inputs)
-        mlm, x_TD = step_inputs.targets["mlm"], model.discriminator(guessed.batch)
-        found = {"mlm": self.summed_loss(guessed.logits_KV, mlm.values_K, mlm.weights_K)}
+        corrupted = self._corrupted(model, step_inputs)
+        mlm, x_TD = step_inputs.targets["mlm"], model.discriminator(corrupted.batch)
+        found = {"mlm": self.summed_loss(corrupted.logits_KV, mlm.values_K, mlm.weights_K)}
         if with_metrics:
-            found["mlm_accuracy"] = ((guessed.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum()
-        judged = {self.term: self._judged(model, x_TD, guessed, step_inputs)}
+            found["mlm_accuracy"] = ((corrupted.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum()
+        judged = {self.term: self._judged(model, x_TD, corrupted, step_inputs)}
         if self.settings.correction:
-            judged[CORRECTION] = self._corrected(model, x_TD, guessed, mlm)
+            judged[CORRECTION] = self._corrected(model, x_TD, corrupted, mlm)
         for term, each in judged.items():
             found[term] = (each.losses_K * each.weights_K).sum()
             if not with_metrics:
@@ -223,7 +224,7 @@ class RtdObjective:
                 found["rtd_replaced"] = (each.is_replaced_K * each.weights_K).sum()
                 found["rtd_found"] = ((each.is_replaced_K & is_right_K) * each.weights_K).sum()
         if "policy" in self.weights:
-            found |= self._adversarial(model, x_TD, guessed, step_inputs)
+            found |= self._adversarial(model, x_TD, corrupted, step_inputs)
         if (sentence := step_inputs.targets.get(self.settings.sentence)) is not None:
             logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
             found[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
@@ -232,23 +233,23 @@ class RtdObjective:
                 found[f"{self.settings.sentence}_accuracy"] = (is_right_N * sentence.weights_K).sum()
         return found
 
-    def _guessed(self, model: ElectraPair, step_inputs: StepInputs) -> _Guessed:
+    def _corrupted(self, model: ElectraPair, step_inputs: StepInputs) -> _Corrupted:
         mlm = step_inputs.targets["mlm"]
         x_KD = model.generator(step_inputs.batch).index_select(0, mlm.positions_K)
         logits_KV = model.generator.mlm_logits(x_KD)
-        numbers_K = step_inputs.targets["guesses"].values_K
-        guesses_K = self.guess(logits_KV.detach(), numbers_K, self.settings.temperature)
+        numbers_K = step_inputs.targets["noise_seeds"].values_K
+        samples_K = self.sample_tokens(logits_KV.detach(), numbers_K, self.settings.temperature)
         if self.settings.unreplaced:
             is_kept_K = uniform(numbers_K.to(torch.int32), UNREPLACED) < self.settings.unreplaced
-            guesses_K = torch.where(is_kept_K, self.masking.mask_id, guesses_K)
+            samples_K = torch.where(is_kept_K, self.masking.mask_id, samples_K)
         original_T = put(step_inputs.batch.ids_T, mlm, mlm.values_K)
-        batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, guesses_K))
-        return _Guessed(x_KD, logits_KV, guesses_K, original_T, batch)
+        batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, samples_K))
+        return _Corrupted(x_KD, logits_KV, samples_K, original_T, batch)
 
-    def _judged(self, model: ElectraPair, x_KD: Tensor, guessed: _Guessed, step_inputs: StepInputs) -> _Judged:
+    def _judged(self, model: ElectraPair, x_KD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs) -> _Judged:
         """The discriminator's losses at the targets of its term."""
         targets = step_inputs.targets[self.term]
-        original_K, text_K = guessed.original_T, guessed.batch.ids_T
+        original_K, text_K = corrupted.original_T, corrupted.batch.ids_T
         if self.wants_every_token:  # targets are in token order; either side may have padding at the end
             num = min(len(x_KD), len(targets.weights_K))
             x_KD, original_K, text_K, weights_K = x_KD[:num], original_K[:num], text_K[:num], targets.weights_K[:num]
@@ -270,25 +271,25 @@ class RtdObjective:
         self, logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor, weights_K: Tensor
     ) -> _Judged:
         """Losses of a prediction that copies each token or predicts it, as decided by the `rtd` logits."""
-        losses_K = self.copied_or_named(logits_KV, scores_K, original_K, is_replaced_K)
+        losses_K = self.copy_or_predict_loss(logits_KV, scores_K, original_K, is_replaced_K)
 
         def is_right_K() -> Tensor:
             return torch.where(scores_K > 0, logits_KV.argmax(-1) == original_K, ~is_replaced_K)
 
         return _Judged(losses_K, is_right_K, is_replaced_K, weights_K)
 
-    def _corrected(self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, mlm: Targets) -> _Judged:
+    def _corrected(self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, mlm: Targets) -> _Judged:
         """Losses of predicting the original masked tokens by copying or predicting; no gradient goes to the `rtd`
         logits (Meng et al. 2021, arXiv 2102.08473, "corrective language modeling")."""
         x_KD = x_TD.index_select(0, mlm.positions_K)
         with torch.no_grad():
             scores_K = upcast(model.discriminator.rtd_logits(x_KD))
         logits_KV = model.discriminator.mlm_logits(x_KD)
-        is_replaced_K = guessed.guesses_K != mlm.values_K
+        is_replaced_K = corrupted.samples_K != mlm.values_K
         return self._named(logits_KV, scores_K, mlm.values_K, is_replaced_K, mlm.weights_K)
 
     def _adversarial(
-        self, model: ElectraPair, x_TD: Tensor, guessed: _Guessed, step_inputs: StepInputs
+        self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs
     ) -> dict[str, Tensor]:
         """REINFORCE (appendix F of the paper): the reward of a sampled token is the discriminator's loss on it, less a
         learned baseline.
@@ -299,11 +300,11 @@ class RtdObjective:
         targets = step_inputs.targets["policy"]
         with torch.no_grad():
             scores_K = upcast(model.discriminator.rtd_logits(x_TD.index_select(0, targets.positions_K)))
-            is_replaced_K = (guessed.guesses_K != targets.values_K).to(scores_K.dtype)
+            is_replaced_K = (corrupted.samples_K != targets.values_K).to(scores_K.dtype)
             rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
-        expected_K = upcast(model.generator.reward(guessed.x_KD.detach())[:, 0])
+        expected_K = upcast(model.generator.reward(corrupted.x_KD.detach())[:, 0])
         advantages_K = rewards_K + F.logsigmoid(expected_K.detach())
-        surprisals_K = F.cross_entropy(upcast(guessed.logits_KV), guessed.guesses_K, reduction="none")
+        surprisals_K = F.cross_entropy(upcast(corrupted.logits_KV), corrupted.samples_K, reduction="none")
         baseline_K = F.binary_cross_entropy_with_logits(expected_K, torch.exp(-rewards_K), reduction="none")
         return {
             "policy": (advantages_K * surprisals_K * targets.weights_K).sum(),
@@ -318,7 +319,7 @@ def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
     return F.pad(ids_T, (0, 1)).scatter(0, positions_K, values_K)[:beyond]
 
 
-def copied_or_named(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:
+def copy_or_predict_loss(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:
     """- log p(token), K, where p(token) = p(copy) x [token is in the text] + (1 - p(copy)) x softmax(token) and
     1 - p(copy) = sigmoid of the `rtd` logits `scores_K`."""
     named_K = F.logsigmoid(scores_K) - F.cross_entropy(upcast(logits_KV), original_K, reduction="none")
@@ -326,7 +327,7 @@ def copied_or_named(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_
     return -torch.logaddexp(named_K, copied_K)
 
 
-def guess(logits_KV: Tensor, numbers_K: Tensor, temperature: float = 1.0) -> Tensor:
+def sample_tokens(logits_KV: Tensor, numbers_K: Tensor, temperature: float = 1.0) -> Tensor:
     """A sample from softmax(logits / temperature) for each row, K, by the Gumbel-max trick with noise from
     `numbers_K`."""
     tokens_V = torch.arange(logits_KV.shape[-1], device=logits_KV.device, dtype=torch.int32)

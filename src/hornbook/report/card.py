@@ -121,4 +121,8 @@ def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
 def _dev_interval(run: FinetunedRun) -> str:
     """For example `70.0% to 80.0%`; empty if the dev score has no interval."""
     ends = [number(run.dev_score.get(end)) for end in ("low", "high")]
-    return " to ".join(run.score_in_words(run.decided_by, end) for end in ends) if all(map(math.isfinite, ends)) else ""
+    return (
+        " to ".join(run.score_in_words(run.metric_for_best, end) for end in ends)
+        if all(map(math.isfinite, ends))
+        else ""
+    )

@@ -37,7 +37,7 @@ def write_comparison_page(folder: Path) -> Path:
 
 def headings(found: dict) -> tuple[str, ...]:
     has_gpu = any("cuda" in each["throughput"] for each in found["rows"])
-    score = (wording.measure(found["decided_by"]), "score kept") if has_scores(found) else ()
+    score = (wording.measure(found["metric_for_best"]), "score kept") if has_scores(found) else ()
     gpu = ("inputs/s, GPU",) if has_gpu else ()
     return (
         *("model", "runtime", "size", "parameters", "FLOPs", "p50, ms", "p99, ms", "speedup"),
@@ -61,7 +61,7 @@ def _cells(each: dict, found: dict) -> tuple[str, ...]:
         values.append(_speed(speeds["cuda"]) if "cuda" in speeds else "–")
     if has_scores(found):
         score = each.get("score")
-        values.append(wording.score_with_interval(found["decided_by"], score, in_percent(found)) if score else "–")
+        values.append(wording.score_with_interval(found["metric_for_best"], score, in_percent(found)) if score else "–")
         values.append(wording.percent(each["kept"]) if "kept" in each else "–")
     return tuple(values)
 
@@ -77,7 +77,7 @@ def how_measured(found: dict) -> list[str]:
     if has_scores(found):
         where = f"{found['task']}, {found['split']}"
         how = "computed for this comparison" if found.get("data") else "as recorded by the runs"
-        lines.append(f"Scores: {wording.measure(found['decided_by'])} on {where}, with 95% intervals, {how}.")
+        lines.append(f"Scores: {wording.measure(found['metric_for_best'])} on {where}, with 95% intervals, {how}.")
     return lines
 
 
@@ -107,4 +107,4 @@ def about_comparison(folder: Path) -> dict:
 def title(found: dict) -> str:
     if not has_scores(found):
         return "Inputs per second on the CPU, against latency"
-    return f"{wording.capital(wording.measure(found['decided_by']))} on {found['task']}, against latency"
+    return f"{wording.capital(wording.measure(found['metric_for_best']))} on {found['task']}, against latency"

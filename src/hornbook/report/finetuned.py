@@ -104,16 +104,16 @@ class FinetunedRun(RunRecord):
     @property
     def splits(self) -> dict[str, dict[str, dict]]:
         """Scores by split and metric, each with value, low and high."""
-        return self.scores.get("parts") or {}
+        return self.scores.get("splits") or {}
 
     @property
-    def decided_by(self) -> str:
-        return str(self.scores.get("decided_by") or self.run.get("decided_by") or "")
+    def metric_for_best(self) -> str:
+        return str(self.scores.get("metric_for_best") or self.run.get("metric_for_best") or "")
 
     @property
     def dev_score(self) -> dict:
         """The dev score used for model selection: value, low, high; empty before the run is scored."""
-        return self.splits.get("dev", {}).get(self.decided_by, {})
+        return self.splits.get("dev", {}).get(self.metric_for_best, {})
 
     @property
     def degenerate(self) -> str | None:
@@ -194,7 +194,7 @@ class FinetunedRun(RunRecord):
     def dev_score_in_words(self) -> str:
         if not math.isfinite(number(self.dev_score.get("value"))):
             return ""
-        return f"{wording.measure(self.decided_by)} {self.interval_in_words(self.decided_by, self.dev_score)}"
+        return f"{wording.measure(self.metric_for_best)} {self.interval_in_words(self.metric_for_best, self.dev_score)}"
 
 
 def load_run(folder: str | Path) -> RunRecord:
@@ -235,7 +235,7 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
         "copies_in_words": run.copies_in_words,
-        "decided_by": run.decided_by,
+        "metric_for_best": run.metric_for_best,
         "scores": run.splits,
         "scores_in_words": {split: wording.named_scores(found, run.in_percent) for split, found in run.splits.items()},
         "degenerate": run.degenerate,
@@ -273,7 +273,7 @@ def about_baseline(folder: Path) -> dict:
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
     scores = read_json(folder / "scores.json") if (folder / "scores.json").is_file() else None
     in_percent = KINDS.get(str(run.get("kind")), TaskKind).in_percent
-    splits = {} if scores is None else scores["parts"]
+    splits = {} if scores is None else scores["splits"]
     return {
         "kind": run["command"],
         "method": request.get("baseline") or request.get("method"),

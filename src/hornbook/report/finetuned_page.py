@@ -28,7 +28,7 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
         f"{run.name}, {run.state_in_words}",
         run=run,
         about=_about(run),
-        dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.decided_by)[:3],
+        dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.metric_for_best)[:3],
         examples=run.data.get("examples") or {},
         scores=_scores(run),
         stages=[(stage, _stage_curves(stage)) for stage in run.earlier_stages],
@@ -38,7 +38,10 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
         mistakes=mistakes,
         has_labels=any(each.gold or each.predicted for each in mistakes),  # not if errors are marked in the text
         attention=_attention(run),
-        data_notes={"Notes from reading the data": run.data.get("said") or [], "Problems in the data": _problems(run)},
+        data_notes={
+            "Notes from reading the data": run.data.get("messages") or [],
+            "Problems in the data": _problems(run),
+        },
         commands=finetuned.usage(run) if run.is_finished else [],
         **_errors(run),
         **several_sections(run.folder),
@@ -57,10 +60,10 @@ def _scores(run: FinetunedRun) -> Table:
     names = dict.fromkeys(name for scores in run.splits.values() for name in scores)
     rows = [
         (
-            wording.measure(name) + (" (model selection)" if name == run.decided_by else ""),
+            wording.measure(name) + (" (model selection)" if name == run.metric_for_best else ""),
             *(run.interval_in_words(name, found[name]) if name in found else "" for found in run.splits.values()),
         )
-        for name in sorted(names, key=lambda name: name != run.decided_by)
+        for name in sorted(names, key=lambda name: name != run.metric_for_best)
     ]
     return Table(("", *run.splits), rows)
 

@@ -65,7 +65,7 @@ def _of_kind(run: Path) -> dict:
         best = "" if scored is None else scored.format_score(max(number(row["score"]) for row in scored.rows))
         finished = tries is not None or bool(curve and curve.about.get("finished"))
         name = "label curve" if curve else "search or restarts"
-        return _about(found, name, finished, f"best {scored.decided_by} {best}" if best else "")
+        return _about(found, name, finished, f"best {scored.metric_for_best} {best}" if best else "")
     if kind == "prompted task":
         return _about(found, f"{found['task']}: prompts to {found['model']}", found["finished"], "")
     done = f"{found['num_done']} of {found['num_pieces'] or '?'} jobs"

@@ -33,8 +33,8 @@ class Scored:
     rows: list[dict]
 
     @property
-    def decided_by(self) -> str:
-        return str(self.about.get("decided_by") or "score")
+    def metric_for_best(self) -> str:
+        return str(self.about.get("metric_for_best") or "score")
 
     @property
     def in_percent(self) -> bool:
@@ -42,10 +42,10 @@ class Scored:
         return any(number(row.get("score")) > 1.5 for row in self.rows)
 
     def format_score(self, value: object) -> str:
-        return wording.score(self.decided_by, value, self.in_percent)
+        return wording.score(self.metric_for_best, value, self.in_percent)
 
     def interval_words(self, row: dict) -> str:
-        return wording.score_with_interval(self.decided_by, row | {"value": row["score"]}, self.in_percent)
+        return wording.score_with_interval(self.metric_for_best, row | {"value": row["score"]}, self.in_percent)
 
 
 def read_tries(folder: str | Path) -> Scored | None:
@@ -137,7 +137,7 @@ def _summary(tries: Scored) -> str:
         f"spread {tries.format_score(about['spread'])}",
         f"{bad} of {len(tries.rows)} degenerate" if bad else "none degenerate",
     ]
-    return f"By {wording.measure(tries.decided_by)} on dev: {'; '.join(parts)}."
+    return f"By {wording.measure(tries.metric_for_best)} on dev: {'; '.join(parts)}."
 
 
 def _tries_table(tries: Scored) -> Table:

@@ -34,7 +34,7 @@ class Features:
     labels: np.ndarray | None = None  # one value or row per sequence
     token_labels: list[np.ndarray] | None = None
     group_size: int = 1
-    num_cut: int = 0  # number of truncated texts
+    num_truncated: int = 0  # number of truncated texts
     entities: list[tuple[np.ndarray, np.ndarray]] | None = None  # per sequence: positions, numbers in a graph
     places: list[Any] = field(default_factory=list)  # per sequence, what `decode` needs; depends on the task kind
     attached: Attached | None = None

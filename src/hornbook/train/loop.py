@@ -71,8 +71,8 @@ class Job:
 
     `make_batch` takes the number of a batch and, if several processes train together, also `part=(index, count)`, and
     makes only that part of it. `validate` takes the largest number of tokens in a forward pass and returns metrics by
-    name. The best validation is the one with the lowest `loss` or, if `decided_by` names another metric, the highest
-    value of that metric; ties are broken by the lowest loss.
+    name. The best validation is the one with the lowest `loss` or, if `metric_for_best` names another metric, the
+    highest value of that metric; ties are broken by the lowest loss.
 
     `new_phase_at` is the number of updates after which other data follow: `begin_phase` may change the model there, and
     the guard forgets the losses before, as later ones are not comparable.
@@ -83,7 +83,7 @@ class Job:
     validate: Callable[[int], dict[str, float]] | None
     save_model: Callable[[Path], None]
     load_model: Callable[[Path], None]
-    decided_by: str = "loss"
+    metric_for_best: str = "loss"
     lr_multiplier_of: Callable[[str], float] | None = None  # parameter name -> learning-rate multiplier
     new_phase_at: int | None = None
     begin_phase: Callable[[], None] | None = None
@@ -98,10 +98,10 @@ class Job:
 
     def is_better(self, metrics: dict[str, float], than: "State") -> bool:
         """Whether a validation is better than the best so far."""
-        value = metrics[self.decided_by]
+        value = metrics[self.metric_for_best]
         if than.best is None:
             return True
-        if self.decided_by == "loss":
+        if self.metric_for_best == "loss":
             return value < than.best
         is_tie = value == than.best and than.loss_of_best is not None
         return value > than.best or (is_tie and metrics["loss"] < than.loss_of_best)
@@ -117,7 +117,7 @@ class Status:
     tokens_per_second: float
     seconds_left: float
     message: str | None = None
-    decided_by: str = "loss"  # the metric that decides which validation is best
+    metric_for_best: str = "loss"  # the metric that decides which validation is best
     counted: str = "step"  # the unit of `step` and `num_steps`
 
 
@@ -128,10 +128,10 @@ class State:
     step: int = 0  # updates done
     tokens: int = 0
     seconds: float = 0.0
-    best: float | None = None  # best validation value of `Job.decided_by`
+    best: float | None = None  # best validation value of `Job.metric_for_best`
     best_step: int = 0
     loss_of_best: float | None = None  # loss at the best validation
-    num_not_better: int = 0  # validations since the best one
+    validations_since_best: int = 0  # validations since the best one
     ended_early: bool = False
     micro_tokens: int = 0
     guard: dict = field(default_factory=dict)
@@ -403,7 +403,7 @@ class _Loop:
         seconds_per_step = self.state.seconds / done if done else 0.0
         left = seconds_per_step * (self.num_steps - done)
         speed = self.tokens_per_second
-        status = Status(done, self.num_steps, dict(self.values), speed, left, message, self.job.decided_by)
+        status = Status(done, self.num_steps, dict(self.values), speed, left, message, self.job.metric_for_best)
         if self.on_progress(status) is True:
             self.signals.stop = self.signals.stop or "on_progress"
 
@@ -424,13 +424,13 @@ class _Loop:
         job = self.job
         metrics, self.stepper.micro_tokens = self._validated()
         self._note_smaller_micro_batch()
-        value = metrics[job.decided_by]
+        value = metrics[job.metric_for_best]
         is_best = job.is_better(metrics, self.state)
         if is_best:
             self.state.best, self.state.best_step, self.state.loss_of_best = value, self.state.step, metrics["loss"]
             if self.ranks.is_main:
                 job.save_model(self.run_folder / "best")
-        self.state.num_not_better = 0 if is_best else self.state.num_not_better + 1
+        self.state.validations_since_best = 0 if is_best else self.state.validations_since_best + 1
         self.log.write("validation", self.state.step, **metrics, best=is_best)
         self._restart_timer()
         self.values |= {f"validation_{name}": value for name, value in metrics.items()}
@@ -459,7 +459,7 @@ class _Loop:
 
     def _stop_early_if_not_better(self) -> None:
         patience = self.settings.validation.patience
-        if patience and self.state.num_not_better >= patience:
+        if patience and self.state.validations_since_best >= patience:
             self.state.ended_early = True
             message = f"no improvement in {patience} validations: stopped early at step {self.state.step:,}"
             self._log_event("ended_early", f"{message}; the best was step {self.state.best_step:,}")

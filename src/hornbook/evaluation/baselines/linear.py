@@ -42,7 +42,7 @@ def fit_labels(task: TaskKind, features: Matrix, targets: np.ndarray, seed: int)
     return fit_classes(features[known], targets[known], task.output.num_labels, seed, task.measures[0])
 
 
-def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: int, decided_by: str = "") -> Fitted:
+def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: int, metric_for_best: str = "") -> Fitted:
     """Logistic regression for one of `num_labels` classes. Classes without training examples are never predicted."""
     kinds = np.unique(numbers)
     if len(kinds) == 1:
@@ -51,7 +51,7 @@ def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: in
             return _spread(np.zeros((x.shape[0], 1)), kinds, num_labels)
 
         return Fitted(always, None)
-    strength = _best_strength(features, numbers, seed, decided_by)
+    strength = _best_strength(features, numbers, seed, metric_for_best)
     model = _logistic(features, strength)
     _quietly(model.fit, features, numbers)
 
@@ -111,7 +111,7 @@ def _scaled(features: Matrix, model: Any) -> Any:
     return make_pipeline(StandardScaler() if isinstance(features, np.ndarray) else "passthrough", model)
 
 
-def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, decided_by: str) -> float:
+def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, metric_for_best: str) -> float:
     """The best C by cross-validation on the classes with at least two examples; the middle one if fewer than two
     classes have that many."""
     from sklearn.metrics import log_loss, matthews_corrcoef
@@ -140,7 +140,7 @@ def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, decided_by:
             _quietly(model.fit, features[kept], numbers[kept])
             found.append(model.predict_proba(features[left_out]))
         probabilities = np.concatenate(found)
-        if decided_by == "matthews":
+        if metric_for_best == "matthews":
             scores.append(matthews_corrcoef(right, kinds[probabilities.argmax(1)]))
         else:
             scores.append(-log_loss(right, probabilities, labels=kinds))

@@ -103,8 +103,8 @@ def probe_inputs(
             return fit_tagger(out, inputs, chosen, runtime, on_progress, log)
         return _tag_by_word(out, inputs, chosen, log)
     features = inputs.train_features
-    if features.num_cut:
-        log(f"{features.num_cut:,} texts of train are longer than {inputs.longest} tokens and were truncated")
+    if features.num_truncated:
+        log(f"{features.num_truncated:,} texts of train are longer than {inputs.longest} tokens and were truncated")
     log(f"computing frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
     vectors = _vectors(inputs, features, chosen, pooling)
     fitted = _fit(inputs, vectors, features)

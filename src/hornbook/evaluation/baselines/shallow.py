@@ -39,7 +39,7 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
     """Scores `predict` on every labelled split and writes the results."""
     scored = score_splits(inputs, lambda name, examples: predict(examples))
     write_predictions(out, inputs, scored)
-    about = {"decided_by": scored.task.measures[0], "train_examples": len(inputs.train), "fitted": fitted}
+    about = {"metric_for_best": scored.task.measures[0], "train_examples": len(inputs.train), "fitted": fitted}
     splits = {"dev": inputs.dev, **inputs.other_splits()}
     num_not_scored = {name: len(inputs.data.splits[name]) - len(each) for name, each in splits.items()}
     about["not_scored"] = {name: num for name, num in num_not_scored.items() if num}
@@ -50,4 +50,4 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
 
 def read_scored(out: Path) -> Scored:
     found = read_json(out / SCORES)
-    return Scored(out, found["parts"], found["decided_by"], found["degenerate"])
+    return Scored(out, found["splits"], found["metric_for_best"], found["degenerate"])

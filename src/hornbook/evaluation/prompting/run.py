@@ -246,9 +246,9 @@ def _warn(run: PromptRun, prompts: list[Prompt], context: int, log: Log) -> None
             f"warning: {description_of(run)}: the examples do not fit the context of {context:,} tokens for "
             f"{num_short:,} of {len(nums):,} questions; {np.mean(nums):.3g} were shown on average, at least {min(nums)}"
         )
-    if num_cut := sum(prompt.is_cut for prompt in prompts):
+    if num_truncated := sum(prompt.is_cut for prompt in prompts):
         log(
-            f"warning: {description_of(run)}: {num_cut:,} of {len(nums):,} questions exceed the context and were "
+            f"warning: {description_of(run)}: {num_truncated:,} of {len(nums):,} questions exceed the context and were "
             "truncated"
         )
 

@@ -45,7 +45,7 @@ def write_scores(
         "task": task.name,
         "about": task.about,
         "data": request.data,
-        "decided_by": task.measures[0],
+        "metric_for_best": task.measures[0],
         "measures": {name: _described(task, name) for name in task.measures},
         "interval": INTERVAL,
         "questions": len(splits.test),

@@ -189,7 +189,9 @@ def _mark_events(axes: Axes, record: RunRecord, label: str | None = None) -> Non
 def learning_figure(run: FinetunedRun) -> Figure:
     """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
     named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES]
-    names = sorted(named, key=lambda name: name != run.decided_by)[:MOST_SCORES]  # the one that selects models first
+    names = sorted(named, key=lambda name: name != run.metric_for_best)[
+        :MOST_SCORES
+    ]  # the one that selects models first
     panels = [partial(_draw_task_loss, run)]
     return grid_of([*panels, partial(_draw_task_scores, run, names)] if names else panels, height=3.3)
 

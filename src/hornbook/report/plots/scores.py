@@ -41,7 +41,10 @@ def tries_figure(found: Scored) -> Figure:
     cross."""
     is_search = found.about["kind"] == "search"
     rows = sorted(found.rows, key=itemgetter("lr")) if is_search else found.rows
-    measure, what = wording.capital(wording.measure(found.decided_by)), "learning rates" if is_search else "restarts"
+    measure, what = (
+        wording.capital(wording.measure(found.metric_for_best)),
+        "learning rates" if is_search else "restarts",
+    )
     figure, axes = new_plot(f"{measure} on dev, {len(rows)} {what}", max(4.6, 0.62 * len(rows) + 2.4), 3.4)
     for place, row in enumerate(rows):
         value, low, high = (number(row.get(name)) for name in ("score", "low", "high"))
@@ -63,14 +66,14 @@ def tries_figure(found: Scored) -> Figure:
     axes.set_xticks(range(len(rows)), names)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("learning rate" if is_search else "seed")
-    _label_scores(axes, found.decided_by, found.in_percent)
+    _label_scores(axes, found.metric_for_best, found.in_percent)
     return figure
 
 
 @in_style
 def curve_figure(found: Scored) -> Figure:
     """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
-    measure = wording.capital(wording.measure(found.decided_by))
+    measure = wording.capital(wording.measure(found.metric_for_best))
     figure, axes = new_plot(f"{measure} on dev by number of labelled examples")
     for method, shade in zip(dict.fromkeys(str(row.get("method")) for row in found.rows), PALETTE * 2, strict=False):
         rows = sorted((row for row in found.rows if str(row.get("method")) == method), key=lambda row: row["examples"])
@@ -81,7 +84,7 @@ def curve_figure(found: Scored) -> Figure:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("labelled examples")
-    _label_scores(axes, found.decided_by, found.in_percent)
+    _label_scores(axes, found.metric_for_best, found.in_percent)
     return figure
 
 
@@ -117,7 +120,7 @@ def _without_overlaps(sizes: list[int]) -> list[int]:
 @in_style
 def shots_figure(scores: dict) -> Figure:
     """One line per template with its interval as a band, over the number of examples; baselines are dashed."""
-    measure = scores["decided_by"]
+    measure = scores["metric_for_best"]
     figure, axes = new_plot(f"{scores['task']}: {wording.measure(measure)} by number of examples")
     variants = dict.fromkeys(point["variant"] for point in scores["points"])
     for variant, shade in zip(variants, PALETTE * len(variants), strict=False):
@@ -172,7 +175,7 @@ def comparison_figure(found: dict) -> Figure:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(0.18, 0.22)
     axes.set_xlabel(f"median latency of one input on {wording.cores(found['threads'])}, ms (dot area: file size)")
-    if has_scores and found["decided_by"] not in wording.NOT_SHARES:
+    if has_scores and found["metric_for_best"] not in wording.NOT_SHARES:
         percent_axis(axes, 1 if comparison.in_percent(found) else 100)
     return figure
 

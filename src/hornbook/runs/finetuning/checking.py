@@ -70,7 +70,7 @@ def _tokens(inputs: Inputs) -> dict[str, Any]:
     """Sequence lengths including special tokens, each window counted separately."""
     features = {"train": inputs.train_features, "dev": inputs.dev_features}
     return {
-        name: spread([len(ids) for ids in each.ids]) | {"total": sum(map(len, each.ids)), "cut": each.num_cut}
+        name: spread([len(ids) for ids in each.ids]) | {"total": sum(map(len, each.ids)), "cut": each.num_truncated}
         for name, each in features.items()
     } | {"longest": inputs.longest}
 

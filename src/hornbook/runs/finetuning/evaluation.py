@@ -50,7 +50,7 @@ def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[
     """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
     task, scores = scored.task, scored.scores
     wrong = verdict(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)
-    write_json(out / SCORES, {"decided_by": task.measures[0], "degenerate": wrong, "parts": scores})
+    write_json(out / SCORES, {"metric_for_best": task.measures[0], "degenerate": wrong, "splits": scores})
 
 
 def verdict(

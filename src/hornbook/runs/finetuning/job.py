@@ -80,14 +80,14 @@ def build_job(
         _DevValidation(model, inputs, runtime),
         save,
         load,
-        decided_by=inputs.saved.task.measures[0],
+        metric_for_best=inputs.saved.task.measures[0],
         lr_multiplier_of=lr_multiplier(model, settings.layers),
     )
     if not is_last_stage:
         features = inputs.dev_features
         starts = range(0, features.num_units, settings.batch_size)
         dev = [features.batch(range(first, min(first + settings.batch_size, features.num_units))) for first in starts]
-        job = replace(job, validate=partial(validate, module, dev, runtime), decided_by="loss")
+        job = replace(job, validate=partial(validate, module, dev, runtime), metric_for_best="loss")
     return job, model
 
 

@@ -53,13 +53,13 @@ class Scored:
 
     out: Path
     scores: dict[str, Any]
-    decided_by: str
+    metric_for_best: str
     degenerate: str | None
 
     @property
     def score(self) -> float:
         """The dev score of the deciding measure."""
-        return self.scores["dev"][self.decided_by]["value"]
+        return self.scores["dev"][self.metric_for_best]["value"]
 
 
 def run_folder(out: Path, request: FinetuneRequest, marks: tuple[str, ...] = MARKS) -> RunFolder:
@@ -88,7 +88,7 @@ def write_task_record(
         "files": list(data.files),
         "fingerprint": fingerprint(data),
         "examples": {name: len(split) for name, split in data.splits.items()},
-        "said": list(data.messages),
+        "messages": list(data.messages),
         "problems": data.problems.as_dict(),
     }
     folder.write_record(

@@ -139,13 +139,13 @@ def run_once(
             runtime=runtime,
             parameters=sum(p.numel() for p in model.parameters()),
             trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
-            decided_by=job.decided_by,
+            metric_for_best=job.metric_for_best,
             train_examples=len(inputs.train),
             **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
-            cut_texts={"train": inputs.train_features.num_cut, "dev": inputs.dev_features.num_cut},
+            truncated_texts={"train": inputs.train_features.num_truncated, "dev": inputs.dev_features.num_truncated},
         )
-    _log_cut_texts("train", inputs.train_features, inputs, log)
-    _log_cut_texts("dev", inputs.dev_features, inputs, log)
+    _log_truncated_texts("train", inputs.train_features, inputs, log)
+    _log_truncated_texts("dev", inputs.dev_features, inputs, log)
     if inputs.grounder is not None:
         log(inputs.train_features.attached.in_words)
     if teacher is not None and not is_done:
@@ -182,7 +182,7 @@ def read_result(out: Path) -> Finetuned:
     found, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
     ended = "finished early" if state["ended_early"] else "finished"
     outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
-    return Finetuned(out, found["parts"], found["decided_by"], found["degenerate"], outcome)
+    return Finetuned(out, found["splits"], found["metric_for_best"], found["degenerate"], outcome)
 
 
 def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
@@ -213,10 +213,10 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
     }
 
 
-def _log_cut_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
-    if features.num_cut:
+def _log_truncated_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
+    if features.num_truncated:
         what = inputs.saved.task.truncated
-        log(f"{features.num_cut:,} {what} of {name} are longer than {inputs.longest} tokens and were truncated")
+        log(f"{features.num_truncated:,} {what} of {name} are longer than {inputs.longest} tokens and were truncated")
 
 
 def _finish(
@@ -238,7 +238,7 @@ def _finish(
             return on_dev.predictions
         features = inputs.dev_features if name == "dev" else inputs.encode(examples)
         if name in inputs.other_splits():
-            _log_cut_texts(name, features, inputs, log)
+            _log_truncated_texts(name, features, inputs, log)
         micro_tokens = settings.batch.micro_tokens
         return evaluate_split(model, inputs.saved.task, examples, features, runtime.autocast, micro_tokens).predictions
 

@@ -48,7 +48,7 @@ def run_many(
             return result
         tries[name] = result
         wrong = f"; degenerate: {result.degenerate}" if result.degenerate else ""
-        log(f"{name}: {result.decided_by} {result.score:.4g}{wrong}")
+        log(f"{name}: {result.metric_for_best} {result.score:.4g}{wrong}")
         return None
 
     for lr in searched_lrs(inputs.trained.config.width) if search else ():
@@ -88,7 +88,7 @@ def _write(out: Path, kind: str, tries: dict[str, Finetuned]) -> None:
     rows = []
     for name, result in tries.items():
         settings = _settings(result)
-        found = result.scores["dev"][result.decided_by]
+        found = result.scores["dev"][result.metric_for_best]
         rows.append(
             {
                 "name": name,
@@ -105,7 +105,7 @@ def _write(out: Path, kind: str, tries: dict[str, Finetuned]) -> None:
     scores = [row["score"] for row in rows]
     about = {
         "kind": kind,
-        "decided_by": next(iter(tries.values())).decided_by,
+        "metric_for_best": next(iter(tries.values())).metric_for_best,
         "tries": rows,
         "best": _best(tries),
         "median": statistics.median(scores),

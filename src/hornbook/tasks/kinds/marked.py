@@ -67,12 +67,12 @@ class Marked:
             raise ValueError("--pair-encoding is for pairs of texts: leave it out")
         texts, mentions = zip(*(each.marked(self.marks) for each in examples), strict=True) if examples else ((), ())
         mark_ids = [tokenizer.id(mark) for mark in self.marks]
-        capacity, num_cut, encodings = longest - tokenizer.num_special(False), 0, []
+        capacity, num_truncated, encodings = longest - tokenizer.num_special(False), 0, []
         for encoding in tokenizer.encode_batch(list(texts)):
-            num_cut += _cut(encoding, mark_ids, capacity)
+            num_truncated += _cut(encoding, mark_ids, capacity)
             encodings.append(tokenizer.with_special_tokens(encoding))
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
-        features = text_features(encodings, num_cut, 1, targets)
+        features = text_features(encodings, num_truncated, 1, targets)
         if not any(each.entities for each in examples):
             return features
         aligned = zip(encodings, mentions, strict=True)

@@ -153,10 +153,10 @@ class Spans(TaskKind):
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
         ids, segments, owners, places, labels = [], [], [], [], []
-        num_cut = 0
+        num_truncated = 0
         for owner, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
             max_question = min(self.longest_question, (longest - tokenizer.num_special(True)) // 2)
-            num_cut += len(question.ids) > max_question
+            num_truncated += len(question.ids) > max_question
             question.truncate(max_question)
             capacity = longest - len(question.ids) - tokenizer.num_special(True)
             step = min(self.step_tokens, -(-capacity // 2))  # short windows overlap by half
@@ -177,7 +177,7 @@ class Spans(TaskKind):
             np.array(owners),
             len(examples),
             labels=np.array(labels, np.int64) if known else None,
-            num_cut=num_cut,
+            num_truncated=num_truncated,
             places=places,
         )
 

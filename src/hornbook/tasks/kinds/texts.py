@@ -89,7 +89,7 @@ def run_and_decode(task: TaskKind) -> str:
 
 
 def text_features(
-    encodings: "list[tokenizers.Encoding]", num_cut: int, group_size: int, targets: np.ndarray | None
+    encodings: "list[tokenizers.Encoding]", num_truncated: int, group_size: int, targets: np.ndarray | None
 ) -> Features:
     """Features of encodings of which each `group_size` belong to one example, which has one target."""
     num_examples = len(encodings) // group_size
@@ -100,7 +100,7 @@ def text_features(
         num_examples=num_examples,
         labels=None if targets is None else np.repeat(targets, group_size, 0),
         group_size=group_size,
-        num_cut=num_cut,
+        num_truncated=num_truncated,
     )
 
 
@@ -112,7 +112,7 @@ def encode_texts(
     first = tokenizer.encode_batch([each.text for each in examples])
     has_pair = [each.pair is not None for each in examples]
     second = iter(tokenizer.encode_batch([each.pair for each in examples if each.pair is not None]))
-    encodings, num_cut = [], 0
+    encodings, num_truncated = [], 0
     for one, paired in zip(first, has_pair, strict=True):
         two = next(second) if paired else None
         if pairs != "joint" and two is None:
@@ -122,7 +122,7 @@ def encode_texts(
             )
         if pairs == "separate":
             capacity = longest - tokenizer.num_special(False)
-            num_cut += (len(one.ids) > capacity) + (len(two.ids) > capacity)
+            num_truncated += (len(one.ids) > capacity) + (len(two.ids) > capacity)
             for each in (one, two):
                 each.truncate(capacity)
                 encodings.append(_never_empty(tokenizer.with_special_tokens(each), tokenizer))
@@ -130,11 +130,11 @@ def encode_texts(
         capacity = longest - tokenizer.num_special(paired)
         if pairs == "both" and len(one.ids) == len(two.ids):
             capacity -= capacity % 2  # an odd token would go to one of the two texts depending on their order
-        num_cut += cut_pair(one, two, capacity)
+        num_truncated += cut_pair(one, two, capacity)
         encodings.append(_never_empty(tokenizer.with_special_tokens(one, two), tokenizer))
         if pairs == "both":
             encodings.append(_never_empty(tokenizer.with_special_tokens(two, one), tokenizer))
-    return encodings, num_cut
+    return encodings, num_truncated
 
 
 def _never_empty(encoding: "tokenizers.Encoding", tokenizer: "Tokenizer") -> "tokenizers.Encoding":
