@@ -6,7 +6,17 @@ import typer
 from hornbook.cli.app import app
 
 COMMANDS = dict(typer.main.get_command(app).commands)
-WITHOUT = {"tokenizer", "corpus", "plan", "info", "report", "glue", "export", "runs"}  # compute nothing, or on the CPU
+WITHOUT = {
+    "tokenizer",
+    "corpus",
+    "plan",
+    "info",
+    "report",
+    "glue",
+    "export",
+    "runs",
+    "push",
+}  # compute nothing, or on the CPU
 for group in ("graph", "show"):
     COMMANDS |= {f"{group} {name}": each for name, each in COMMANDS.pop(group).commands.items()}
 WITHOUT |= {"graph build", "graph paths", "graph link"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from finetuned import labelled_texts
-from tiny_runs import FAMILIES, run, same
+from tiny_runs import HYBRID, run, same
 
 import hornbook
 from hornbook.batch import concatenate, pack
@@ -32,7 +32,6 @@ SIZE = {"vocab_size": 90, "num_layers": 2, "width": 16, "num_heads": 2, "inner_w
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
 MASK, SPECIAL = 4, [0, 1, 2, 3, 4]
 LENGTHS = [9, 20, 31, 1, 17, 25]  # the first three are read from left to right
-FAMILIES["hybrid"] = ("gpt2-small", {"model.num_layers": 2, "objective.masked_fraction": 0.5})
 
 
 def model_of(kind=Gpt2, config=Gpt2Config, **overrides):
@@ -215,7 +214,7 @@ def trained(tmp_path_factory, tiny_text_file):
     train_tokenizer(tiny_text(200).split("\n\n"), kind="bpe", vocab_size=400).save(folder / "tokenizer")
     build_corpus(tiny_text_file, folder / "tokenizer", folder / "corpus", workers=0)
     settings = {"optimizer.lr": 6e-3, "schedule.warmup_steps": 5, "validation.every_steps": 30, "model.dropout": 0.0}
-    run(folder / "run", folder / "corpus", steps=60, family="hybrid", overrides=settings)
+    run(folder / "run", folder / "corpus", steps=60, family="gpt2", overrides=HYBRID | settings)
     return folder
 
 
@@ -232,7 +231,7 @@ def test_both_terms_are_learned_and_logged(trained):
 
 
 def test_a_resumed_run_has_the_same_weights(trained, tmp_path):
-    more = {"family": "hybrid", "overrides": {"masking.probability": 0.3, "masking.final_probability": 0.15}}
+    more = {"family": "gpt2", "overrides": HYBRID | {"masking.probability": 0.3, "masking.final_probability": 0.15}}
     run(tmp_path / "whole", trained / "corpus", steps=8, **more)
     run(tmp_path / "stopped", trained / "corpus", steps=8, on_progress=lambda status: status.step >= 5, **more)
     assert not same(tmp_path / "whole", tmp_path / "stopped")

@@ -234,11 +234,11 @@ class DecoderModel(LoadedModel):
             self._refuse("was not trained on masked text (objective.masked_fraction): it cannot be used as an encoder")
         return HybridEncoder(self.model.reading("both"), self.tokenizer, self.folder)
 
-    def fill_mask(self, text: str | Sequence[str], top: int = 5) -> list:
+    def fill_mask(self, text: str | Sequence[str], top: int = 5, graph: str | Path | None = None) -> list:
         """The likeliest tokens of each mask, by a hybrid model; see `EncoderModel.fill_mask`."""
         if not self.model.config.is_hybrid:
             self._refuse("cannot fill in masks: use generate")
-        return self.encoder.fill_mask(text, top)
+        return self.encoder.fill_mask(text, top, graph)
 
     def next_sentence(self, *_: object) -> None:
         self._refuse("has no next-sentence head: compare the scores of both orders")

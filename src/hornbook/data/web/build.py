@@ -89,6 +89,9 @@ def build_web_corpus(
     The preset "webtext" stands for 3 votes, English, without Wikipedia (GPT-2). The same call resumes an interrupted
     one. With the executor "slurm", `sbatch` has the options of the jobs (partition and time at least); the call returns
     when they are submitted, with `submitted` set in the record, and the last job finishes `out`.
+
+    >>> import hornbook
+    >>> hornbook.build_web_corpus("crawl", "web", links=["links.tsv"], preset="webtext")  # doctest: +SKIP
     """
     for name in PACKAGES:
         try:
