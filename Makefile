@@ -11,11 +11,11 @@ demo: $(INSTALLED)
 
 # Compiled files are kept, wherever the environment says not to: else every process compiles the tests again.
 test: $(INSTALLED) lint
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 -m "not gpu and not faults"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not faults"
 
 # Crashes, full disks, signals, damaged files, two writers: about 20 minutes on two cores.
 test-faults: $(INSTALLED)
-	$(BIN)/python -m pytest tests/faults -n 2 -m faults
+	$(BIN)/python -m pytest -n 2 -m faults
 
 # Needs CUDA; PYTHON may be one that already has torch and the rest.
 test-gpu:

@@ -105,6 +105,7 @@ def run_with_a_victim(home: Path, corpus: Path, what: str) -> list[str]:
     return printed
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kills a process")
 def test_an_experiment(home, tiny_corpus):
     run_with_a_victim(home, tiny_corpus, "reproduce")

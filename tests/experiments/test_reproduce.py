@@ -123,6 +123,7 @@ def killed_at(number):
     return on_progress
 
 
+@pytest.mark.faults
 def test_repeated_kills_do_not_change_the_results(home, tiny_corpus, unbroken, tmp_path):
     out, kills, done = tmp_path / "out", 0, []
     while True:

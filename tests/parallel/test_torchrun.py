@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from parallel.curves import OVERRIDES
 from parallel.interrupted import resumed
 from parallel.rank_processes import MANY_SECONDS, run_ranks, torchrun
@@ -33,6 +34,7 @@ def processes_below(parent: int) -> dict[int, int]:
     return found
 
 
+@pytest.mark.faults
 def test_a_killed_rank_ends_in_the_weights_of_the_unbroken_run(tiny_corpus, tmp_path):
     run_ranks(2, resumed, str(tmp_path / "whole"), str(tiny_corpus), STEPS, None, SETTINGS)
     out = tmp_path / "killed"

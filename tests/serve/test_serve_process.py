@@ -150,6 +150,7 @@ def test_a_broken_request_does_no_harm(server):
     assert json.loads(server.get("/health")) == {"status": "alive"}
 
 
+@pytest.mark.faults
 def test_sigterm_finishes_what_runs(gpt, request):
     process = Process(gpt)
     request.addfinalizer(process.process.kill)

@@ -359,6 +359,7 @@ def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
     assert all(torch.isfinite(value).all() for value in weights(tmp_path).values())
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", ["replace", "link", "fsync", "rmtree"])
 def test_killed_inside_any_write(tmp_path, name):
     """Ended inside the n-th call that changes the disk, for every n: resumed, it ends like the unbroken run."""

@@ -46,6 +46,7 @@ def children(pid: int) -> set[int]:
     return found
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_killed_run_resumes_with_the_tasks_that_are_left(crawl, tmp_path, monkeypatch):
     script = tmp_path / "script.py"
