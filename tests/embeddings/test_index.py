@@ -228,7 +228,7 @@ def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):
     file = tmp_path / "large.csv"
     with file.open("w") as out:
         out.write("id,note,body\n")
-        for number in range(10_000):
+        for number in range(30_000):
             out.write(f'k{number},"note {number}","the river, {number}\nand a ""bridge"" of the harbour {number}"\n')
     size = file.stat().st_size
     monkeypatch.setattr(streaming, "PIECE_BYTES", 1 << 15)
@@ -236,11 +236,11 @@ def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):
     found = building.read_texts(file, tmp_path / "spool", text="body")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(found) == 10_000 and found.names == ("note",) and peak < size / 2
-    assert found.rows.slice(9_999).to_pylist()[0] == {
-        "id": "k9999",
-        "text": 'the river, 9999\nand a "bridge" of the harbour 9999',
-        "note": "note 9999",
+    assert len(found) == 30_000 and found.names == ("note",) and peak < size / 2
+    assert found.rows.slice(29_999).to_pylist()[0] == {
+        "id": "k29999",
+        "text": 'the river, 29999\nand a "bridge" of the harbour 29999',
+        "note": "note 29999",
     }
     monkeypatch.undo()
     assert building.read_texts(file, tmp_path / "spool", text="body").fingerprint == found.fingerprint
