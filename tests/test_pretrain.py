@@ -299,6 +299,7 @@ def test_what_a_kill_left_in_an_empty_folder_does_not_block(tmp_path, tiny_corpu
     assert not list((tmp_path / "run").glob(".*.tmp"))
 
 
+@pytest.mark.faults
 def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
     """Schedulers signal every process of a group: the loader's workers must not take the run down with them."""
     program = (

@@ -22,7 +22,7 @@ SMALL = {"model.num_layers": 1, "model.width": 16, "model.num_heads": 2, "model.
 STUDENTS = {  # settings besides those of a preset
     "distilbert": {},
     "distilgpt2": {},
-    "tinybert-4": {"model.num_heads": 2},
+    "tinybert-4": {"model.width": 32, "model.num_heads": 2},
     "tinybert-6": {"model.width": 32, "model.num_heads": 2, "model.num_layers": 1},
     "bert-tiny": {"model.num_heads": 2},
     "albert-base": SMALL | {"model.embedding_width": 8},

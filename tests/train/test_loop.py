@@ -151,6 +151,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
     assert run(tmp_path).ended == "finished"
 
 
+@pytest.mark.faults
 def test_killed_at_any_moment_it_ends_with_the_same_bits(unbroken, tmp_path):
     """A real `kill -9`, several times, at moments that depend on nothing but the clock."""
     program = (
