@@ -32,7 +32,7 @@ def lines(separator: str) -> str:
             "a.jsonl",
             "".join(json.dumps(dict(zip(("h", "r", "t"), each, strict=True))) + "\n" for each in TRIPLES).encode(),
         ),
-        ("a.tsv.gz", gzip.compress(lines("\t").encode())),
+        ("a.tsv.gz", gzip.compress(lines("\t").encode(), mtime=0)),
         ("a.tsv.xz", lzma.compress(lines("\t").encode())),
     ],
 )
