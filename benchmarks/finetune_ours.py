@@ -15,7 +15,7 @@ from hornbook.runs.finetuning.settings import settings_for
 from hornbook.tasks.datasets import known
 from hornbook.tasks.records import DataSet
 from hornbook.tasks.saved import make_task, output_for
-from hornbook.train.loop import Status
+from hornbook.train.job import Status
 
 NEVER = 1_000_000_000  # steps
 

@@ -20,7 +20,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from hornbook.data.build import BuildProgress
     from hornbook.data.web.build import WebProgress
-    from hornbook.train.loop import Status
+    from hornbook.train.job import Status
 
 
 def _console(stderr: bool) -> Console:

@@ -10,7 +10,7 @@ from word_rules import FAST, tiny_encoder
 from hornbook.evaluation.baselines import tagger
 from hornbook.evaluation.baselines.linear import fit_classes, fit_several
 from hornbook.evaluation.baselines.probe import probe
-from hornbook.train.loop import Outcome
+from hornbook.train.job import Outcome
 
 
 @pytest.fixture(scope="module")

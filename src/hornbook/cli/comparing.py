@@ -104,7 +104,7 @@ def probe_command(
 
 def _report_scored(found, out: Path, as_json: bool) -> None:
     from hornbook.terminal import log
-    from hornbook.train.loop import Outcome
+    from hornbook.train.job import Outcome
 
     if isinstance(found, Outcome):
         log(f"stopped and saved in {out}; run the same command to resume")
@@ -143,7 +143,7 @@ def label_curve_command(
     from hornbook.lifecycle.claims import Claims
     from hornbook.report.several import draw_curve, read_curve
     from hornbook.terminal import TrainingDisplay, log, table
-    from hornbook.train.loop import Outcome
+    from hornbook.train.job import Outcome
 
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
         found = label_curve(

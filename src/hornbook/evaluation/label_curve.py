@@ -31,7 +31,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import Finetuned, clean_up, run_once
 from hornbook.tasks.records import Example
 from hornbook.train.device import torch_settings_restored
-from hornbook.train.loop import Outcome, Status
+from hornbook.train.job import Outcome, Status
 from hornbook.train.randomness import seed_of
 
 METHODS = ("random", "features", "finetune", "tfidf")

@@ -27,7 +27,7 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet
-from hornbook.train.loop import OnProgress, Outcome, Status
+from hornbook.train.job import OnProgress, Outcome, Status
 from hornbook.train.metrics import read_metrics
 
 NEVER = 1_000_000_000  # steps between validations: the last weights are scored, none are selected by dev score

@@ -41,7 +41,7 @@ from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
 from hornbook.tasks.records import fingerprint
-from hornbook.train.loop import Status
+from hornbook.train.job import Status
 from hornbook.train.signals import Signals
 
 Log = Callable[[str], None]

@@ -157,20 +157,21 @@ class Predictor:
                 yield task, numbers[start : start + EXAMPLES_AT_ONCE]
 
     def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
-        features = task.encode(examples, self.tokenizer, self.longest)
-        self.num_truncated += features.num_truncated
+        unlinked: Features | None = None  # what members without a graph read
         outputs = []
         for i, member in enumerate(self.members):
-
-            def on_units(num_units: int, i: int = i) -> None:
-                report((i + num_units / features.num_units) / len(self.members))
-
-            read = features
             if member.linker is not None:
                 linked = with_entities(examples, member.linker, member.model.has_vector)
-                read = task.encode(linked, self.tokenizer, self.longest)
-            read = member.grounded(read, examples)
-            outputs.append(run_model(member.model, read, self.autocast, BATCH_TOKENS, on_units).outputs)
+                features = task.encode(linked, self.tokenizer, self.longest)
+            else:
+                features = unlinked = unlinked or task.encode(examples, self.tokenizer, self.longest)
+
+            def on_units(num_done: int, i: int = i, num_units: int = features.num_units) -> None:
+                report((i + num_done / num_units) / len(self.members))
+
+            grounded = member.grounded(features, examples)
+            outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_units).outputs)
+        self.num_truncated += features.num_truncated
         predictions = task.decode(combine(task, outputs), features, examples)
         return [task.without_scheme(each) for each in predictions] if self.saved.scheme is None else predictions
 

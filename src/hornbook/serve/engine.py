@@ -69,7 +69,46 @@ class BatchReport:
     waited: float  # seconds that its oldest job waited
 
 
-class Engine:
+class Queue:
+    """Waiting jobs and the daemon thread that works on them. A subclass has `_work`, which the thread runs, and calls
+    `self.thread.start()` at the end of its `__init__`."""
+
+    def __init__(self, max_queue: int, on_batch: Callable[[BatchReport], None], num_slots: int = 1):
+        self.max_queue, self.on_batch, self.num_slots = max_queue, on_batch, num_slots
+        self.waiting: deque = deque()  # jobs, or what has the `is_cancelled` of one
+        self.changed = threading.Condition()
+        self.is_closed = False
+        self.seconds_per_job = 0.1
+        self.thread = threading.Thread(target=self._work, daemon=True)
+
+    def close(self) -> None:
+        """Ends the thread after the jobs that are queued."""
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify()
+        self.thread.join()
+
+    def _enqueue(self, waiting: Any) -> None:
+        with self.changed:
+            self._drop_cancelled()
+            if len(self.waiting) >= self.max_queue:
+                seconds = self.seconds_per_job * len(self.waiting) / self.num_slots
+                raise QueueFull(max(1, math.ceil(seconds)))
+            self.waiting.append(waiting)
+            self.changed.notify()
+
+    def _drop_cancelled(self) -> None:
+        self.waiting = deque(each for each in self.waiting if not each.is_cancelled)
+
+    def _measure(self, seconds: float) -> None:
+        """Adds the time that a job took to the mean."""
+        self.seconds_per_job = SMOOTHING * self.seconds_per_job + (1 - SMOOTHING) * seconds
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+
+class Engine(Queue):
     """The queue of one model and its thread.
 
     >>> import asyncio
@@ -88,36 +127,17 @@ class Engine:
         max_queue: int,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
     ):
-        self.batch_tokens, self.max_queue, self.on_batch = batch_tokens, max_queue, on_batch
-        self.waiting: deque[Job] = deque()
+        super().__init__(max_queue, on_batch)
+        self.batch_tokens = batch_tokens
         self.num_running = 0
-        self.changed = threading.Condition()
-        self.is_closed = False
-        self.seconds_per_job = 0.1
-        self.thread = threading.Thread(target=self._work, daemon=True)
         self.thread.start()
 
     def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> Job:
         """Queues a job of the running event loop and returns it: `await job.future` is one result per item."""
         loop = asyncio.get_running_loop()
         job = Job(key, items, run, num_tokens, loop, loop.create_future())
-        with self.changed:
-            self._drop_cancelled()
-            if len(self.waiting) >= self.max_queue:
-                raise QueueFull(max(1, math.ceil(self.seconds_per_job * len(self.waiting))))
-            self.waiting.append(job)
-            self.changed.notify()
+        self._enqueue(job)
         return job
-
-    def close(self) -> None:
-        """Ends the thread after the jobs that are queued."""
-        with self.changed:
-            self.is_closed = True
-            self.changed.notify()
-        self.thread.join()
-
-    def _drop_cancelled(self) -> None:
-        self.waiting = deque(job for job in self.waiting if not job.is_cancelled)
 
     def _work(self) -> None:
         while (jobs := self._next()) is not None:
@@ -128,8 +148,7 @@ class Engine:
                 seconds = time.monotonic() - started
                 with self.changed:
                     self.num_running -= len(jobs)
-                    mean = seconds / len(jobs)
-                    self.seconds_per_job = SMOOTHING * self.seconds_per_job + (1 - SMOOTHING) * mean
+                    self._measure(seconds / len(jobs))
                 num_tokens = sum(job.num_tokens for job in jobs)
                 waited = started - min(job.queued_at for job in jobs)
                 self.on_batch(BatchReport(len(jobs), num_tokens, seconds, waited))

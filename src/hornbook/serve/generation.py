@@ -1,8 +1,6 @@
 """The queue of a GPT: requests join and leave one running batch of generation, token by token."""
 
 import asyncio
-import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from functools import partial
 from hornbook.inference.continuous import ContinuousBatch
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.generation import GeneratedSequence, Request, fit_prompts
-from hornbook.serve.engine import SMOOTHING, BatchReport, Job, OnText, QueueFull
+from hornbook.serve.engine import BatchReport, Job, OnText, Queue
 
 
 @dataclass(eq=False)
@@ -27,11 +25,15 @@ class _Writing:
     started: float = 0.0
 
     @property
+    def is_cancelled(self) -> bool:
+        return self.job.is_cancelled
+
+    @property
     def is_done(self) -> bool:
         return not self.waiting and all(each.ended for each in self.sequences.values())
 
 
-class GenerationEngine:
+class GenerationEngine(Queue):
     """The queue of one GPT and the thread that generates, `num_slots` texts at a time. A request that is cancelled
     frees its slots before the next token."""
 
@@ -42,14 +44,10 @@ class GenerationEngine:
         max_queue: int,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
     ):
-        self.model, self.num_slots, self.max_queue, self.on_batch = model, num_slots, max_queue, on_batch
+        super().__init__(max_queue, on_batch, num_slots)
+        self.model = model
         self.batch = self._new_batch()
-        self.waiting: deque[_Writing] = deque()  # requests without any slot
-        self.running: list[_Writing] = []
-        self.changed = threading.Condition()
-        self.is_closed = False
-        self.seconds_per_job = 0.1
-        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.running: list[_Writing] = []  # requests with at least one slot
         self.thread.start()
 
     @property
@@ -66,20 +64,8 @@ class GenerationEngine:
         num_tokens = sum(map(len, prompts)) + request.max_tokens * request.num * len(prompts)
         job = Job(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
         choices = deque((place, sample) for place in range(len(prompts)) for sample in range(request.num))
-        with self.changed:
-            self.waiting = deque(each for each in self.waiting if not each.job.is_cancelled)
-            if len(self.waiting) >= self.max_queue:
-                raise QueueFull(max(1, math.ceil(self.seconds_per_job * len(self.waiting) / self.num_slots)))
-            self.waiting.append(_Writing(job, prompts, request, choices))
-            self.changed.notify()
+        self._enqueue(_Writing(job, prompts, request, choices))
         return job
-
-    def close(self) -> None:
-        """Ends the thread after the requests that are queued."""
-        with self.changed:
-            self.is_closed = True
-            self.changed.notify()
-        self.thread.join()
 
     def _new_batch(self) -> ContinuousBatch:
         return ContinuousBatch(self.model.model, self.model.tokenizer, self.model.end_id, self.num_slots)
@@ -87,7 +73,7 @@ class GenerationEngine:
     def _work(self) -> None:
         while self._has_work():
             try:
-                self._drop_cancelled()
+                self._free_cancelled()
                 self._join()
                 self.batch.step()
             except Exception as error:  # of the model: whatever runs cannot be continued
@@ -105,8 +91,8 @@ class GenerationEngine:
                 self.changed.wait()
             return True
 
-    def _drop_cancelled(self) -> None:
-        for writing in [each for each in self.running if each.job.is_cancelled]:
+    def _free_cancelled(self) -> None:
+        for writing in [each for each in self.running if each.is_cancelled]:
             for sequence in writing.sequences.values():
                 self.batch.remove(sequence)
             writing.job.finish()
@@ -126,7 +112,7 @@ class GenerationEngine:
         with self.changed:
             while self.waiting:
                 writing = self.waiting.popleft()
-                if not writing.job.is_cancelled:
+                if not writing.is_cancelled:
                     writing.started = time.monotonic()
                     self.running.append(writing)
                     return writing
@@ -141,6 +127,6 @@ class GenerationEngine:
             seconds = time.monotonic() - writing.started
             waited = writing.started - writing.job.queued_at
             self.on_batch(BatchReport(len(self.running), writing.job.num_tokens, seconds, waited))
-            self.seconds_per_job = SMOOTHING * self.seconds_per_job + (1 - SMOOTHING) * seconds
+            self._measure(seconds)
             self.running.remove(writing)
             writing.job.finish(found)

@@ -8,7 +8,7 @@ import torch
 
 from hornbook.batch import Batch
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Job, LoopSettings
+from hornbook.train.job import Job, LoopSettings
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import joined
 from hornbook.train.step import Stepper

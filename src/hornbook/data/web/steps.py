@@ -19,6 +19,7 @@ from datatrove.pipeline.readers.jsonl import JsonlReader
 from datatrove.utils.word_tokenizers import WordTokenizer
 
 from hornbook.data.problems import Problem, Problems
+from hornbook.data.web.build import RECORD
 from hornbook.data.web.links import page_hash, page_key
 from hornbook.data.web.pages import PageFile, read_pages
 from hornbook.files import read_json, read_json_list, write_json
@@ -31,7 +32,6 @@ REPORT_SECONDS = 1.0
 FILTERS = (PAGES, VOTES, HOSTS, TEXT, LANGUAGE, REPETITION, QUALITY, NEAR_DUPLICATES) = (
     *("pages", "votes", "hosts", "text", "language", "repetition", "quality", "near-duplicates"),
 )
-RECORD = "web.json"
 
 
 class _Step(PipelineStep):
@@ -227,7 +227,7 @@ class ReadKept(JsonlReader):
 
 
 class Publish(PipelineStep):
-    """The last step: sums the counts of all tasks, moves the texts into place, removes the folder `work`."""
+    """The last step: sums the counts of all tasks and moves the texts into place."""
 
     type, name = "hornbook", "publish"
 

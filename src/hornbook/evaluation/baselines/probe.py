@@ -22,7 +22,7 @@ from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
 from hornbook.train.device import decide, torch_settings_restored
-from hornbook.train.loop import Outcome, Status
+from hornbook.train.job import Outcome, Status
 
 Method = Literal["logistic", "bilstm"]
 DEFAULT_POOLING = "mean"

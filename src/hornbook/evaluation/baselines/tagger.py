@@ -32,7 +32,8 @@ from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
 from hornbook.train.device import Runtime, prepare
-from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.job import Job, Outcome, Status
+from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 

@@ -32,7 +32,8 @@ from hornbook.runs.finetuning.settings import MAX_LR, ONLY_IN_PRETRAINING, round
 from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
-from hornbook.train.loop import Job, LoopSettings, Outcome, Status, train
+from hornbook.train.job import Job, LoopSettings, Outcome, Status
+from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.settings import (
     BatchSettings,

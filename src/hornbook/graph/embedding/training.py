@@ -31,7 +31,7 @@ from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
-from hornbook.train.loop import Status
+from hornbook.train.job import Status
 from hornbook.train.metrics import MetricsLog
 from hornbook.train.randomness import seed_of
 from hornbook.train.settings import RuntimeSettings

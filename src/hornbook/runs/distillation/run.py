@@ -35,7 +35,7 @@ from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import PretrainSettings, changed_of_family
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.loop import Outcome, Status
+from hornbook.train.job import Outcome, Status
 from hornbook.train.parallel.ranks import joined, joins
 from hornbook.train.randomness import seed_of
 

@@ -26,7 +26,8 @@ from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Job, Outcome, Status, train
+from hornbook.train.job import Job, Outcome, Status
+from hornbook.train.loop import train
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 from hornbook.train.parallel.ranks import joined
 from hornbook.train.signals import Signals

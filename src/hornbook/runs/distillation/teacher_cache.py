@@ -26,7 +26,7 @@ from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.running import grouped
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Status
+from hornbook.train.job import Status
 
 FOLDER, STATE = "teacher", "cache.json"
 GROUPS_BETWEEN_SAVES = 20

@@ -42,7 +42,7 @@ from hornbook.runs.finetuning.sweep import run_many
 from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import torch_settings_restored
-from hornbook.train.loop import Outcome, Status
+from hornbook.train.job import Outcome, Status
 from hornbook.train.parallel.ranks import joined
 
 

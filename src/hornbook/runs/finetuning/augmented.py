@@ -16,7 +16,7 @@ from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.train.device import decide, prepare
-from hornbook.train.loop import Status
+from hornbook.train.job import Status
 
 OnProgress = Callable[[Status], None]
 

@@ -30,7 +30,7 @@ from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Job
+from hornbook.train.job import Job
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate

@@ -53,7 +53,8 @@ from hornbook.tasks.features import Features
 from hornbook.tasks.records import Example
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare
-from hornbook.train.loop import Outcome, Status, train
+from hornbook.train.job import Outcome, Status
+from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.pace import seconds_per_step
 from hornbook.train.parallel.ranks import joined

@@ -14,7 +14,7 @@ from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.reasoning.settings import ReasonSettings
 from hornbook.runs.finetuning.presets import family_settings
 from hornbook.tasks.datasets import KnownDataSet
-from hornbook.train.loop import LoopSettings
+from hornbook.train.job import LoopSettings
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
@@ -31,7 +31,7 @@ SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's wi
 GRAPH_LR = 1e-3  # of the layers that read a knowledge graph, as published for KagNet
 LARGE_WIDTH = 1024
 MAX_LR = 1e-3
-STEPS_WANTED, MOST_EPOCHS = 300, 10  # a user's own few examples are read more than three times, for so many steps
+MIN_STEPS, MAX_EPOCHS = 300, 10  # a user's own few examples are read more than three times, for so many steps
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
 STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "guard")
@@ -244,7 +244,7 @@ def settings_for(
     settings = configuration.with_overrides(settings, published | overrides)
     if known.is_own and num_examples is not None and "epochs" not in overrides:
         num_examples = min(num_examples, settings.examples or num_examples)
-        wanted = min(MOST_EPOCHS, round(STEPS_WANTED * settings.batch_size / num_examples))
+        wanted = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
         settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(wanted))})
     if settings.reason.method is None or "layers.head_lr_ratio" in published | overrides:
         return settings

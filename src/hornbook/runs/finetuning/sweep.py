@@ -16,7 +16,7 @@ from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
 from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
-from hornbook.train.loop import Outcome, Status
+from hornbook.train.job import Outcome, Status
 from hornbook.train.parallel.ranks import joined
 
 TRIES = "tries.json"

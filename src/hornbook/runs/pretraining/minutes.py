@@ -11,7 +11,7 @@ from hornbook.runs.pretraining.recipes import Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Job
+from hornbook.train.job import Job
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 
 Log = Callable[[str], None]

@@ -15,7 +15,7 @@ from hornbook.runs.pretraining.assembly import kept_model
 from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.train.device import Runtime
-from hornbook.train.loop import Job
+from hornbook.train.job import Job
 from hornbook.train.settings import MINUTES_A_YEAR, MOST_BATCH_TOKENS
 
 

@@ -76,7 +76,8 @@ from hornbook.runs.pretraining.warnings import warnings_of
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
-from hornbook.train.loop import Job, OnProgress, Outcome, train
+from hornbook.train.job import Job, OnProgress, Outcome
+from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import FORWARD_SHARE
 from hornbook.train.parallel.ranks import joined, joins

@@ -19,7 +19,7 @@ from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.mlm import MlmSettings
 from hornbook.objectives.rtd import RtdSettings
-from hornbook.train.loop import LoopSettings
+from hornbook.train.job import LoopSettings
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,

@@ -1,0 +1,135 @@
+"""What the training loop (`loop.py`) gets and gives: job, settings, state, progress and outcome."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from torch import nn
+
+from hornbook.batch import Batch
+from hornbook.train.objective import Objective, TrainingModule
+from hornbook.train.settings import (
+    BatchSettings,
+    CheckpointSettings,
+    GuardSettings,
+    OptimizerSettings,
+    ParallelSettings,
+    RuntimeSettings,
+    ScheduleSettings,
+    ValidationSettings,
+)
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """The groups of settings that the loop reads."""
+
+    optimizer: OptimizerSettings
+    schedule: ScheduleSettings
+    batch: BatchSettings
+    checkpoint: CheckpointSettings
+    validation: ValidationSettings
+    guard: GuardSettings
+    runtime: RuntimeSettings
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
+
+    @classmethod
+    def of(cls, settings: object) -> "LoopSettings":
+        """Those groups of the settings of a run."""
+        return cls(**{each.name: getattr(settings, each.name) for each in fields(cls) if hasattr(settings, each.name)})
+
+    def __post_init__(self) -> None:
+        if beyond := [step for step in self.checkpoint.keep_at if step > self.schedule.steps]:
+            raise ValueError(
+                f"checkpoint.keep_at has step {beyond[0]:,}, but schedule.steps={self.schedule.steps:,}: use steps "
+                "within the run"
+            )
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, and how to make batch k, validate, save and load the model.
+
+    `make_batch` takes the number of a batch and, if several processes train together, also `part=(index, count)`, and
+    makes only that part of it. `validate` takes the largest number of tokens in a forward pass and returns metrics by
+    name. The best validation is the one with the lowest `loss` or, if `metric_for_best` names another metric, the
+    highest value of that metric; ties are broken by the lowest loss.
+
+    `new_phase_at` is the number of updates after which other data follow: `begin_phase` may change the model there, and
+    the guard forgets the losses before, as later ones are not comparable.
+    """
+
+    module: TrainingModule
+    make_batch: Callable[..., Batch]
+    validate: Callable[[int], dict[str, float]] | None
+    save_model: Callable[[Path], None]
+    load_model: Callable[[Path], None]
+    metric_for_best: str = "loss"
+    lr_multiplier_of: Callable[[str], float] | None = None  # parameter name -> learning-rate multiplier
+    new_phase_at: int | None = None
+    begin_phase: Callable[[], None] | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        return self.module.model
+
+    @property
+    def objective(self) -> Objective:
+        return self.module.objective
+
+    def is_better(self, metrics: dict[str, float], than: "State") -> bool:
+        """Whether a validation is better than the best so far."""
+        value = metrics[self.metric_for_best]
+        if than.best is None:
+            return True
+        if self.metric_for_best == "loss":
+            return value < than.best
+        is_tie = value == than.best and than.loss_of_best is not None
+        return value > than.best or (is_tie and metrics["loss"] < than.loss_of_best)
+
+
+@dataclass
+class Status:
+    """The progress of a run, passed to `on_progress`."""
+
+    step: int
+    num_steps: int
+    values: dict[str, float]
+    tokens_per_second: float
+    seconds_left: float
+    message: str | None = None
+    metric_for_best: str = "loss"  # the metric that decides which validation is best
+    counted: str = "step"  # the unit of `step` and `num_steps`
+
+
+@dataclass
+class State:
+    """The part of the loop's state that is written to `state.json`."""
+
+    step: int = 0  # updates done
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None  # best validation value of `Job.metric_for_best`
+    best_step: int = 0
+    loss_of_best: float | None = None  # loss at the best validation
+    validations_since_best: int = 0  # validations since the best one
+    ended_early: bool = False
+    micro_tokens: int = 0
+    guard: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), `stopped` (by a
+    signal or by `on_progress`, with everything saved), or `already finished` (by an earlier process)."""
+
+    ended: str
+    step: int
+    tokens: int
+    seconds: float
+    last: dict[str, float]
+    best: float | None
+    best_step: int = 0
+
+
+OnProgress = Callable[[Status], bool | None]  # returning True stops the run, with everything saved
