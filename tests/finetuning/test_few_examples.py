@@ -1,9 +1,14 @@
 """Own data of few examples is read more often than published."""
 
+from dataclasses import replace
+
 import pytest
 from finetuned import encoder, labelled_texts
 
 import hornbook
+from hornbook.interop.builtin import builtin_folder
+from hornbook.interop.folder import load_folder
+from hornbook.models.electra import Electra
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.tasks.datasets import known
 
@@ -32,3 +37,20 @@ def test_a_run_logs_it(tmp_path, tiny_tokenizer):
     result = hornbook.finetune(model, labelled_texts(40), out=tmp_path / "run", **settings)
     assert any("10 epochs: more than the published 3" in line for line in logged)
     assert result.outcome.step == 20  # 36 examples in batches of 32
+
+
+@pytest.mark.parametrize(
+    ("task", "num_examples", "lr", "epochs"),
+    [("sst-2", 67_349, 2e-4, 3), ("cola", 8_551, 1e-4, 3), ("mrpc", 3_668, 1e-4, 10), ("classification", 3_668, 1e-4, 3)],
+)
+def test_an_electra_between_the_published_sizes_has_measured_settings(task, num_examples, lr, epochs):
+    builtin, _ = load_folder(builtin_folder("en"))
+    found = settings_for(known(task), builtin, {}, num_examples=num_examples)
+    assert (found.optimizer.lr, found.epochs) == (lr, epochs)
+    changed = settings_for(known(task), builtin, {"optimizer.lr": 5e-5, "epochs": 2}, num_examples=num_examples)
+    assert (changed.optimizer.lr, changed.epochs) == (5e-5, 2)
+
+
+def test_a_published_size_has_the_published_settings():
+    small = Electra(replace(load_folder(builtin_folder("en"))[0].config, width=256, num_heads=4))
+    assert settings_for(known("sst-2"), small, {}, num_examples=67_349).optimizer.lr == 3e-4

@@ -26,6 +26,7 @@ from hornbook.models.outputs import Output
 from hornbook.reasoning.grounding import Grounder, open_grounder
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.presets import measured_settings
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.features import Features
@@ -200,8 +201,14 @@ def open_inputs(
     overrides = request.all_overrides()
     settings = _settings(named, trained, read_data, request)
     of_family = published_for(named, trained, settings)
-    if published := [f"{name}={value}" for name, value in of_family.items() if name not in overrides]:
-        log(f"as published for {trained.family}: {', '.join(published)}")
+    num_examples = len(read_data.splits["train"])
+    num_examples = min(num_examples, settings.examples or num_examples)
+    measured = {} if request.teacher else measured_settings(trained, named.is_own, num_examples)
+    of_family = {name: value for name, value in of_family.items() if name not in measured}
+    for reason, found in ("as published for", of_family), ("measured to be best for this size of", measured):
+        if chosen := [f"{name}={value}" for name, value in found.items() if name not in overrides]:
+            log(f"{reason} {trained.family}: {', '.join(chosen)}")
+    of_family |= measured
     if "optimizer.lr" not in overrides | of_family and width_factor(width) > 1:
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
     if settings.epochs > of_family.get("epochs", named.epochs) and "epochs" not in overrides:

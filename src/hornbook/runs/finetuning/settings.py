@@ -12,7 +12,7 @@ from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.reasoning.settings import ReasonSettings
-from hornbook.runs.finetuning.presets import family_settings
+from hornbook.runs.finetuning.presets import family_settings, measured_settings
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.job import LoopSettings
 from hornbook.train.settings import (
@@ -229,8 +229,8 @@ def settings_for(
     num_examples: int | None = None,
 ) -> FinetuneSettings:
     """The published settings for a task and the model's family, with overrides by dotted name. If the family does not
-    set `optimizer.lr`, it depends on the model's width. A user's own data of few examples (`num_examples`) gets more
-    epochs. Without a model: the settings of BERT-base."""
+    set `optimizer.lr`, it depends on the model's width. Some depend on the number of training examples
+    (`num_examples`): a user's own data of few examples gets more epochs. Without a model: the settings of BERT-base."""
     width = BASE_WIDTH if trained is None else trained.config.width
     settings = (TaskDistillationSettings if has_teacher else FinetuneSettings)(
         epochs=float(known.epochs),
@@ -239,11 +239,14 @@ def settings_for(
     )
     configuration.refuse_unused(settings, overrides)
     published = published_for(known, trained, settings)
+    if num_examples is not None:
+        num_examples = min(num_examples, _examples_of(settings, overrides) or num_examples)
+        if trained is not None and not has_teacher:
+            published |= measured_settings(trained, known.is_own, num_examples)
     if isinstance(settings, TaskDistillationSettings):
         return _in_stages(settings, published, overrides, width, num_examples)
     settings = configuration.with_overrides(settings, published | overrides)
     if known.is_own and num_examples is not None and "epochs" not in overrides:
-        num_examples = min(num_examples, settings.examples or num_examples)
         wanted = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
         settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(wanted))})
     if settings.reason.method is None or "layers.head_lr_ratio" in published | overrides:
@@ -256,6 +259,12 @@ def published_for(known: KnownDataSet, trained: Transformer | None, settings: Fi
     """The published settings of the model's family, except for those that the run does not use."""
     published = {} if trained is None else family_settings(trained, known.name)
     return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}
+
+
+def _examples_of(settings: FinetuneSettings, overrides: dict) -> int | None:
+    """The number of training examples that the overrides ask for."""
+    asked = {name: value for name, value in overrides.items() if name == "examples"}
+    return configuration.with_overrides(settings, asked).examples
 
 
 def _in_stages(
