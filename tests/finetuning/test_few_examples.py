@@ -41,7 +41,12 @@ def test_a_run_logs_it(tmp_path, tiny_tokenizer):
 
 @pytest.mark.parametrize(
     ("task", "num_examples", "lr", "epochs"),
-    [("sst-2", 67_349, 2e-4, 3), ("cola", 8_551, 1e-4, 3), ("mrpc", 3_668, 1e-4, 10), ("classification", 3_668, 1e-4, 3)],
+    [
+        ("sst-2", 67_349, 2e-4, 3),
+        ("cola", 8_551, 1e-4, 3),
+        ("mrpc", 3_668, 1e-4, 10),
+        ("classification", 3_668, 1e-4, 3),
+    ],
 )
 def test_an_electra_between_the_published_sizes_has_measured_settings(task, num_examples, lr, epochs):
     builtin, _ = load_folder(builtin_folder("en"))

@@ -25,8 +25,8 @@ from hornbook.models.gpt import Gpt
 from hornbook.models.outputs import Output
 from hornbook.reasoning.grounding import Grounder, open_grounder
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
-from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.presets import measured_settings
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.features import Features
