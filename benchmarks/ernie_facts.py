@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from ernie_scores import MODELS
 
 import hornbook
 from hornbook.files import write_json
@@ -164,7 +165,7 @@ def main() -> None:
     splitting.add_argument("--out", type=Path, required=True)
     asking.add_argument("facts", type=Path)
     asking.add_argument("--models", type=Path, required=True, help="the folder --out of ernie_scores.py")
-    asking.add_argument("--names", nargs="+", default=["text", "facts", "ernie", "shuffled", "random"])
+    asking.add_argument("--names", nargs="+", default=MODELS[1:])
     options = parser.parse_args()
     if options.command == "split":
         split(options.trex, options.known, options.out)

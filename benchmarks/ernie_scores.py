@@ -12,6 +12,8 @@ starts from it, and with controls that tell where a difference comes from.
 | ernie | ERNIE with the vectors of the graph |
 | shuffled | ERNIE with a graph whose edges have other tails: the same entities, without knowledge |
 | random | ERNIE with random entity vectors |
+| trained | ERNIE whose entity vectors are trained with the rest |
+| unfused | ERNIE that predicts entities but does not read them |
 
 `--sources` are those of `hornbook graph build`, `--texts` those of `hornbook corpus build` (files that are linked
 already are used as they are). Tasks: UFET, UFET's nine general types (`open-entity`, the types of Open Entity),
@@ -44,8 +46,13 @@ TASKS = {  # kind or data set, and the measure of the papers
     "ufet": ("ufet", "loose_macro_f1"),
     "semeval": ("semeval2010-task8", "macro_f1"),
 }
-MODELS = ("plain", "text", "facts", "ernie", "shuffled", "random")
-WITH_GRAPH = {"ernie": "graph", "random": "graph", "shuffled": "shuffled-graph"}
+MODELS = ("plain", "text", "facts", "ernie", "shuffled", "random", "trained", "unfused")
+WITH_GRAPH = {name: "graph" for name in ("ernie", "random", "trained", "unfused")} | {"shuffled": "shuffled-graph"}
+ABLATIONS = {
+    "random": {"model.entity_vectors": "random"},
+    "trained": {"model.trains_entities": True},
+    "unfused": {"model.fusion": False},
+}
 
 
 def write_open_entity(ufet: Path, out: Path) -> None:
@@ -126,7 +133,7 @@ def pretrain(name: str, options: argparse.Namespace) -> None:
         kind = "shuffled-" if name == "shuffled" else ""
         corpora = [out / f"{kind}corpus"]
         more = {"graph": out / f"{kind}graph", "vectors": out / f"{kind}vectors"}
-        settings |= {"model.entity_vectors": "random"} if name == "random" else {}
+        settings |= ABLATIONS.get(name, {})
     else:
         preset = "bert-base"
         corpora += [out / "facts-corpus"] if name == "facts" else []

@@ -6,6 +6,7 @@
 """
 
 import itertools
+import json
 import shutil
 import sys
 from collections.abc import Iterable
@@ -52,10 +53,13 @@ def builtin_for(texts: Iterable[str]) -> str:
 def write_int8_folder(run: Path, out: Path) -> int:
     """Writes the model and the tokenizer of a run to `out` with int8 weights; returns the size of the folder in
     bytes."""
+    from hornbook.files import read_json, write_text
     from hornbook.interop.folder import load_folder, save_model
 
     model, tokenizer = load_folder(run)
     tokenizer.save(out, model.config.max_positions, model.config.num_segments)
+    compact = json.dumps(read_json(out / "tokenizer.json"), ensure_ascii=False, separators=(",", ":"))
+    write_text(out / "tokenizer.json", compact)
     save_model(out, model, weights="int8")
     if (Path(run) / "README.md").is_file():
         shutil.copy(Path(run) / "README.md", out)
