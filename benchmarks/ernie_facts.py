@@ -37,6 +37,7 @@ from hornbook.models.ernie import Ernie
 
 STATED, GRAPH_ONLY, UNSEEN = "stated", "graph only", "unseen"
 FREQUENT = "most frequent"
+MAX_CHARACTERS = 800  # of a sentence before a question
 
 
 def rows_of(path: Path) -> Iterator[dict]:
@@ -98,7 +99,9 @@ def ask(facts: Path, scores: Path, names: list[str]) -> None:
     questions = list(rows_of(facts / "questions.jsonl"))
     tokenizer = hornbook.load(scores / "models" / names[0]).tokenizer
     tokens = {each["object"]: tokenizer.encode(each["object"]).ids[1:-1] for each in questions}
-    questions = [each for each in questions if len(tokens[each["object"]]) == 1]
+    questions = [
+        each for each in questions if len(tokens[each["object"]]) == 1 and len(each["sentence"]) <= MAX_CHARACTERS
+    ]
     answers = [tokens[each["object"]][0] for each in questions]
     choices: dict[str, list[int]] = defaultdict(list)
     stated: dict[str, Counter] = defaultdict(Counter)

@@ -29,6 +29,7 @@ def test_the_demo_runs(tmp_path, monkeypatch, capsys, built_in):
     said = capsys.readouterr()
     assert "$ hornbook pretrain bert-tiny" in said.err and "by word frequency" in said.out
     assert "The book was published in 1998." in said.out and "open [two] the public" in said.out
+    assert "이 소설은 1998년에 [먹었다]." in said.out
     assert (tmp_path / "demo" / "messages" / "report.html").exists() and all(
         text in said.out for text in demo.NEW_MESSAGES
     )

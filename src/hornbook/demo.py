@@ -1,7 +1,7 @@
 """A demo of a few minutes on a CPU: what the built-in model can do, and the whole life of a model from raw text.
 
-1. The built-in model fills in masks and finds replaced words.
-2. It is fine-tuned on a small table of customer messages, predicts new ones, and gets a report.
+1. The built-in models fill in masks and find replaced words, in English and in Korean.
+2. The English one is fine-tuned on a small table of customer messages, predicts new ones, and gets a report.
 3. A tiny model is trained from scratch: text, tokenizer, corpus, pre-training, predictions, report. The text comes with
    Python: the language reference in `pydoc_data.topics` and the docstrings of the standard library.
 
@@ -28,6 +28,7 @@ LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "__pycache__", "e
 SHORTEST_DOCUMENT, SHORTEST_PARAGRAPH = 200, 20  # characters
 MASKED = ("The book was [MASK] in 1998.", "He was elected [MASK] of the United States.", "Paris is a [MASK] in France.")
 REPLACED = "The museum is open two the public."
+KOREAN_MASKED, KOREAN_REPLACED = "나는 도서관에서 [MASK]을 읽었다.", "이 소설은 1998년에 먹었다."
 MESSAGES = FOLDER / "messages.csv"  # written for this demo: 144 messages of four kinds
 NEW_MESSAGES = (
     "Where is my parcel?",
@@ -96,11 +97,14 @@ def _use_builtin_model() -> None:
         _run_command("fill-mask", text, "--top", "3")
     _explain("It was pre-trained to notice replaced words, so it also finds words that do not fit:")
     _run_command("detect", REPLACED)
+    _explain("Korean texts are read by a Korean model (I read [MASK] in the library; this novel was eaten in 1998):")
+    _run_command("fill-mask", KOREAN_MASKED, "--top", "3")
+    _run_command("detect", KOREAN_REPLACED)
 
 
 def _finetune(home: Path) -> None:
     run = str(home / "messages")
-    _explain("2. Fine-tuning it on 144 messages to a shop turns it into a classifier; a tenth of them is held out:")
+    _explain("2. Fine-tuning `en` on 144 messages to a shop turns it into a classifier; a tenth of them is held out:")
     _run_command("finetune", "--data", str(MESSAGES), "--out", run)
     _explain("The classifier on messages it has not seen (130 examples are few: it errs), and a page with its scores:")
     _run_command("predict", run, *NEW_MESSAGES)

@@ -211,7 +211,7 @@ def test_single_texts_get_dropout_if_the_model_has_none(model, tmp_path):
     logged = []
     trained(without, DATA["single texts"], tmp_path / "run", epochs=1, log=logged.append)
     settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert settings["layers"]["dropout"] == 0.1 and any("layers.dropout=0.1" in line for line in logged)
+    assert settings["layers"]["dropout"] == 0.02 and any("layers.dropout=0.02" in line for line in logged)
     with pytest.raises(ValueError, match=r"leave out layers\.dropout=0"):
         trained(model, DATA["single texts"], tmp_path / "no", overrides={"layers.dropout": 0.0})
 

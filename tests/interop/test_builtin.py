@@ -76,15 +76,13 @@ def test_a_saved_copy_is_an_ordinary_folder(tmp_path):
     ("text", "name"),
     [("Das ist gut.", "en"), ("A déjà vu.", "en"), ("123 !", "en"), ("", "en"), ("땅을 파다", "ko"), ("삽 a", "ko")],
 )
-def test_chosen_by_the_script_of_the_text(text, name, monkeypatch):
-    monkeypatch.setattr(builtin, "builtin_names", lambda: ["en", "ko"])
+def test_chosen_by_the_script_of_the_text(text, name):
     assert builtin_for([text]) == name
 
 
-@pytest.mark.parametrize("text", ["땅을 파다", "земля", "大地"])
-def test_a_script_that_no_model_knows_is_refused(text, monkeypatch):
-    monkeypatch.setattr(builtin, "builtin_names", lambda: ["en"])
-    with pytest.raises(ValueError, match="only built-in model is for English: name a model"):
+@pytest.mark.parametrize("text", ["земля", "大地"])
+def test_a_script_that_no_model_knows_is_refused(text):
+    with pytest.raises(ValueError, match="the built-in models are for English and Korean: name a model"):
         builtin_for([text])
 
 
@@ -129,3 +127,12 @@ def test_what_finetune_would_do_without_a_model_name(hornbook, reviews):
     assert hornbook("finetune", "--data", reviews, "--dry-run", "--json").answer["training"]["seconds"] > 0
     assert hornbook("finetune", "--data", reviews, "--show").status == 0
     assert "name a GPT" in hornbook("finetune", "--task", "text", "--data", reviews, "--out", "x").error
+
+
+def test_korean_is_read_by_the_korean_model(hornbook):
+    text = "나는 도서관에서 [MASK]을 읽었다."
+    said = hornbook("fill-mask", text, "--json")
+    assert "글" in [each["word"] for each in said.answer["masks"][0]]
+    assert hornbook("fill-mask", "ko", text, "--json").answer == said.answer
+    words = library.load("ko").detect("이 소설은 1998년에 먹었다.")
+    assert max(words, key=lambda each: each.probability).word == "먹었다"

@@ -134,3 +134,15 @@ def test_what_cannot_be_learned_from_is_refused():
         train_tokenizer(["x\ud800"])
     with pytest.raises(ValueError, match="wordpiece, bpe, unigram"):
         train_tokenizer(["x"], kind="words")
+
+
+def test_a_prefix_space_makes_the_first_word_a_word_inside_a_sentence():
+    tokenizer = train_tokenizer(DOCUMENTS, kind="bpe", vocab_size=NUM_TOKENS, prefix_space=True)
+    first, again = (tokenizer.encode_sentences([text]).ids.tolist() for text in ("the dog", " the dog"))
+    assert first == again
+    plain = train_tokenizer(DOCUMENTS, kind="bpe", vocab_size=NUM_TOKENS)
+    assert plain.encode_sentences(["the dog"]).ids.tolist() != plain.encode_sentences([" the dog"]).ids.tolist()
+    masked = tokenizer.encode(f"the lazy {tokenizer.mask_token}.").ids
+    assert masked[-3:] == [tokenizer.mask_id, tokenizer.backend.token_to_id("."), tokenizer.sep_id]
+    with pytest.raises(ValueError, match="prefix_space is for kind 'bpe'"):
+        train_tokenizer(DOCUMENTS, vocab_size=NUM_TOKENS, prefix_space=True)

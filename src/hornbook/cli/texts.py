@@ -46,6 +46,9 @@ def tokenizer_train(
     kind: Annotated[str, typer.Option(help="wordpiece, bpe (byte-level) or unigram.")] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(help="Largest vocabulary size.")] = 30000,
     cased: Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")] = False,
+    prefix_space: Annotated[
+        bool, typer.Option("--prefix-space", help="bpe: read the first word of a text as inside a sentence (encoders).")
+    ] = False,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -63,8 +66,8 @@ def tokenizer_train(
     with _exit_on_interrupt(), overwriting(out, TOKENIZER, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         with counting_display("reading") as show:
-            train = partial(train_tokenizer, texts, kind=kind, vocab_size=vocab_size, cased=cased, progress=show)
-            trained = _in_a_thread(train)
+            options = {"kind": kind, "vocab_size": vocab_size, "cased": cased, "prefix_space": prefix_space}
+            trained = _in_a_thread(partial(train_tokenizer, texts, **options, progress=show))
         trained.save(out)
     log_problems(problems.as_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")

@@ -39,13 +39,13 @@ def builtin_for(texts: Iterable[str]) -> str:
     letters = [each for text in itertools.islice(texts, NUM_TEXTS) for each in text if each.isalpha()]
     num_hangul = sum(ord(each) in HANGUL for each in letters)
     num_latin = sum(ord(each) <= LAST_LATIN for each in letters)
-    if "ko" in builtin_names() and num_hangul > num_latin / 3:  # Korean texts often have Latin names in them
+    if num_hangul > num_latin / 3:  # Korean texts often have Latin names in them
         return "ko"
     if num_latin * 2 < len(letters):
         known = " and ".join(LANGUAGES[name] for name in builtin_names())
         raise ValueError(
-            f"the text is mostly not in the Latin alphabet, and the only built-in model is for {known}: name a model "
-            "of the language, such as a run folder or a name on the Hugging Face Hub"
+            f"the text is mostly in another script, and the built-in models are for {known}: name a model of the "
+            "language, such as a run folder or a name on the Hugging Face Hub"
         )
     return DEFAULT
 

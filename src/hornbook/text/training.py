@@ -34,9 +34,11 @@ def train_tokenizer(
     kind: str = "wordpiece",
     vocab_size: int = 30000,
     cased: bool = False,
+    prefix_space: bool = False,
     progress: Progress | None = None,
 ) -> Tokenizer:
-    """Trains a vocabulary of at most `vocab_size` tokens; a small text may give fewer.
+    """Trains a vocabulary of at most `vocab_size` tokens; a small text may give fewer. With `prefix_space`, a
+    byte-level tokenizer reads a text as if a space preceded it: its first word is the same token as inside a sentence.
 
     `documents` are read once; wordpiece and unigram store the normalised text in a temporary file. `progress` is called
     with the current phase and the number of documents so far. The same documents give the same tokenizer, byte for byte
@@ -48,9 +50,13 @@ def train_tokenizer(
     """
     if kind not in SPECIAL_TOKENS:
         raise ValueError(f"kind {kind!r} is unknown: use one of {', '.join(SPECIAL_TOKENS)}")
+    if prefix_space and kind != "bpe":
+        raise ValueError(f"prefix_space is for kind 'bpe': the tokens of kind {kind!r} do not include spaces")
     vocab_size = checked(vocab_size, int, "vocab_size", high=LARGEST_VOCABULARY)
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
     backend = train(_with_progress(documents, progress), vocab_size, normaliser(kind, cased), progress)
+    if prefix_space:
+        backend.pre_tokenizer = with_prefix_space(backend.pre_tokenizer)
     special = SPECIAL_TOKENS[kind]
     # where tokens include the space before them, the mask replaces that space too
     carries_space = kind != "wordpiece"
@@ -64,6 +70,13 @@ def train_tokenizer(
         trimmed = processors.ByteLevel(trim_offsets=True)
         backend.post_processor = processors.Sequence([trimmed, unsegmented_template(*cls_and_sep)])
     return Tokenizer(backend, names)
+
+
+def with_prefix_space(pre_tokenizer: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    """Puts a space before a text. ByteLevel's own `add_prefix_space` also puts one after each special token, as in
+    "<mask>를", which would make a word of a particle."""
+    prefix = pre_tokenizers.Metaspace(replacement=" ", prepend_scheme="first", split=False)
+    return pre_tokenizers.Sequence([prefix, pre_tokenizer])
 
 
 def normaliser(kind: str, cased: bool) -> normalizers.Normalizer | None:

@@ -7,7 +7,7 @@ from hornbook.models.gpt import Gpt1
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 
 SMALL_WIDTH = 256  # of ELECTRA-small
-MANY_EXAMPLES, FEW_EXAMPLES = 20_000, 6_000
+MANY_EXAMPLES, FEW_EXAMPLES = 50_000, 6_000
 
 
 def family_settings(model: Transformer, task: str) -> dict[str, Any]:
