@@ -82,7 +82,7 @@ def test_the_likelihood_of_the_right_answer(gpt, writing):
     found = Asker(task, gpt).ask(
         [Item("0", {}, (text,)) for text in answers], [Prompt(prompt, 0)] * 3, 0, lambda done: None
     )
-    assert all(found[0].is_likeliest) and not all(found[1].is_likeliest)
+    assert all(found[0].is_greedy) and not all(found[1].is_greedy)
     for text, reply in zip(answers, found, strict=True):
         assert sum(reply.log_probabilities) == pytest.approx(log_p(gpt, prompt, text), abs=1e-4)
 

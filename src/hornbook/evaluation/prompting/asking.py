@@ -66,7 +66,7 @@ class Asker:
         if scored is None:
             return Answered(answers, extract_answer(text, keep), about=about)
         about["log_probability"] = scored.total
-        per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_likeliest.tolist()))
+        per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_greedy.tolist()))
         return Answered(answers, extract_answer(text, keep), *per_token, about)
 
     # ---- choices
