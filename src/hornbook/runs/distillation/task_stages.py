@@ -29,7 +29,7 @@ from hornbook.train.device import Runtime
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.signals import Signals
 
 NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
@@ -147,7 +147,7 @@ def run_earlier_stages(
             with Signals() as signals:
                 outcome = train(folder, job, stage_settings.loop(), runtime, on_progress)
             # Possibly during the last step, after which the stage counts as finished.
-            if joined().any(signals.stop is not None):
+            if current_ranks().any(signals.stop is not None):
                 outcome = replace(outcome, ended="stopped")
             if outcome.ended == "stopped":
                 return outcome

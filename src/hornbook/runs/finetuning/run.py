@@ -57,7 +57,7 @@ from hornbook.train.job import Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.pace import seconds_per_step
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 
 if TYPE_CHECKING:
     from hornbook.inference.predictor import Predictor
@@ -98,7 +98,7 @@ def run_once(
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
-    folder, ranks = run_folder(out, request), joined()
+    folder, ranks = run_folder(out, request), current_ranks()
     has_record, is_finished, is_done = ranks.from_main(
         lambda: (folder.has_record, folder.is_finished, folder.has_record and _is_done(folder))
     )
