@@ -65,9 +65,9 @@ def main() -> None:
     write_splits(options.data, options.out / "data")
     if AS_TEXT in arms:
         write_paths_as_text(options)
-    pieces = [(arm, seed) for seed in range(options.seeds) for arm in arms]
+    jobs = [(arm, seed) for seed in range(options.seeds) for arm in arms]
     with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(lambda piece: started(options, *piece), pieces))
+        list(pool.map(lambda job: started(options, *job), jobs))
     lines = table(options.out, arms, options.seeds)
     print("\n".join(lines))
     (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -33,7 +33,7 @@ def note(text):
 
 def noting(path, value, write=jobs.write_json):
     write(path, value)
-    if path.parent.name == "pieces":
+    if path.parent.name == "jobs":
         note(f"finished {path.stem}")
 
 jobs.write_json = noting
@@ -117,7 +117,7 @@ def test_an_experiment(home, tiny_corpus):
     }
     assert len({line.split()[0] for line in notes(home) if line.split()[1] == "finished"}) >= 2  # both did some
     results = read_json(home / "out" / "results.json")
-    assert results["num_done"] == results["num_pieces"] == 12 and (home / "out" / "report.html").exists()
+    assert results["num_done"] == results["num_jobs"] == 12 and (home / "out" / "report.html").exists()
     assert list((home / "out" / "running").iterdir()) == []
     # The scores are those of one process alone.
     alone = reproduce(home / "smallest.toml", [tiny_corpus], home / "tasks", home / "alone", log=lambda text: None)

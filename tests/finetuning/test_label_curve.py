@@ -43,10 +43,10 @@ def test_every_method_has_its_points(tmp_path, encoder):
         assert len(point["seeds"]) == 2
     assert said[-1] == "16 of 16: tfidf, 90 examples, seed 1"
     assert ("TF-IDF, 90 labels", "100.0% (100.0% to 100.0%)") in lines(describe(tmp_path))
-    assert not list((tmp_path / "pieces").rglob("*.safetensors"))
-    run = json.loads((tmp_path / "pieces" / "finetune-8-seed-1" / "run.json").read_text())
+    assert not list((tmp_path / "jobs").rglob("*.safetensors"))
+    run = json.loads((tmp_path / "jobs" / "finetune-8-seed-1" / "run.json").read_text())
     assert (run["train_examples"], run["settings"]["runtime"]["seed"]) == (8, 1)
-    assert json.loads((tmp_path / "pieces" / "random-8-seed-1" / "run.json").read_text())["request"]["from_random"]
+    assert json.loads((tmp_path / "jobs" / "random-8-seed-1" / "run.json").read_text())["request"]["from_random"]
 
 
 def test_resume_continues_where_it_stopped(tmp_path, encoder, monkeypatch):
@@ -111,7 +111,7 @@ def test_few_examples_train_for_enough_steps(tmp_path, encoder, monkeypatch):
         encoder, word_rules.keyword_rule(), "classification", tmp_path, sizes=(16,), methods=("finetune",), seeds=1,
         overrides=overrides,
     )  # fmt: skip
-    settings = json.loads((tmp_path / "pieces" / "finetune-16-seed-0" / "run.json").read_text())["settings"]
+    settings = json.loads((tmp_path / "jobs" / "finetune-16-seed-0" / "run.json").read_text())["settings"]
     assert settings["schedule"]["steps"] == 12
     assert settings["validation"]["every_steps"] == 4
 

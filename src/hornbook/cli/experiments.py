@@ -75,7 +75,7 @@ def reproduce_command(
     elif found.failures:
         log(f"{len(found.failures)} runs failed; run the same command with --resume to retry them")
     verdicts = {claim["name"]: claim["verdict"] for claim in claims}
-    ended = {"ended": found.ended, "done": found.num_done, "pieces": found.num_jobs}
+    ended = {"ended": found.ended, "done": found.num_done, "jobs": found.num_jobs}
     print_json(as_json, {"out": str(out), **ended, "verdicts": verdicts, "failures": found.failures})
     if found.ended != "finished":
         raise typer.Exit(130 if found.ended == "stopped" else 1)

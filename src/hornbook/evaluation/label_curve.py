@@ -2,8 +2,8 @@
 network from random weights, and baselines: the methods of the curve.
 
 OUT/curve.json                  {"metric_for_best", "points": [{"method", "examples", "score", "low", "high", "seeds"}]}
-OUT/run.json                         the request
-OUT/pieces/finetune-128-seed-0/      the run of a method, size and seed with its scores; a finished run is not repeated
+OUT/run.json                    the request
+OUT/jobs/finetune-128-seed-0/   the run of a method, size and seed with its scores; a finished run is not repeated
 
 For a given size and seed, every method trains on the same examples, sampled from the training split.
 """
@@ -99,7 +99,7 @@ def label_curve(
 
     def run(name: str) -> Any:
         method, size, seed = runs[name]
-        folder = out / "pieces" / name
+        folder = out / "jobs" / name
         log(f"{numbers[name]} of {len(runs)}: {method}, {size:,} examples, seed {seed}")
         variant = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
         examples = _sample(inputs, size, seed)
@@ -115,14 +115,14 @@ def label_curve(
         return result
 
     def is_done(name: str) -> bool:
-        return (out / "pieces" / name / SCORES).exists()
+        return (out / "jobs" / name / SCORES).exists()
 
     def missing() -> list[str]:
         return [name for name in runs if not is_done(name)]
 
     def tidy(name: str) -> None:
         """The last steps of a run that was killed before them."""
-        folder = out / "pieces" / name
+        folder = out / "jobs" / name
         if runs[name][0] in FINETUNED and not (folder / "README.md").exists():
             clean_up(folder)
         _drop_weights(folder, keep_models)
@@ -232,10 +232,10 @@ def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int) 
     """Writes and returns the curve of all finished runs, including those of earlier calls. `finished` is whether all
     runs of this call are."""
     done: dict[tuple[str, int], list[dict]] = {}
-    for file in sorted((out / "pieces").glob(f"*/{SCORES}")):
+    for file in sorted((out / "jobs").glob(f"*/{SCORES}")):
         method, size, _, _ = file.parent.name.rsplit("-", 3)
         done.setdefault((method, int(size)), []).append(read_json(file))
-    expected = [out / "pieces" / _name(*each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
+    expected = [out / "jobs" / _name(*each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
     metric_for_best = next((each[0]["metric_for_best"] for each in done.values()), None)
     points = [
         {

@@ -28,7 +28,7 @@ def write_results(out: Path, resolved: ResolvedExperiment, jobs: list[Job], task
         "seed_deviation": experiment.equal.seed_deviation,
         "least_reach": scores.min_half_width(),
         "checkpoints": list(experiment.equal.checkpoints),
-        "num_pieces": len(jobs),
+        "num_jobs": len(jobs),
         "num_done": len(jobs) - len(missing),
         "missing": _missing(missing),
         "tasks": {

@@ -1,7 +1,7 @@
 """Runs or resumes an experiment: its jobs one after another, fine-tunings optionally in parallel.
 
 OUT/run.json                       values resolved at the start (`resolved.py`)
-OUT/pieces/, pretrained/, running/ jobs (`plan.py`)
+OUT/jobs/, pretrained/, running/ jobs (`plan.py`)
 OUT/results.json                   scores, costs and verdicts from the finished jobs
 OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """

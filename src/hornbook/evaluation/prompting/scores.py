@@ -49,7 +49,7 @@ def write_scores(
         "measures": {name: _described(task, name) for name in task.measures},
         "interval": INTERVAL,
         "questions": len(splits.test),
-        "pieces": len(runs),
+        "runs": len(runs),
         "done": len(done),
         "points": points,
         "majority": majority(splits.test) if task.choices.is_given else None,
