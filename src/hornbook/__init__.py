@@ -38,7 +38,7 @@ _MODULES = {
     "label_curve": "hornbook.evaluation.label_curve",
     "minimal_pairs": "hornbook.evaluation.minimal_pairs",
     "prompt": "hornbook.evaluation.prompting.run",
-    "finetune_text": "hornbook.evaluation.prompting.teaching",
+    "finetune_text": "hornbook.runs.finetuning.text_run",
     "pretrain": "hornbook.runs.pretraining.run",
     "distill": "hornbook.runs.distillation.run",
     "augment": "hornbook.runs.augmentation.copies",

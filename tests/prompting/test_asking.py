@@ -9,11 +9,11 @@ from tiny import tiny_text
 
 import hornbook
 from hornbook.evaluation.prompting.asking import Asker, extract_answer
-from hornbook.evaluation.prompting.definition import Choices, Writing, read_task
-from hornbook.evaluation.prompting.measures import MEASURES
-from hornbook.evaluation.prompting.prompts import Prompt
-from hornbook.evaluation.prompting.sources import Item
 from hornbook.inference.scoring import next_token_scores
+from hornbook.tasks.text.definition import Choices, Writing, read_task
+from hornbook.tasks.text.measures import MEASURES
+from hornbook.tasks.text.prompts import Prompt
+from hornbook.tasks.text.sources import Item
 from hornbook.text.stop_words import STOP_WORDS
 
 CHOICES = ("red", "dark green", "of bread and letters")

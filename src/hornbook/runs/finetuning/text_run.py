@@ -17,8 +17,6 @@ from typing import Any
 
 from hornbook import config as configuration
 from hornbook.config import Typed, setting
-from hornbook.evaluation.prompting.joint import Documents, Learns, documents, read_joint
-from hornbook.evaluation.prompting.sources import Log
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
@@ -28,8 +26,10 @@ from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import checkpoint_io
+from hornbook.runs.finetuning.joint import Documents, Learns, documents, read_joint
 from hornbook.runs.finetuning.settings import MAX_LR, ONLY_IN_PRETRAINING, rounded, width_factor
 from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
+from hornbook.tasks.text.sources import Log
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.job import Job, LoopSettings, Outcome, Status
