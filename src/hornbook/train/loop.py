@@ -17,10 +17,11 @@ from hornbook.train.average import WEIGHTS, AveragedWeights
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.device import Runtime
 from hornbook.train.guard import Guard, LossProblem
-from hornbook.train.job import Job, LoopSettings, OnProgress, Outcome, State, Status
+from hornbook.train.job import Job, OnProgress, Outcome, State, Status
 from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, single_process
+from hornbook.train.settings import LoopSettings
 from hornbook.train.signals import Signals
 from hornbook.train.skipped import SkippedBatches
 from hornbook.train.step import Stepper, StepResult
@@ -33,6 +34,7 @@ class Diverged(RuntimeError):
 def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
     """Starts or resumes the training in the folder `run`, until the last step, a signal, or `on_progress` stops it. All
     processes that torchrun started call it with the same arguments."""
+    settings.refuse_steps_beyond_the_run()
     with run_lock(run):
         loop = _Loop(Path(run), job, settings, runtime, on_progress, current_ranks())
         try:

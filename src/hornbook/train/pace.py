@@ -8,9 +8,10 @@ import torch
 
 from hornbook.batch import Batch
 from hornbook.train.device import Runtime
-from hornbook.train.job import Job, LoopSettings
+from hornbook.train.job import Job
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import current_ranks
+from hornbook.train.settings import LoopSettings
 from hornbook.train.step import Stepper
 
 FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else

@@ -160,7 +160,7 @@ def run_once(
     on_dev = None
     if not is_done:
         log_where_it_resumes(out, settings, log)
-        outcome = train(out, job, settings.loop(), runtime, on_progress)
+        outcome = train(out, job, settings, runtime, on_progress)
         if outcome.ended == "stopped":
             return outcome
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
@@ -199,7 +199,7 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
     prepare(runtime)
     job, model = build_job(inputs, settings, request, runtime, _quiet)
     numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
-    step_seconds = seconds_per_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
+    step_seconds = seconds_per_step(job, settings, runtime, numbers, MEASURING_SECONDS)
     num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
     epoch_seconds = step_seconds * inputs.train_features.num_units / settings.batch_size
     num_validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)

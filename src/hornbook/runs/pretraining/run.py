@@ -154,7 +154,7 @@ def pretrain(
         prepared = _start(folder, request, teacher, log)
     for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
         log(warning)
-    outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, on_progress)
+    outcome = train(out, prepared.job, prepared.settings, prepared.runtime, on_progress)
     if outcome.ended == "finished" and current_ranks().is_main:
         _write_samples(out, prepared)
     return outcome
