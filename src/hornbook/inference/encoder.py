@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
-from hornbook.data.encoding import first_tokens
+from hornbook.data.encoding import mention_tokens
 from hornbook.graph.annotation import Numbered
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
@@ -306,7 +306,7 @@ class EncoderModel(LoadedModel):
         """(positions, entities) of each text, without the entities that have no vector."""
         has_vector = self.model.has_vector
         return [
-            first_tokens(np.array(each.offsets), [mention for mention in found if has_vector[mention[2]]])
+            mention_tokens(np.array(each.offsets), [mention for mention in found if has_vector[mention[2]]])
             for each, found in zip(encoded, mentions, strict=True)
         ]
 
