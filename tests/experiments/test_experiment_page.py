@@ -5,8 +5,8 @@ import re
 import pytest
 from made_up_jobs import decided_for, leave
 
-from hornbook.experiments.definition import read_experiment
-from hornbook.experiments.results import write_results
+from hornbook.evaluation.experiments.definition import read_experiment
+from hornbook.evaluation.experiments.results import write_results
 from hornbook.files import read_json, write_json
 from hornbook.report.experiment import loss_words, notes, write_experiment_page
 from hornbook.report.info import describe, lines

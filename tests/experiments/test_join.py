@@ -10,8 +10,8 @@ import pytest
 from smallest import write_reviews, write_smallest
 
 from hornbook.evaluation import label_curve as curves
+from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.evaluation.label_curve import label_curve
-from hornbook.experiments.runner import reproduce
 from hornbook.files import read_json
 from hornbook.lifecycle import claims as claiming
 from hornbook.lifecycle.claims import Claims
@@ -21,7 +21,7 @@ PROCESS = """
 import os, sys, time
 import torch
 torch.set_num_threads(1)
-from hornbook.experiments import jobs
+from hornbook.evaluation.experiments import jobs
 from hornbook.lifecycle import claims
 
 home, corpus, out, name, what = sys.argv[1:]
@@ -47,7 +47,7 @@ def log(text):
     print(name, text, flush=True)
 
 if what == "reproduce":
-    from hornbook.experiments.runner import reproduce
+    from hornbook.evaluation.experiments.runner import reproduce
     options = {"join": True, "on_progress": on_progress, "log": log}
     found = reproduce(f"{home}/smallest.toml", [corpus], f"{home}/tasks", out, **options)
     note(f"ended {found.ended} {found.num_done}")

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 from smallest import write_reviews, write_smallest
 
-from hornbook.experiments import jobs as running
-from hornbook.experiments.pool import Pool
-from hornbook.experiments.resolved import ArmBudget
-from hornbook.experiments.runner import reproduce
+from hornbook.evaluation.experiments import jobs as running
+from hornbook.evaluation.experiments.pool import Pool
+from hornbook.evaluation.experiments.resolved import ArmBudget
+from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.files import read_json
 
 

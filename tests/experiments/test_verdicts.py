@@ -8,11 +8,11 @@ import pytest
 from made_up_jobs import decided_for, leave
 from smallest import write_smallest
 
-from hornbook.experiments.definition import Claim, Condition, read_experiment
-from hornbook.experiments.plan import Job
-from hornbook.experiments.results import write_results
-from hornbook.experiments.scores import Scores
-from hornbook.experiments.verdicts import (
+from hornbook.evaluation.experiments.definition import Claim, Condition, read_experiment
+from hornbook.evaluation.experiments.plan import Job
+from hornbook.evaluation.experiments.results import write_results
+from hornbook.evaluation.experiments.scores import Scores
+from hornbook.evaluation.experiments.verdicts import (
     FAILS,
     HOLDS,
     OPEN,

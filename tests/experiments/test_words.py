@@ -8,9 +8,9 @@ from tiny import tiny_text
 
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
+from hornbook.evaluation.experiments.definition import read_experiment
+from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.evaluation.minimal_pairs import minimal_pairs
-from hornbook.experiments.definition import read_experiment
-from hornbook.experiments.runner import reproduce
 from hornbook.files import read_json
 from hornbook.report.info import describe, lines
 from hornbook.runs.pretraining.batches import BatchMaker

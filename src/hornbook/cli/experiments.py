@@ -44,7 +44,7 @@ def reproduce_command(
 ) -> None:
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
     check_writable(out)
-    from hornbook.experiments.runner import reproduce
+    from hornbook.evaluation.experiments.runner import reproduce
     from hornbook.terminal import MultiRunDisplay, log, print_result, table
 
     with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), MultiRunDisplay() as display:

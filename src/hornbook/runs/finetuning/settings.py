@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.config import MANY, Typed, setting
+from hornbook.graph.reasoning.settings import ReasonSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import DistillationSettings
-from hornbook.reasoning.settings import ReasonSettings
 from hornbook.runs.finetuning.presets import family_settings, measured_settings
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.settings import (

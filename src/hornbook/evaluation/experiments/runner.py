@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.config import checked
-from hornbook.evaluation.minimal_pairs import read_pairs
-from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
-from hornbook.experiments.jobs import (
+from hornbook.evaluation.experiments.definition import Experiment, TaskPlan, read_experiment
+from hornbook.evaluation.experiments.jobs import (
     FinetuningArguments,
     run_finetuning,
     run_minimal_pairs,
@@ -31,10 +30,11 @@ from hornbook.experiments.jobs import (
     run_sentence_task,
     task_data,
 )
-from hornbook.experiments.plan import Job, jobs_of, tasks_of
-from hornbook.experiments.pool import Pool
-from hornbook.experiments.resolved import ResolvedExperiment, check_record, resolve
-from hornbook.experiments.results import write_results
+from hornbook.evaluation.experiments.plan import Job, jobs_of, tasks_of
+from hornbook.evaluation.experiments.pool import Pool
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment, check_record, resolve
+from hornbook.evaluation.experiments.results import write_results
+from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
 from hornbook.lifecycle.claims import Claims, locks_or_joins
 from hornbook.lifecycle.run_folder import RunFolder

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from hornbook.experiments.plan import Job
-from hornbook.experiments.resolved import ResolvedExperiment
-from hornbook.experiments.scores import MEAN, Scores, over_seeds
-from hornbook.experiments.verdicts import judge, minutes_of
+from hornbook.evaluation.experiments.plan import Job
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment
+from hornbook.evaluation.experiments.scores import MEAN, Scores, over_seeds
+from hornbook.evaluation.experiments.verdicts import judge, minutes_of
 from hornbook.files import write_json
 
 FILE = "results.json"

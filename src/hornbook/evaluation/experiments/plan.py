@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from hornbook.data.examples import LABELLED
-from hornbook.experiments.definition import TaskPlan
-from hornbook.experiments.resolved import ResolvedExperiment
+from hornbook.evaluation.experiments.definition import TaskPlan
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.files import read_json
 from hornbook.train.checkpoint import kept_folder
 
