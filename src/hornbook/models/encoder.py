@@ -21,8 +21,8 @@ from hornbook.models.heads import ClsLayer
 from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
 from hornbook.models.pooling import first_token_indices, last_token_indices
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.attention import Direction
+from hornbook.nn.fused import ACTIVATIONS
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hornbook.nn.fused import has_one_gradient
 from hornbook.nn.kernels import num_processors
-from hornbook.nn.residual import has_one_gradient
 
 COLUMNS_PER_WARP, MOST_WARPS = 512, 8
 # In the backward pass programs keep sums over many rows, and prefetch two rows while they process one. Rows wider than
