@@ -16,14 +16,13 @@ from hornbook.lifecycle.locking import run_lock
 from hornbook.train.average import WEIGHTS, AveragedWeights
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.device import Runtime
-from hornbook.train.guard import Guard, LossProblem
+from hornbook.train.guard import Guard, LossProblem, SkippedBatches
 from hornbook.train.job import Job, OnProgress, Outcome, State, Status
 from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, single_process
 from hornbook.train.settings import LoopSettings
 from hornbook.train.signals import Signals
-from hornbook.train.skipped import SkippedBatches
 from hornbook.train.step import Stepper, StepResult
 
 
