@@ -3,7 +3,7 @@
 import pytest
 import torch
 from reasoning.test_kagnet_head import features, make
-from reasoning.tool_questions import questions, write_graph
+from tool_questions import questions, write_graph
 
 from hornbook.inference.explaining import explain
 from hornbook.runs.finetuning.api import finetune
