@@ -1,4 +1,4 @@
-"""Triton kernels of `residual.py`: bias, dropout, residual addition and norm, forward and backward in one pass each.
+"""Triton kernels of `nn/fused.py`: bias, dropout, residual addition and norm, forward and backward in one pass each.
 
     z = x + dropout(y + y_bias)          normed = (z - mean) * scale * weight + bias
 
