@@ -266,14 +266,14 @@ def main() -> int:
         print("no-general-stage is left out: layers of the base do not fit the student, so it would be random-start")
     overrides = changes_by_task(tasks, args.set)
     threads = max(1, num_cores() // args.processes)
-    work = args.out.with_suffix(".pieces")
+    work = args.out.with_suffix(".jobs")
     done, failed = [], []
     phases = [[TEACHER], [arm for arm in arms if arm == FULL], [arm for arm in arms if arm != FULL]]
     fingerprints = {folder: fingerprint(Path(folder)) for folder in {args.base, *general.values()}}
 
     def job(arm: str, task: str, seed: int) -> Job:
         student, copies, its_changes = general.get(arm, general[FULL]), args.copies, overrides[task]
-        if arm == TEACHER:  # independent of the students: OUT.pieces/teacher may be copied for another table
+        if arm == TEACHER:  # independent of the students: OUT.jobs/teacher may be copied for another table
             student, copies, its_changes = "", 0, without_teaching(its_changes)
         way = args.others_as if arm in general and arm != FULL else arm
         both = (fingerprints[args.base], fingerprints.get(student, ""))
@@ -301,7 +301,7 @@ def main() -> int:
         if failed:  # students need their teachers: the same command resumes from here
             break
     rows = summary([TEACHER, *arms], tasks, done)
-    write_json(args.out, {"arguments": {k: str(v) for k, v in vars(args).items()}, "rows": rows, "pieces": done})
+    write_json(args.out, {"arguments": {k: str(v) for k, v in vars(args).items()}, "rows": rows, "jobs": done})
     print_table(rows, tasks)
     return 1 if failed else 0
 

@@ -5,7 +5,7 @@ forward pass of the teacher over the same texts.
 
 Batches of 32 pairs of MRPC with their real lengths, random weights, a student with half the teacher's layers. Steps run
 as in `hornbook finetune` and `distill` (on a GPU captured, in bfloat16); so does the teacher alone. Sides are timed in
-alternation; the result is the median over rounds of the mean step of a round. The bar is 1.6 x the sum of the two
+alternation; the result is the median over rounds of the mean step of a round. The target is 1.6 x the sum of the two
 parts; in the last column the teacher's pass is subtracted first, and the rest is compared with the student's step
 alone.
 """

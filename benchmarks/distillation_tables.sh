@@ -39,10 +39,10 @@ table() { # name of the table, students, arms
 
 with_teachers_of() { # the runs of teachers, and the copies of their examples, are used by every table
     for other in half quarter distilbert; do
-        if [ -d $other.pieces/teacher ] && [ ! -d "$1".pieces ]; then
-            mkdir "$1".pieces
-            cp -rl $other.pieces/teacher "$1".pieces/
-            [ ! -d $other.pieces/copies ] || cp -rl $other.pieces/copies "$1".pieces/
+        if [ -d $other.jobs/teacher ] && [ ! -d "$1".jobs ]; then
+            mkdir "$1".jobs
+            cp -rl $other.jobs/teacher "$1".jobs/
+            [ ! -d $other.jobs/copies ] || cp -rl $other.jobs/copies "$1".jobs/
         fi
     done
 }

@@ -85,7 +85,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], help="another setting of the runs, [task:]key=value")
     args = parser.parse_args()
-    work = args.out.with_suffix(".pieces")
+    work = args.out.with_suffix(".jobs")
     work.mkdir(parents=True, exist_ok=True)
     tasks = args.tasks.split(",")
     threads = max(1, num_cores() // args.processes)
@@ -109,7 +109,7 @@ def main() -> int:
 
 def report(out: Path, tasks: list[str], done: list[dict], overrides: dict[str, dict[str, str]]) -> None:
     by_task = {task: [each["score"] for each in done if each["task"] == task] for task in tasks}
-    write_json(out, {"scores": by_task, "pieces": done, "settings": overrides})
+    write_json(out, {"scores": by_task, "jobs": done, "settings": overrides})
     print("\n| task | measure | mean | median | deviation | seeds |\n|---|---|---|---|---|---|")
     for task, scores in by_task.items():
         if scores:

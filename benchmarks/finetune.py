@@ -103,7 +103,7 @@ def run_job(job: Job) -> dict:
 def scores(args: argparse.Namespace) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     threads = args.threads or max(1, num_cores() // args.processes)
-    work = args.work or args.out.with_suffix(".pieces")
+    work = args.work or args.out.with_suffix(".jobs")
     work.mkdir(parents=True, exist_ok=True)
     tasks = args.tasks.split(",")
     if unknown := [task for task in tasks if task not in PLACES]:
@@ -138,7 +138,7 @@ def scores(args: argparse.Namespace) -> int:
         print(f"[{len(done)}/{len(jobs)}] {where}: {words}", flush=True)
     rows = [row for task in tasks for row in summary(task, [each for each in done if each["task"] == task])]
     shared = finetune_speed.versions(device) | {"processes": args.processes, "threads": threads, "failed": failed}
-    write_json(args.out, shared | {"rows": rows, "pieces": sorted(done, key=lambda each: (each["task"], each["seed"]))})
+    write_json(args.out, shared | {"rows": rows, "jobs": sorted(done, key=lambda each: (each["task"], each["seed"]))})
     print_scores(rows, done, shared)
     return 1 if failed else 0
 

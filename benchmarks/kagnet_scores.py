@@ -65,9 +65,9 @@ def main() -> None:
     write_splits(options.data, options.out / "data")
     if AS_TEXT in arms:
         write_paths_as_text(options)
-    pieces = [(arm, seed) for seed in range(options.seeds) for arm in arms]
+    jobs = [(arm, seed) for seed in range(options.seeds) for arm in arms]
     with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(lambda piece: started(options, *piece), pieces))
+        list(pool.map(lambda job: started(options, *job), jobs))
     lines = table(options.out, arms, options.seeds)
     print("\n".join(lines))
     (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -96,8 +96,8 @@ def write_splits(data: Path, out: Path) -> None:
 
 def write_paths_as_text(options: argparse.Namespace) -> None:
     """The same questions, each answer followed by its best paths: "trowel. plant at location garden. ..."."""
-    from hornbook.reasoning.grounding import open_grounder
-    from hornbook.reasoning.settings import ReasonSettings
+    from hornbook.graph.reasoning.grounding import open_grounder
+    from hornbook.graph.reasoning.settings import ReasonSettings
     from hornbook.tasks.records import ChoiceExample
 
     out = options.out / "data-as-text"

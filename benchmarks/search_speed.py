@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from hornbook.inference.embeddings import normalized
-from hornbook.retrieval.approximate import ApproximateIndex
-from hornbook.retrieval.index import Index, IndexWriter, Manifest, Source
-from hornbook.retrieval.scan import has_int8_kernel, search_index
+from hornbook.inference.retrieval.approximate import ApproximateIndex
+from hornbook.inference.retrieval.index import Index, IndexWriter, Manifest, Source
+from hornbook.inference.retrieval.scan import has_int8_kernel, search_index
 
 NUM_QUERIES, TOP, BLOCK, TIMES = 200, 10, 50_000, 15
 

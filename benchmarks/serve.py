@@ -140,7 +140,7 @@ async def measure(
     print(load.line(f"{CLIENTS} clients, last round", served[-1][0]))
     print(
         f"{CLIENTS} clients beside offline, medians of {rounds} rounds: {capacity / texts_rate:.0%} of the throughput "
-        f"(bar 85%), {texts_used / used:.0%} by CPU time per text",
+        f"(target 85%), {texts_used / used:.0%} by CPU time per text",
         flush=True,
     )
     for share in (0.7, 1.5):

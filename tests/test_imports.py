@@ -28,26 +28,23 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": set(),
     "interop": {"models", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
-    "inference": {"nn", "models", "text", "data", "tasks", "interop", "reasoning", "graph"},
-    "retrieval": {"inference", "interop", "tasks", "data", "metrics"},
+    "inference": {"nn", "models", "text", "data", "metrics", "tasks", "interop", "graph"},
     "report": {"metrics", "tasks.kind", "tasks.kinds"},
-    "graph": {"text", "data", "train"},
-    "reasoning": {"graph", "models", "tasks"},
+    "graph": {"text", "data", "models", "train", "tasks"},
     "terminal": set(),
 }
 ALLOWED["runs"] = set(ALLOWED) - {"terminal"}
 ALLOWED["evaluation"] = set(ALLOWED) - {"terminal"}
 ALLOWED["show"] = set(ALLOWED) - {"terminal"}
-ALLOWED["experiments"] = set(ALLOWED) - {"terminal"}
-ALLOWED["deployment"] = set(ALLOWED) - {"terminal", "experiments"}
-ALLOWED["serve"] = set(ALLOWED) - {"terminal", "experiments", "evaluation"}
+ALLOWED["deployment"] = set(ALLOWED) - {"terminal", "evaluation"}
+ALLOWED["serve"] = set(ALLOWED) - {"terminal", "evaluation"}
 ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["demo"] = {*ALLOWED, "cli"}
 ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
-    *("retrieval.", "tasks.objective", "tasks.running", "runs.", "evaluation.", "experiments.", "deployment."),
-    *("graph.embedding.", "reasoning.grounding", "show.masking", "show.parameters"),
+    *("tasks.objective", "tasks.running", "runs.", "evaluation.", "deployment."),
+    *("graph.embedding.", "graph.reasoning.grounding", "show.masking", "show.parameters"),
 )
 
 MODULES = {

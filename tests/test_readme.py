@@ -82,8 +82,8 @@ def prompting_examples() -> list[str]:
 
 
 def test_the_files_of_the_page_on_prompting_can_be_read(tmp_path):
-    from hornbook.evaluation.prompting.definition import read_task
-    from hornbook.evaluation.prompting.joint import read_joint
+    from hornbook.runs.finetuning.joint import read_joint
+    from hornbook.tasks.text.definition import read_task
 
     task, joint = prompting_examples()
     for name, text in (("review.toml", task), ("joint.toml", joint)):

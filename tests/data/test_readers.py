@@ -149,6 +149,8 @@ def test_tables(tmp_path, monkeypatch):
     (tmp_path / "c.tsv").write_text('text\tid\nA "quote that is never closed\t1\nTwo\u2028lines.\t2\n')
     assert read(tmp_path / "c.tsv")[0] == ['A "quote that is never closed', "Two\u2028lines."]
     assert [each.place for each in read_documents(tmp_path / "c.tsv")] == ["row 1", "row 2"]
+    (tmp_path / "e.csv").write_text("text;a,b,c\nOne, really;1\nTwo;2\n")  # more commas in the header than delimiters
+    assert read(tmp_path / "e.csv")[0] == ["One, really", "Two"]
     with pytest.raises(ValueError, match=r"none of the columns text.*there are: label, review.*--text-column"):
         read(tmp_path / "b.csv")
     monkeypatch.setattr("hornbook.data.sources.BLOCK_BYTES", 3)

@@ -12,9 +12,9 @@ from finetuned import encoder
 from forked import begun
 
 import hornbook
-from hornbook.retrieval import building, scan
-from hornbook.retrieval.index import Index, Manifest, dequantized, quantized
-from hornbook.retrieval.scan import search_index, top_rows
+from hornbook.inference.retrieval import building, scan
+from hornbook.inference.retrieval.index import Index, Manifest, dequantized, quantized
+from hornbook.inference.retrieval.scan import search_index, top_rows
 from hornbook.tasks.reading import streaming
 
 WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
@@ -159,7 +159,7 @@ def test_append(hornbook, model, table, tmp_path):
 
 KILLED_WITHIN_A_BLOCK = """
 import os, signal, sys
-from hornbook.retrieval import building, index
+from hornbook.inference.retrieval import building, index
 building.FIRST_ROWS = building.MOST_ROWS = 8
 add = index.IndexWriter.add
 def add_or_die(self, *rows):

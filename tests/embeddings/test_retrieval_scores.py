@@ -9,8 +9,8 @@ from finetuned import encoder
 from sklearn.metrics import ndcg_score
 
 import hornbook
+from hornbook.inference.retrieval import evaluation
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
-from hornbook.retrieval import evaluation
 
 
 def test_ndcg_is_that_of_scikit_learn(random):

@@ -7,7 +7,7 @@ import pytest
 
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.encoding import first_tokens
+from hornbook.data.encoding import mention_tokens
 from hornbook.data.examples import Examples
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.graph import open_graph
@@ -107,6 +107,6 @@ def test_linked_rows_keep_their_links(made, tmp_path, tiny_tokenizer):
 
 def test_a_mention_is_at_its_first_token():
     offsets = np.array([[0, 3], [3, 7], [7, 12], [13, 15]])  # the second token begins with a space
-    tokens, entities = first_tokens(offsets, [(13, 15, 4), (4, 12, 9), (4, 7, 2), (12, 13, 7)])
+    tokens, entities = mention_tokens(offsets, [(13, 15, 4), (4, 12, 9), (4, 7, 2), (12, 13, 7)])
     assert tokens.tolist() == [1, 3] and entities.tolist() == [2, 4]
-    assert [len(each) for each in first_tokens(offsets, [])] == [0, 0]
+    assert [len(each) for each in mention_tokens(offsets, [])] == [0, 0]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hornbook.experiments.definition import Experiment
-from hornbook.experiments.plan import Job, jobs_of
-from hornbook.experiments.resolved import ArmBudget, ResolvedExperiment
+from hornbook.evaluation.experiments.definition import Experiment
+from hornbook.evaluation.experiments.plan import Job, jobs_of
+from hornbook.evaluation.experiments.resolved import ArmBudget, ResolvedExperiment
 from hornbook.files import write_json
 
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from made_up_jobs import decided_for, leave
 
-from hornbook.experiments.definition import read_experiment
-from hornbook.experiments.results import write_results
+from hornbook.evaluation.experiments.definition import read_experiment
+from hornbook.evaluation.experiments.results import write_results
 from hornbook.files import read_json, write_json
 from hornbook.report.experiment import loss_words, notes, write_experiment_page
 from hornbook.report.info import describe, lines
@@ -75,10 +75,10 @@ def test_info_shows_it(whole, tmp_path):
     write_json(tmp_path / "run.json", {"command": "reproduce"})
     write_json(tmp_path / "results.json", results)
     found = describe(tmp_path)
-    assert (found["kind"], found["num_done"]) == ("experiment", results["num_pieces"])
+    assert (found["kind"], found["num_done"]) == ("experiment", results["num_jobs"])
     told = lines(found)
     assert ("holds", "Replaced-token detection beats masked-token prediction at equal FLOPs.") in told
-    assert ("state", f"{results['num_pieces']} of {results['num_pieces']} jobs done") in told
+    assert ("state", f"{results['num_jobs']} of {results['num_jobs']} jobs done") in told
 
 
 def test_tokens_found_are_of_those_replaced():
@@ -114,7 +114,7 @@ def test_the_picture_has_a_line_for_each_arm(whole):
 def test_partial_results_are_drawn_and_missing_runs_are_listed(tmp_path):
     results = results_of(tmp_path, MISSING)
     page = write_experiment_page(tmp_path).read_text()
-    done, of = results["num_done"], results["num_pieces"]
+    done, of = results["num_done"], results["num_jobs"]
     assert f"{done} of {of} jobs</span>" in page and 0 < done < of
     assert "fine-tuning electra at 1: 3 jobs" in page and "pre-training albert-ffn: 1 job<" in page
     texts = score_figure(results).axes[0].get_legend_handles_labels()[1]

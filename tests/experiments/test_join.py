@@ -10,8 +10,8 @@ import pytest
 from smallest import write_reviews, write_smallest
 
 from hornbook.evaluation import label_curve as curves
+from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.evaluation.label_curve import label_curve
-from hornbook.experiments.runner import reproduce
 from hornbook.files import read_json
 from hornbook.lifecycle import claims as claiming
 from hornbook.lifecycle.claims import Claims
@@ -21,7 +21,7 @@ PROCESS = """
 import os, sys, time
 import torch
 torch.set_num_threads(1)
-from hornbook.experiments import jobs
+from hornbook.evaluation.experiments import jobs
 from hornbook.lifecycle import claims
 
 home, corpus, out, name, what = sys.argv[1:]
@@ -33,7 +33,7 @@ def note(text):
 
 def noting(path, value, write=jobs.write_json):
     write(path, value)
-    if path.parent.name == "pieces":
+    if path.parent.name == "jobs":
         note(f"finished {path.stem}")
 
 jobs.write_json = noting
@@ -47,7 +47,7 @@ def log(text):
     print(name, text, flush=True)
 
 if what == "reproduce":
-    from hornbook.experiments.runner import reproduce
+    from hornbook.evaluation.experiments.runner import reproduce
     options = {"join": True, "on_progress": on_progress, "log": log}
     found = reproduce(f"{home}/smallest.toml", [corpus], f"{home}/tasks", out, **options)
     note(f"ended {found.ended} {found.num_done}")
@@ -117,7 +117,7 @@ def test_an_experiment(home, tiny_corpus):
     }
     assert len({line.split()[0] for line in notes(home) if line.split()[1] == "finished"}) >= 2  # both did some
     results = read_json(home / "out" / "results.json")
-    assert results["num_done"] == results["num_pieces"] == 12 and (home / "out" / "report.html").exists()
+    assert results["num_done"] == results["num_jobs"] == 12 and (home / "out" / "report.html").exists()
     assert list((home / "out" / "running").iterdir()) == []
     # The scores are those of one process alone.
     alone = reproduce(home / "smallest.toml", [tiny_corpus], home / "tasks", home / "alone", log=lambda text: None)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hornbook.experiments import pool as pools
-from hornbook.experiments.pool import MAX_TRIES, Pool
+from hornbook.evaluation.experiments import pool as pools
+from hornbook.evaluation.experiments.pool import MAX_TRIES, Pool
 from hornbook.train import signals
 
 

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 from smallest import write_reviews, write_smallest
 
-from hornbook.experiments import jobs as running
-from hornbook.experiments.pool import Pool
-from hornbook.experiments.resolved import ArmBudget
-from hornbook.experiments.runner import reproduce
+from hornbook.evaluation.experiments import jobs as running
+from hornbook.evaluation.experiments.pool import Pool
+from hornbook.evaluation.experiments.resolved import ArmBudget
+from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.files import read_json
 
 
@@ -47,7 +47,7 @@ def unbroken(home, tiny_corpus):
 
 
 def left_by(out) -> dict[str, dict]:
-    return {path.stem: read_json(path) for path in sorted((out / "pieces").iterdir())}
+    return {path.stem: read_json(path) for path in sorted((out / "jobs").iterdir())}
 
 
 def scores(out) -> dict[str, float]:
@@ -73,7 +73,7 @@ def test_what_it_leaves(unbroken):
     assert list((unbroken / "running").iterdir()) == []
     assert not list(unbroken.rglob("optimizer.safetensors"))
     results = read_json(unbroken / "results.json")
-    assert results["num_done"] == results["num_pieces"] == 12 and results["missing"] == {}
+    assert results["num_done"] == results["num_jobs"] == 12 and results["missing"] == {}
     assert {(row["arm"], row["share"]) for row in results["scores"] if row["task"] == "mean"} == {
         (arm, share) for arm in ("nsp", "detecting") for share in (0.5, 1.0)
     }
@@ -107,9 +107,9 @@ def test_checkpoints_are_at_their_shares():
 def test_nothing_is_done_twice(home, tiny_corpus, unbroken, monkeypatch):
     for name in ("pretrain", "open_and_run", "crossed", "overlap"):
         monkeypatch.setattr(running, name, lambda *_, **__: pytest.fail("run again"))
-    before = {path: path.stat().st_mtime_ns for path in (unbroken / "pieces").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in (unbroken / "jobs").iterdir()}
     assert run(home, tiny_corpus, unbroken).ended == "finished"
-    assert before == {path: path.stat().st_mtime_ns for path in (unbroken / "pieces").iterdir()}
+    assert before == {path: path.stat().st_mtime_ns for path in (unbroken / "jobs").iterdir()}
 
 
 def killed_at(number):
@@ -133,7 +133,7 @@ def test_repeated_kills_do_not_change_the_results(home, tiny_corpus, unbroken, t
         except Killed:
             kills += 1
             assert kills < 60
-            assert set(done) <= set(left_by(out) if (out / "pieces").exists() else {})
+            assert set(done) <= set(left_by(out) if (out / "jobs").exists() else {})
             done = list(left_by(out))
     assert found.ended == "finished" and kills > 2
     assert scores(out) == scores(unbroken)
@@ -161,7 +161,7 @@ def test_parallel_processes_give_the_same_results_though_one_is_killed(
     """Processes forked from a server instead of newly started ones get their work in the same way."""
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: forked.context)
     shutil.copytree(unbroken, tmp_path / "out")
-    for path in (tmp_path / "out" / "pieces").glob("finetune-nsp-*"):
+    for path in (tmp_path / "out" / "jobs").glob("finetune-nsp-*"):
         path.unlink()
     said = []
 
@@ -178,7 +178,7 @@ def test_parallel_processes_give_the_same_results_though_one_is_killed(
 
 def test_of_those_side_by_side_the_longest_go_first(home, tiny_corpus, unbroken, tmp_path, monkeypatch):
     shutil.copytree(unbroken, tmp_path / "out")
-    jobs = tmp_path / "out" / "pieces"
+    jobs = tmp_path / "out" / "jobs"
     slow = read_json(jobs / "finetune-nsp-0-at-1-reviews-0.json") | {"seconds": 1e6}
     (jobs / "finetune-nsp-0-at-1-others-0.json").write_text(json.dumps(slow))
     (jobs / "finetune-detecting-0-at-0.5-reviews-0.json").unlink()
@@ -229,7 +229,7 @@ def test_corpora_are_mixed_as_they_were(home, tiny_corpus, tmp_path):
 
 def test_a_task_whose_data_is_gone_keeps_its_scores(home, tiny_corpus, unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path / "out")
-    (tmp_path / "out" / "pieces" / "finetune-nsp-0-at-1-reviews-1.json").unlink()
+    (tmp_path / "out" / "jobs" / "finetune-nsp-0-at-1-reviews-1.json").unlink()
     more = '[[tasks]]\nname = "others"\ntask = "classification"\nplaces = ["others.csv"]\nseeds = [0, 1]\n\n[sentences]'
     file = write_smallest(tmp_path, "[sentences]", more)
     (tmp_path / "tasks").mkdir()
@@ -242,7 +242,7 @@ def test_a_task_whose_data_is_gone_keeps_its_scores(home, tiny_corpus, unbroken,
 def test_weights_that_are_not_here_are_named_once(home, tiny_corpus, unbroken, tmp_path):
     out, said = tmp_path / "out", []
     shutil.copytree(unbroken, out)
-    for job in (out / "pieces").glob("finetune-nsp-0-at-0.5-*"):
+    for job in (out / "jobs").glob("finetune-nsp-0-at-0.5-*"):
         job.unlink()
     shutil.rmtree(out / "pretrained")
     found = run(home, tiny_corpus, out, log=said.append)
@@ -335,7 +335,7 @@ def test_more_seeds_of_pretraining(home, tiny_corpus, unbroken, tmp_path):
     found = run(home, tiny_corpus, out, seeds=2)
     assert found.ended == "finished" and found.num_jobs == 1 + 2 * 11 and found.results["seeds"] == [0, 1]
     assert scores(unbroken).items() < scores(out).items()
-    one, two = (read_json(out / "pieces" / f"pretrain-nsp-{seed}.json")["losses"]["1"] for seed in (0, 1))
+    one, two = (read_json(out / "jobs" / f"pretrain-nsp-{seed}.json")["losses"]["1"] for seed in (0, 1))
     assert one["mlm"] != two["mlm"]
     points = [row for row in found.results["scores"] if row["task"] == "mean"]
     assert points and all(row["of"] == 2 for row in points)
@@ -360,7 +360,7 @@ def test_other_settings_than_those_of_the_file(home, tiny_corpus, unbroken, tmp_
 
 def test_an_arm_is_done_before_the_next_begins(unbroken):
     """So that what a lent machine finished needs no weights on the next one."""
-    written = sorted((unbroken / "pieces").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    written = sorted((unbroken / "jobs").iterdir(), key=lambda file: file.stat().st_mtime_ns)
     tunings = [f"finetune-nsp-0-at-{share}-reviews-{seed}" for share in ("1", "0.5") for seed in (0, 1)]
     assert [file.stem for file in written][:8] == [
         "overlap",
@@ -374,7 +374,7 @@ def test_an_arm_is_done_before_the_next_begins(unbroken):
 def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken, tmp_path):
     """Otherwise scores on two sets of examples would be in one table."""
     shutil.copytree(unbroken, tmp_path / "out")
-    for job in (tmp_path / "out" / "pieces").glob("finetune-nsp-0-at-1-*"):
+    for job in (tmp_path / "out" / "jobs").glob("finetune-nsp-0-at-1-*"):
         job.unlink()
     write_reviews(tmp_path / "tasks")
     file = tmp_path / "tasks" / "reviews.csv"
@@ -390,7 +390,7 @@ def test_other_data_is_refused_before_anything_runs(home, tiny_corpus, unbroken,
 def test_arms_done_elsewhere_need_their_weights_no_more(home, tiny_corpus, unbroken, tmp_path):
     """Jobs finished on one machine count on another that runs new arms and has only the small files."""
     out = tmp_path / "elsewhere"
-    shutil.copytree(unbroken / "pieces", out / "pieces")
+    shutil.copytree(unbroken / "jobs", out / "jobs")
     shutil.copy(unbroken / "run.json", out)
     before = left_by(out)
     more = '[[arms]]\nname = "mlm"\npreset = "bert-tiny"\nsettings.objective.sentence = "none"\n\n[[tasks]]'
@@ -451,7 +451,7 @@ def test_what_is_wrong_is_refused_in_a_sentence(hornbook, home, tiny_corpus, tmp
     asked = {"--corpus": tiny_corpus, "--data": home / "tasks", "--out": tmp_path / "out"} | changed
     found = hornbook("reproduce", home / "smallest.toml", *(word for pair in asked.items() for word in pair))
     assert found.status == 2 and said in found.error and found.error.count("\n") == 1
-    assert not (tmp_path / "out" / "pieces").exists()
+    assert not (tmp_path / "out" / "jobs").exists()
 
 
 def test_missing_data_is_named_and_the_rest_runs(home, tiny_corpus, tmp_path):

@@ -9,8 +9,8 @@ import torch
 
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.experiments import sentences
-from hornbook.experiments.memory import PeakMemory
+from hornbook.evaluation.experiments import sentences
+from hornbook.evaluation.experiments.memory import PeakMemory
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.text.training import train_tokenizer
 

@@ -8,11 +8,11 @@ import pytest
 from made_up_jobs import decided_for, leave
 from smallest import write_smallest
 
-from hornbook.experiments.definition import Claim, Condition, read_experiment
-from hornbook.experiments.plan import Job
-from hornbook.experiments.results import write_results
-from hornbook.experiments.scores import Scores
-from hornbook.experiments.verdicts import (
+from hornbook.evaluation.experiments.definition import Claim, Condition, read_experiment
+from hornbook.evaluation.experiments.plan import Job
+from hornbook.evaluation.experiments.results import write_results
+from hornbook.evaluation.experiments.scores import Scores
+from hornbook.evaluation.experiments.verdicts import (
     FAILS,
     HOLDS,
     OPEN,
@@ -188,7 +188,7 @@ def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle,
     decided = decided_for(with_equal(experiment, seed_deviation=0.1))
     leave(tmp_path, decided, {"nsp": 60.0, "detecting": 60.0}, 0.0)
     for seed in range(num_idle):
-        file = tmp_path / "pieces" / f"finetune-detecting-0-at-1-reviews-{seed}.json"
+        file = tmp_path / "jobs" / f"finetune-detecting-0-at-1-reviews-{seed}.json"
         write_json(file, read_json(file) | {"degenerate": "it answers 'yes' whatever the text"})
     little = Claim("claim", "A claim.", conditions=(dataclasses.replace(BETTER, least=-2.0),))
     found = judge(little, tmp_path, decided, Scores(tmp_path, decided, ALL))
@@ -227,7 +227,7 @@ def test_accuracies_and_parameters(tmp_path, experiment):
     }
     for condition, verdict in conditions.items():
         assert judged(tmp_path, experiment, means, condition)["verdict"] == verdict
-    write_json(tmp_path / "pieces" / "pretrain-detecting-0.json", {"parameters": 4_700_000, "seconds": 1.0})
+    write_json(tmp_path / "jobs" / "pretrain-detecting-0.json", {"parameters": 4_700_000, "seconds": 1.0})
     decided = decided_for(experiment)
     fewer = Claim("fewer", "Fewer.", conditions=(list(conditions)[-1],))
     found = judge(fewer, tmp_path, decided, Scores(tmp_path, decided, ALL))

@@ -8,9 +8,9 @@ from tiny import tiny_text
 
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
+from hornbook.evaluation.experiments.definition import read_experiment
+from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.evaluation.minimal_pairs import minimal_pairs
-from hornbook.experiments.definition import read_experiment
-from hornbook.experiments.runner import reproduce
 from hornbook.files import read_json
 from hornbook.report.info import describe, lines
 from hornbook.runs.pretraining.batches import BatchMaker
@@ -95,11 +95,11 @@ def done(place):
         *(place / "words.toml", place / "corpus", place / "data", out), arms=["gpt2", "hybrid"], seeds=1, **QUIET
     )
     assert first.ended == "finished" and first.num_jobs == 2 * 3
-    before = (out / "pieces" / "pretrain-gpt2-0.json").stat().st_mtime_ns
+    before = (out / "jobs" / "pretrain-gpt2-0.json").stat().st_mtime_ns
     found = reproduce(
         *(place / "words.toml", place / "corpus", place / "data", out), resume=True, seeds=2, log=seen.append
     )
-    assert (out / "pieces" / "pretrain-gpt2-0.json").stat().st_mtime_ns == before
+    assert (out / "jobs" / "pretrain-gpt2-0.json").stat().st_mtime_ns == before
     assert any("3,000 words per pre-training run" in words for words in seen)
     return out, found
 
@@ -111,7 +111,7 @@ def test_no_arm_reads_more_words_than_allowed(place, done):
     assert corpus.num_words == json.loads(text)["totals"]["text_words"] == len(tiny_text(200).split())
     experiment = read_experiment(place / "words.toml")
     for arm in experiment.arms:
-        record = read_json(out / "pieces" / f"pretrain-{arm.name}-0.json")
+        record = read_json(out / "jobs" / f"pretrain-{arm.name}-0.json")
         assert 0.8 * WORDS < record["words"] <= WORDS
         make = BatchMaker(experiment.settings_of(arm), [(corpus, 1.0)])
         read = 0
@@ -126,16 +126,16 @@ def test_no_arm_reads_more_words_than_allowed(place, done):
 
 def test_scores_are_those_of_minimal_pairs(place, done):
     out, found = done
-    record = read_json(out / "pieces" / "score-hybrid-1-at-1-pairs-0.json")
+    record = read_json(out / "jobs" / "score-hybrid-1-at-1-pairs-0.json")
     weights = next((out / "pretrained" / "hybrid-1" / "kept").iterdir())
     again = minimal_pairs(weights, place / "data" / "pairs", direction="fused")
     assert record["score"] == pytest.approx(100 * again.mean.value) and record["pairs"] == 4
     assert "masked in turn" in record["definition"] and "given those before it" in record["definition"]
-    boxes = read_json(out / "pieces" / "score-hybrid-1-at-1-boxes-0.json")
+    boxes = read_json(out / "jobs" / "score-hybrid-1-at-1-boxes-0.json")
     assert boxes["scores"].keys() == {"regular_0_ops", "regular_1_ops"}
     assert "masked" not in boxes["definition"]
     rows = {(row["arm"], row["task"]): row for row in found.results["scores"]}
-    scores = [read_json(out / "pieces" / f"score-hybrid-{seed}-at-1-pairs-0.json")["score"] for seed in (0, 1)]
+    scores = [read_json(out / "jobs" / f"score-hybrid-{seed}-at-1-pairs-0.json")["score"] for seed in (0, 1)]
     assert rows["hybrid", "pairs"]["score"] == pytest.approx(sum(scores) / 2)
 
 

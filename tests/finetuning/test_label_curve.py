@@ -43,10 +43,10 @@ def test_every_method_has_its_points(tmp_path, encoder):
         assert len(point["seeds"]) == 2
     assert said[-1] == "16 of 16: tfidf, 90 examples, seed 1"
     assert ("TF-IDF, 90 labels", "100.0% (100.0% to 100.0%)") in lines(describe(tmp_path))
-    assert not list((tmp_path / "pieces").rglob("*.safetensors"))
-    run = json.loads((tmp_path / "pieces" / "finetune-8-seed-1" / "run.json").read_text())
+    assert not list((tmp_path / "jobs").rglob("*.safetensors"))
+    run = json.loads((tmp_path / "jobs" / "finetune-8-seed-1" / "run.json").read_text())
     assert (run["train_examples"], run["settings"]["runtime"]["seed"]) == (8, 1)
-    assert json.loads((tmp_path / "pieces" / "random-8-seed-1" / "run.json").read_text())["request"]["from_random"]
+    assert json.loads((tmp_path / "jobs" / "random-8-seed-1" / "run.json").read_text())["request"]["from_random"]
 
 
 def test_resume_continues_where_it_stopped(tmp_path, encoder, monkeypatch):
@@ -111,22 +111,27 @@ def test_few_examples_train_for_enough_steps(tmp_path, encoder, monkeypatch):
         encoder, word_rules.keyword_rule(), "classification", tmp_path, sizes=(16,), methods=("finetune",), seeds=1,
         overrides=overrides,
     )  # fmt: skip
-    settings = json.loads((tmp_path / "pieces" / "finetune-16-seed-0" / "run.json").read_text())["settings"]
+    settings = json.loads((tmp_path / "jobs" / "finetune-16-seed-0" / "run.json").read_text())["settings"]
     assert settings["schedule"]["steps"] == 12
     assert settings["validation"]["every_steps"] == 4
 
 
 def test_the_interval_over_seeds():
     each = [{"value": value, "low": value - 0.5, "high": value + 0.5} for value in (0.7, 0.8, 0.75)]
-    found = curve._interval(each, "accuracy")
+    found = curve._interval(each, "accuracy", in_percent=False)
     expected = stats.t.interval(0.95, 2, np.mean([0.7, 0.8, 0.75]), stats.sem([0.7, 0.8, 0.75]))
     assert (found["low"], found["high"]) == pytest.approx(expected)
     assert found["seeds"] == [0.7, 0.8, 0.75]
     apart = [{"value": value, "low": 0.0, "high": 1.0} for value in (0.1, 0.9)]
-    assert [curve._interval(apart, "accuracy")[end] for end in ("low", "high")] == [0.0, 1.0]  # cut to what it can be
-    assert curve._interval(apart, "matthews")["low"] == -1.0
+    for in_percent, highest in ((False, 1.0), (True, 100.0)):  # clipped to the range of the measure
+        clipped = curve._interval(apart, "accuracy", in_percent)
+        assert clipped["low"] == 0.0 and clipped["high"] == pytest.approx(
+            min(highest, 0.5 + 0.4 * stats.t.ppf(0.975, 1))
+        )
+    assert curve._interval(apart, "matthews", in_percent=False)["low"] == -1.0
     for alone in (each[:1], each[:1] * 3):
-        assert [curve._interval(alone, "accuracy")[end] for end in ("low", "high")] == [0.7 - 0.5, 0.7 + 0.5]
+        clipped = curve._interval(alone, "accuracy", in_percent=False)
+        assert (clipped["low"], clipped["high"]) == (0.7 - 0.5, 0.7 + 0.5)
 
 
 def test_sizes():

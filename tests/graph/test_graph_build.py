@@ -150,7 +150,7 @@ def test_damage_is_named(graph_folder, tmp_path, name):
     data = bytearray((copy / name).read_bytes())
     data[-2] ^= 1
     (copy / name).write_bytes(data)
-    with pytest.raises(ValueError, match=f"{name} has changed since the graph was built"):
+    with pytest.raises(ValueError, match=f"{name} has changed since it was built"):
         open_graph(copy)
     (copy / name).unlink()
     with pytest.raises(ValueError, match=f"{name} is missing"):

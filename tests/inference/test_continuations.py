@@ -39,9 +39,9 @@ def test_equal_transformers_packed_and_alone(both):
         ids = [pieces.ids for pieces in byte_tokenizer().encode_batch([context, text])]
         if byte_tokenizer().encode_batch([context + text])[0].ids != ids[0] + ids[1]:
             continue
-        scores, is_likeliest = theirs_of(theirs, *ids)
+        scores, is_greedy = theirs_of(theirs, *ids)
         np.testing.assert_allclose(each.log_probabilities, scores, atol=1e-9)
-        assert each.is_likeliest.tolist() == is_likeliest.tolist()
+        assert each.is_greedy.tolist() == is_greedy.tolist()
         np.testing.assert_allclose(ours.continuations([(context, text)])[0].log_probabilities, scores, atol=1e-12)
 
 
@@ -58,7 +58,7 @@ def test_what_the_model_would_have_written(both):
     (free,) = ours.generate("the river", 4, temperature=0)
     other = [*free.ids[:-1], free.ids[-1] - 1]
     found = continuation_scores(ours.model, [(context, free.ids), (context, other)])
-    assert found[0].is_likeliest.tolist() == [True] * 4 and found[1].is_likeliest.tolist() == [True] * 3 + [False]
+    assert found[0].is_greedy.tolist() == [True] * 4 and found[1].is_greedy.tolist() == [True] * 3 + [False]
 
 
 def test_what_is_read_alike_is_read_once(both, monkeypatch):

@@ -50,13 +50,13 @@ def test_without_a_context_it_is_our_score(pair, answers):
 def test_with_a_context(pair, answers):
     ours, theirs, _ = pair
     found = answers.log_likelihoods(PAIRS)
-    for (context, continuation), (total, is_likeliest) in zip(PAIRS, found, strict=True):
+    for (context, continuation), (total, is_greedy) in zip(PAIRS, found, strict=True):
         whole, before = (
             ours.tokenizer.encode_batch([text])[0].ids for text in (context + continuation, context.rstrip())
         )
         assert whole[: len(before)] == before
         expected = directly(theirs, whole, len(whole) - len(before))
-        assert (total, is_likeliest) == (pytest.approx(expected[0], abs=1e-4), expected[1])
+        assert (total, is_greedy) == (pytest.approx(expected[0], abs=1e-4), expected[1])
 
 
 def test_greedy_continuation_is_flagged(pair, answers):
@@ -65,7 +65,7 @@ def test_greedy_continuation_is_flagged(pair, answers):
     ids = pair[0].tokenizer.encode_batch(["the river" + text.text])[0].ids
     if ids == before + text.ids:  # it could be cut otherwise when read again
         assert answers.log_likelihoods([("the river", text.text)])[0][1]
-    assert not all(is_likeliest for _, is_likeliest in answers.log_likelihoods(PAIRS))
+    assert not all(is_greedy for _, is_greedy in answers.log_likelihoods(PAIRS))
 
 
 def test_what_is_too_long_loses_its_beginning(pair, answers):
@@ -217,7 +217,7 @@ def test_as_its_own_model_for_such_folders(pair):
 
     pairs = [*PAIRS, ("", "the river"), ("the river " * 40, "and bread")]
     found, expected = (model.loglikelihood(requests("loglikelihood", pairs)) for model in (ours, theirs))
-    assert [is_likeliest for _, is_likeliest in found] == [is_likeliest for _, is_likeliest in expected]
+    assert [is_greedy for _, is_greedy in found] == [is_greedy for _, is_greedy in expected]
     assert [total for total, _ in found] == pytest.approx([total for total, _ in expected], abs=1e-3)
     texts = [(text,) for text in (*PROMPTS, "A teacher of the garden, and letters. " * 12)]
     found, expected = (m.loglikelihood_rolling(requests("loglikelihood_rolling", texts)) for m in (ours, theirs))

@@ -176,7 +176,7 @@ def work(kind, tokenizer, file):
         from hornbook.data import encoding
         encoding._start_worker(tokenizer, None, False, None)
     else:
-        from hornbook.experiments import pool
+        from hornbook.evaluation.experiments import pool
         pool._start_worker(None)
     Path(file).write_text(str(os.getpid()))
     ctypes.PyDLL(None).sleep(60)  # holds the interpreter, as a long kernel may: no thread watches the parent

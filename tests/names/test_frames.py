@@ -7,7 +7,7 @@ from finetuned import encoder, finetuned, labelled_texts
 
 import hornbook
 from hornbook import TextClassifier
-from hornbook.retrieval.index import Index
+from hornbook.inference.retrieval.index import Index
 from hornbook.tasks.reading.read import read
 
 ROWS = [row | {"id": f"k{number}"} for number, row in enumerate(labelled_texts())]

@@ -13,7 +13,7 @@ RESIDUAL = """
     import torch
     import torch.nn.functional as F
     from torch.library import opcheck
-    from hornbook.nn.residual import _fused_dropout_add_norm
+    from hornbook.nn.fused import _fused_dropout_add_norm
 
     torch.manual_seed(0)
     for num_rows, width in ((10, 24), (13, 64), (1, 40), (50, 16)):
@@ -42,7 +42,7 @@ RESIDUAL = """
 """
 DROPOUT = """
     import torch
-    from hornbook.nn.residual import _fused_dropout_add_norm
+    from hornbook.nn.fused import _fused_dropout_add_norm
 
     ones, zeros = torch.ones(400, 96), torch.zeros(400, 96)
     rest = [zeros[0]] * 3
@@ -60,7 +60,7 @@ GELU = """
     import torch.nn.functional as F
     from torch.library import opcheck
     from hornbook.nn import kernels
-    from hornbook.nn.activation import _gelu
+    from hornbook.nn.fused import _gelu
 
     kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     torch.manual_seed(0)
@@ -79,18 +79,18 @@ QKV = """
     import torch
     from torch.library import opcheck
     from hornbook.nn import kernels
-    from hornbook.nn import qkv
-    from hornbook.nn.qkv import _concat_qkv, apart
+    from hornbook.nn import fused
+    from hornbook.nn.fused import _concat_qkv, split_qkv
 
     kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
-    qkv.is_fused = lambda x_TD, linear: is_fused
+    fused.is_fused = lambda x_TD, linear: is_fused
     torch.manual_seed(0)
     for num_rows, num_heads, width in ((5, 2, 4), (70, 3, 48), (100, 1, 10), (33, 5, 77)):
         x, linear = torch.randn(num_rows, 12, requires_grad=True), torch.nn.Linear(12, 3 * num_heads * width)
         readers = torch.randn(3, num_rows, num_heads, width)
         found = []
         for is_fused in (True, False):
-            three = apart(x, linear, num_heads)
+            three = split_qkv(x, linear, num_heads)
             loss = sum((one * reader).sum() for one, reader in zip(three, readers))
             found.append((*three, *torch.autograd.grad(loss, (x, linear.weight, linear.bias))))
         for one, other in zip(*found):

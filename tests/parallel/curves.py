@@ -13,7 +13,7 @@ from hornbook.runs.finetuning import run as finetuning
 from hornbook.runs.pretraining import run as pretraining
 from hornbook.train import loop
 from hornbook.train.metrics import read_metrics
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.step import Stepper
 
 STEPS, FEWER = 50, 25
@@ -96,7 +96,7 @@ def all_curves(folder: str, names: list[str], corpus: str, encoder: str, rows: d
     for name in PRETRAINED.keys() & set(names):
         lines = read_metrics(out / name)
         curves[f"validation of {name}"] = [line["loss"] for line in lines if line["kind"] == "validation"]
-    if joined().is_main:
+    if current_ranks().is_main:
         (out / "curves.json").write_text(json.dumps(curves))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from parallel.curves import pretrained
 
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.step import Stepper
 
 ALWAYS = {"optimizer.lr": 1e-3, "runtime.log_every_steps": 1}
@@ -17,7 +17,7 @@ def resumed(out: str, corpus: str, steps: int, stop_at: int | None = None, setti
     take = Stepper.take
 
     def interrupted(stepper, batch, number, lr):
-        if number == stop_at and joined().rank == joined().size - 1:
+        if number == stop_at and current_ranks().rank == current_ranks().size - 1:
             signal.raise_signal(signal.SIGTERM)
         return take(stepper, batch, number, lr)
 
@@ -31,7 +31,7 @@ def out_of_memory(out: str, corpus: str) -> None:
 
     def limited(stepper, micro_batches, counts, number, is_padding):
         terms = backward(stepper, micro_batches, counts, number, is_padding)
-        if number == 2 and joined().rank == 1 and not seen:
+        if number == 2 and current_ranks().rank == 1 and not seen:
             seen.append(number)
             raise torch.OutOfMemoryError("CUDA out of memory")
         return terms
@@ -46,7 +46,7 @@ def rolled_back(out: str, corpus: str) -> None:
 
     def broken(stepper, micro_batches, counts, number, is_padding):
         terms = backward(stepper, micro_batches, counts, number, is_padding)
-        is_bad = number == 5 and joined().rank == joined().size - 1
+        is_bad = number == 5 and current_ranks().rank == current_ranks().size - 1
         return {term: value * (float("nan") if is_bad else 1.0) for term, value in terms.items()}
 
     Stepper._backward = broken
@@ -59,7 +59,7 @@ def failing(out: str, corpus: str, said: str) -> None:
     take = Stepper.take
 
     def broken(stepper, batch, number, lr):
-        if number == 3 and joined().rank == 1:
+        if number == 3 and current_ranks().rank == 1:
             raise ValueError("the disk of rank 1 is gone")
         return take(stepper, batch, number, lr)
 
@@ -69,4 +69,4 @@ def failing(out: str, corpus: str, said: str) -> None:
         pretrained(Path(out), "bert-tiny", ALWAYS, corpus, 6)
     except Exception as raised:
         error = raised
-    Path(said, str(joined().rank)).write_text(f"{type(error).__name__}: {error}")
+    Path(said, str(current_ranks().rank)).write_text(f"{type(error).__name__}: {error}")

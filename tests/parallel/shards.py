@@ -8,7 +8,7 @@ from parallel.curves import SMALL_PARTS, Recording, curve_of, finetuned, in_floa
 
 from hornbook.runs.pretraining import run as pretraining
 from hornbook.train import loop
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 
 STEPS = 8
 SHARDED = {"parallel.shard": True}
@@ -47,7 +47,7 @@ def steps(folder: str, corpus: str, encoder: str, rows: list, shard: bool) -> No
     curves["similarity"] = curve_of(
         lambda: finetuned(out / "pairs", encoder, rows, "similarity", TASK | SMALL_PARTS | more, epochs=2)
     )
-    if joined().is_main:
+    if current_ranks().is_main:
         (out / "curves.json").write_text(json.dumps(curves))
 
 
@@ -75,5 +75,5 @@ def local_sizes(folder: str, corpus: str) -> None:
         "whole": sum(each.numel() for each in one.job.model.parameters()),
         "held": sum(each.untyped_storage().nbytes() // 4 for each in one.sharded.parameters.values()),
     }
-    Path(folder, f"{joined().rank}.json").write_text(json.dumps(sizes))
+    Path(folder, f"{current_ranks().rank}.json").write_text(json.dumps(sizes))
     assert all(isinstance(each, torch.nn.Parameter) for each in one.job.model.parameters())

@@ -71,7 +71,7 @@ def test_a_sharded_model_needs_the_memory_of_its_part(monkeypatch):
     monkeypatch.setattr("hornbook.devices.memory_of", lambda device: 16 * 2**30)
     with pytest.raises(ValueError, match=r"need 19\.. GiB, but cpu has 16.0 GiB: choose a smaller preset"):
         run._refuse_too_large(settings)
-    monkeypatch.setattr(run, "joined", lambda: Ranks(size=8))
+    monkeypatch.setattr(run, "current_ranks", lambda: Ranks(size=8))
     run._refuse_too_large(settings)
     with pytest.raises(ValueError, match="or spread it over several GPUs"):
         run._refuse_too_large(preset_settings("gpt3-1.3b", {}))

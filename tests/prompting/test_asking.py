@@ -9,11 +9,11 @@ from tiny import tiny_text
 
 import hornbook
 from hornbook.evaluation.prompting.asking import Asker, extract_answer
-from hornbook.evaluation.prompting.definition import Choices, Writing, read_task
-from hornbook.evaluation.prompting.measures import MEASURES
-from hornbook.evaluation.prompting.prompts import Prompt
-from hornbook.evaluation.prompting.sources import Item
 from hornbook.inference.scoring import next_token_scores
+from hornbook.tasks.text.definition import Choices, Writing, read_task
+from hornbook.tasks.text.measures import MEASURES
+from hornbook.tasks.text.prompts import Prompt
+from hornbook.tasks.text.sources import Item
 from hornbook.text.stop_words import STOP_WORDS
 
 CHOICES = ("red", "dark green", "of bread and letters")
@@ -82,7 +82,7 @@ def test_the_likelihood_of_the_right_answer(gpt, writing):
     found = Asker(task, gpt).ask(
         [Item("0", {}, (text,)) for text in answers], [Prompt(prompt, 0)] * 3, 0, lambda done: None
     )
-    assert all(found[0].is_likeliest) and not all(found[1].is_likeliest)
+    assert all(found[0].is_greedy) and not all(found[1].is_greedy)
     for text, reply in zip(answers, found, strict=True):
         assert sum(reply.log_probabilities) == pytest.approx(log_p(gpt, prompt, text), abs=1e-4)
 

@@ -7,15 +7,15 @@ import pytest
 from small_prompting import QUESTION, bytes_tokenizer, saved_small_gpt, write_rows, write_task
 
 import hornbook
-from hornbook.evaluation.prompting import teaching
-from hornbook.evaluation.prompting.joint import documents, read_joint
-from hornbook.evaluation.prompting.teaching import finetune_text
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.learning import curves_figure
 from hornbook.report.run import RunRecord
+from hornbook.runs.finetuning import text_run
+from hornbook.runs.finetuning.joint import documents, read_joint
+from hornbook.runs.finetuning.text_run import finetune_text
 
 SIZE = """
 example = "How large is {text}?"
@@ -155,7 +155,7 @@ def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path)
 
 def test_the_best_weights_are_kept(tasks, gpt, tmp_path, monkeypatch):
     losses = iter(range(100))
-    monkeypatch.setattr(teaching, "validate", lambda *_: {"loss": float(next(losses))})  # each worse than the last
+    monkeypatch.setattr(text_run, "validate", lambda *_: {"loss": float(next(losses))})  # each worse than the last
     overrides = QUICK | {"epochs": 2}
     outcome = finetune_text(gpt, tasks / "joint.toml", tmp_path / "run", overrides=overrides, log=quiet)
     ours, best = read_weights(tmp_path / "run"), read_weights(tmp_path / "run" / "best")

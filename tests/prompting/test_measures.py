@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from hornbook.evaluation.prompting.measures import MEASURES, Answered
 from hornbook.evaluation.prompting.scores import scored
+from hornbook.tasks.text.measures import MEASURES, Answered
 
 
 def value(name: str, *found: Answered) -> float:

@@ -11,8 +11,8 @@ from hornbook.evaluation.prompting.baselines import (
     read_dictionary,
     translate_words,
 )
-from hornbook.evaluation.prompting.definition import Baseline, read_task
-from hornbook.evaluation.prompting.sources import Item
+from hornbook.tasks.text.definition import Baseline, read_task
+from hornbook.tasks.text.sources import Item
 
 ENGLISH = {"the": "le", "cat": "chat", "dog": "chien", "sees": "voit", "big": "grand", "here": "ici"}
 SENTENCES = (

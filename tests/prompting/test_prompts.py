@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from small_prompting import QUESTION, bytes_tokenizer, write_task
 
-from hornbook.evaluation.prompting.definition import read_task
-from hornbook.evaluation.prompting.prompts import PromptWriter, drawable, drawn, pool_for, shown_prompts
-from hornbook.evaluation.prompting.sources import Item, Splits
+from hornbook.tasks.text.definition import read_task
+from hornbook.tasks.text.prompts import PromptWriter, drawable, drawn, pool_for, shown_prompts
+from hornbook.tasks.text.sources import Item, Splits
 
 
 @pytest.fixture

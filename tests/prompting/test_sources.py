@@ -5,9 +5,9 @@ import json
 import pytest
 from small_prompting import QUESTION, WRITING, write_colours, write_rows, write_task
 
-from hornbook.evaluation.prompting.definition import read_task
-from hornbook.evaluation.prompting.prompts import drawable, question
-from hornbook.evaluation.prompting.sources import detokenised, read_items
+from hornbook.tasks.text.definition import read_task
+from hornbook.tasks.text.prompts import drawable, question
+from hornbook.tasks.text.sources import detokenised, read_items
 
 TURNS = ["Who?", "Where?", "When?"]
 COQA = {

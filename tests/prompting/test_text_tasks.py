@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from small_prompting import QUESTION, WRITING, write_task
 
-from hornbook.evaluation.prompting import definition
-from hornbook.evaluation.prompting.definition import filled, read_task, shipped
+from hornbook.tasks.text import definition
+from hornbook.tasks.text.definition import filled, read_task, shipped
 
 
 def test_every_shipped_task_can_be_read():

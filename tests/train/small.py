@@ -13,12 +13,13 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.train.device import Runtime
-from hornbook.train.job import Job, LoopSettings
+from hornbook.train.job import Job
 from hornbook.train.objective import TrainingModule
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
     GuardSettings,
+    LoopSettings,
     OptimizerSettings,
     RuntimeSettings,
     ScheduleSettings,

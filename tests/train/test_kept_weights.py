@@ -83,8 +83,8 @@ def test_stop_from_on_progress_and_exact_resume(tmp_path, keeping):
     assert same(tmp_path, keeping)
 
 
-def test_steps_that_are_never_reached_are_refused():
+def test_steps_that_are_never_reached_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"step 41, but schedule\.steps=40"):
-        settings(keep_at=(20, 41))
+        train(tmp_path, small_job(), settings(keep_at=(20, 41)), CPU, lambda status: None)
     with pytest.raises(ValueError, match=r"keep_at must be at least 1, not 0"):
         settings(keep_at=(0, 4))

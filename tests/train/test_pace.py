@@ -39,7 +39,7 @@ def test_steps_that_capture_are_timed_again(monkeypatch, num_buckets):
         return batch
 
     job = SimpleNamespace(module=SimpleNamespace(to=lambda device: None), model=None, make_batch=make_batch)
-    monkeypatch.setattr(pace, "joined", lambda: SimpleNamespace(own_part=lambda make: make))
+    monkeypatch.setattr(pace, "current_ranks", lambda: SimpleNamespace(own_part=lambda make: make))
     settings = SimpleNamespace(
         optimizer=SimpleNamespace(clip=1.0), runtime=SimpleNamespace(seed=0), batch=SimpleNamespace(micro_tokens=1)
     )

@@ -198,7 +198,7 @@ def recorded_settings(out: Path | None, resume: bool):
     if not run:
         return None
     if run["command"] == "finetune-text":
-        from hornbook.evaluation.prompting.teaching import settings_in
+        from hornbook.runs.finetuning.text_run import settings_in
     elif "task" in run:
         from hornbook.runs.finetuning.record import settings_of as settings_in
     else:

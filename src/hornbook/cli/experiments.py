@@ -44,7 +44,7 @@ def reproduce_command(
 ) -> None:
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
     check_writable(out)
-    from hornbook.experiments.runner import reproduce
+    from hornbook.evaluation.experiments.runner import reproduce
     from hornbook.terminal import MultiRunDisplay, log, print_result, table
 
     with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), MultiRunDisplay() as display:
@@ -75,7 +75,7 @@ def reproduce_command(
     elif found.failures:
         log(f"{len(found.failures)} runs failed; run the same command with --resume to retry them")
     verdicts = {claim["name"]: claim["verdict"] for claim in claims}
-    ended = {"ended": found.ended, "done": found.num_done, "pieces": found.num_jobs}
+    ended = {"ended": found.ended, "done": found.num_done, "jobs": found.num_jobs}
     print_json(as_json, {"out": str(out), **ended, "verdicts": verdicts, "failures": found.failures})
     if found.ended != "finished":
         raise typer.Exit(130 if found.ended == "stopped" else 1)

@@ -101,7 +101,7 @@ def _numbers(shots: str) -> list[int]:
 
 
 def _list(as_json: bool) -> None:
-    from hornbook.evaluation.prompting.definition import read_task, shipped
+    from hornbook.tasks.text.definition import read_task, shipped
     from hornbook.terminal import table
 
     tasks = [read_task(name) for name in shipped()]
@@ -112,8 +112,8 @@ def _list(as_json: bool) -> None:
 
 def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
     """Prints the prompt of the first question, regardless of the context length of any model."""
-    from hornbook.evaluation.prompting.definition import AS_WRITTEN, read_task
-    from hornbook.evaluation.prompting.prompts import shown_prompts
+    from hornbook.tasks.text.definition import AS_WRITTEN, read_task
+    from hornbook.tasks.text.prompts import shown_prompts
     from hornbook.terminal import print_result
 
     found = shown_prompts(read_task(task), data, shots)
@@ -136,7 +136,7 @@ def finetune_as_text(
     as_json: bool,
 ) -> None:
     """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
-    from hornbook.evaluation.prompting.teaching import finetune_text, resolve_settings
+    from hornbook.runs.finetuning.text_run import finetune_text, resolve_settings
     from hornbook.terminal import TrainingDisplay, log, print_result
 
     if show:

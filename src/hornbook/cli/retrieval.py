@@ -36,7 +36,7 @@ def embed(
 ) -> None:
     """Embed texts into an index for search. After Ctrl-C, the same command embeds the rest."""
     check_writable(out)
-    from hornbook.retrieval.building import build_index
+    from hornbook.inference.retrieval.building import build_index
     from hornbook.terminal import counting_display, log, print_result
 
     if append and overwrite:
@@ -78,7 +78,7 @@ def search_command(
     as_json: Json = False,
 ) -> None:
     """Print the texts of an index that are most similar to a query. The search is exact unless --approximate."""
-    from hornbook.retrieval.searching import SearchIndex
+    from hornbook.inference.retrieval.searching import SearchIndex
     from hornbook.terminal import log, table
 
     opened = SearchIndex(index, model, device, approximate, log)
@@ -116,7 +116,7 @@ def evaluate_retrieval_command(
 ) -> None:
     """Score how well a model finds relevant documents: nDCG@10, MRR@10 and recall, with 95% intervals, and the nearest
     wrong results."""
-    from hornbook.retrieval.evaluation import evaluate_retrieval, read_retrieval
+    from hornbook.inference.retrieval.evaluation import evaluate_retrieval, read_retrieval
     from hornbook.terminal import counting_display, log, table
 
     if wrong < 0:

@@ -36,9 +36,9 @@ def fill_mask(
         _compare_masks(models, text, top, device, as_json)
         return
     masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top, graph)
-    for guesses in masks:
-        table([(f"{guess.probability:.2%}", guess.word, guess.text) for guess in guesses], ("", "word", "text"))
-    print_json(as_json, {"masks": [[vars(guess) for guess in guesses] for guesses in masks]})
+    for predictions in masks:
+        table([(f"{found.probability:.2%}", found.word, found.text) for found in predictions], ("", "word", "text"))
+    print_json(as_json, {"masks": [[vars(found) for found in predictions] for predictions in masks]})
 
 
 def _compare_masks(models: list[str], text: str, top: int, device: str, as_json: bool) -> None:
@@ -47,13 +47,13 @@ def _compare_masks(models: list[str], text: str, top: int, device: str, as_json:
     from hornbook.terminal import table
 
     loaded = [hornbook.load(model, device=device) for model in models]
-    guesses = [each.fill_mask(text, top) for each in loaded]
-    if len({len(each) for each in guesses}) > 1:
+    predictions = [each.fill_mask(text, top) for each in loaded]
+    if len({len(each) for each in predictions}) > 1:
         raise ValueError("the models read different numbers of masks in the text: write each mask as [MASK]")
     distributions = [each.mask_probabilities([text])[0].probabilities_KV for each in loaded]
     masks = []
-    for number, of_mask in enumerate(zip(*guesses, strict=True)):
-        tokens = dict.fromkeys(guess.token for its in of_mask for guess in its)
+    for number, of_mask in enumerate(zip(*predictions, strict=True)):
+        tokens = dict.fromkeys(found.token for its in of_mask for found in its)
         rows = []
         for token in tokens:
             ids = [each.tokenizer.id(token) for each in loaded]

@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from hornbook.data.manifest import MANIFEST, REPAIR, read_manifest
+from hornbook.data.manifest import MANIFEST, REPAIR, read_manifest, refuse_changed
 from hornbook.data.remote import RemoteCorpus, is_url, origin_of
 from hornbook.data.shards import Shard, load_array, open_shard, parts_of, shard_file
-from hornbook.files import num_cores, read_json, sha256, write_json
+from hornbook.files import num_cores, read_json, write_json
 from hornbook.text.tokenizer import Tokenizer
 
 VERIFIED = Path("chunks") / "verified.json"
@@ -164,9 +164,7 @@ def verify(folder: Path, manifest: dict) -> None:
 
     def check(index: int) -> None:
         for part in parts:
-            file = shard_file(folder, index, part)
-            if sha256(file) != manifest["shards"][index]["sha256"][part]:
-                raise ValueError(f"{file} has changed since it was built (sha256 differs from the manifest): {REPAIR}")
+            refuse_changed(shard_file(folder, index, part), manifest["shards"][index]["sha256"][part], REPAIR)
 
     with ThreadPoolExecutor(num_cores()) as pool:
         list(pool.map(check, unverified))

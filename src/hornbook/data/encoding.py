@@ -126,7 +126,7 @@ def _aligned(texts, sentences, num_sentences, encoded, mentions) -> tuple[np.nda
     shifts = [text_starts[i] - starts[first] for i, first in enumerate(firsts) if num_sentences[i]]
     starts += np.repeat(np.array(shifts, np.int64), [num for num in num_sentences if num])
     offsets = encoded.offsets + np.repeat(starts, encoded.lengths)[:, None]
-    return first_tokens(
+    return mention_tokens(
         offsets,
         [
             (text_starts[i] + start, text_starts[i] + end, each)
@@ -136,11 +136,11 @@ def _aligned(texts, sentences, num_sentences, encoded, mentions) -> tuple[np.nda
     )
 
 
-def first_tokens(offsets: np.ndarray, mentions: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
+def mention_tokens(offsets: np.ndarray, mentions: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
     """(index of the first token, entity) of each mention, in the order of the tokens. A mention without a token is left
     out; of several mentions that start in one token the first is kept. `offsets` are those of the tokens, T x 2.
 
-    >>> [each.tolist() for each in first_tokens(np.array([[0, 3], [3, 11], [12, 13]]), [(4, 11, 7), (12, 13, 8)])]
+    >>> [each.tolist() for each in mention_tokens(np.array([[0, 3], [3, 11], [12, 13]]), [(4, 11, 7), (12, 13, 8)])]
     [[1, 2], [7, 8]]
     """
     if not len(mentions) or not len(offsets):

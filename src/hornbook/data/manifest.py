@@ -1,5 +1,5 @@
 """The manifest of a corpus, written at the end of a build and validated when read, and the check whether a folder can
-take a build."""
+take a build. Graphs have a manifest with the same format, fingerprint and file checks."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from hornbook.data.problems import DROPPED, Problem
 from hornbook.data.shards import parts_of, shard_file, shard_name, token_dtype
 from hornbook.data.sources import Source
 from hornbook.data.state import PROGRESS, BuildState, difference, remove_progress
-from hornbook.files import read_json, refusing_damage
+from hornbook.files import read_json, refusing_damage, sha256
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
@@ -29,11 +29,7 @@ def read_manifest(folder: Path) -> dict:
     file = folder / MANIFEST
     manifest = read_json(file)
     with refusing_damage(file, REPAIR):
-        if manifest["format_version"] != FORMAT_VERSION:
-            raise ValueError(
-                f"{file} is of format {manifest['format_version']}, but this version of hornbook reads format "
-                f"{FORMAT_VERSION}: build the corpus again into another folder"
-            )
+        refuse_other_format(file, manifest, FORMAT_VERSION, "corpus")
         checked(manifest["vocab_size"], int, "vocab_size", low=1)
         parts_of(manifest["settings"])
         if manifest["fingerprint"] != content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"]):
@@ -48,8 +44,28 @@ def read_manifest(folder: Path) -> dict:
 
 def content_fingerprint(tokenizer_fingerprint: str, shards: list[dict]) -> str:
     """The identity of a corpus: a hash of the hashes of its tokenizer and shard files."""
-    content = [tokenizer_fingerprint, [shard["sha256"] for shard in shards]]
+    return hash_of([tokenizer_fingerprint, [shard["sha256"] for shard in shards]])
+
+
+def hash_of(content: object) -> str:
+    """The sha256 of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def refuse_other_format(file: Path, manifest: dict, version: int, what: str) -> None:
+    if manifest["format_version"] != version:
+        raise ValueError(
+            f"{file} is of format {manifest['format_version']}, but this version of hornbook reads format "
+            f"{version}: build the {what} again into another folder"
+        )
+
+
+def refuse_changed(file: Path, expected: str, repair: str) -> None:
+    """Raises a `ValueError` if the file is missing or does not have the sha256 of the manifest."""
+    if not file.is_file():
+        raise ValueError(f"{file} is missing: {repair}")
+    if sha256(file) != expected:
+        raise ValueError(f"{file} has changed since it was built (sha256 differs from the manifest): {repair}")
 
 
 def describe_request(sources: list[Source], tokenizer_fingerprint: str, settings: dict) -> dict:

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from hornbook.data.delimited import SAMPLE_LINES, detected, is_plain
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
 from hornbook.data.sources import ByteReader, find_sources, format_of
@@ -22,7 +23,6 @@ TEXT_COLUMNS = ("text", "content", "document", "body")
 PART_CHARACTERS = 1_000_000
 JSON_LINE_BYTES = 32 << 20
 FIELD_CHARACTERS = 32 << 20  # longest field of a table
-DELIMITERS = (",", ";", "\t", "|")
 PARQUET_BATCH_BYTES = 4 << 20
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -181,18 +181,18 @@ class FileReader:
             yield from self._row(row[column], place)
 
     def _read_table(self) -> Iterator[Document | Problem]:
-        """The text column of a .csv or .tsv, whose first row has the names of the columns. The delimiter of a .csv is
-        the most frequent one in that row. Quotes in a .tsv are part of the text, unless its first row has some."""
-        decoder = _Decoder(self.path)
-        lines = _lines(decoder.texts(self._bytes.blocks()))
-        header = next(lines, "")
-        delimiter = "\t" if format_of(self.path)[0] == ".tsv" else max(DELIMITERS, key=header.count)
-        is_quoted = '"' in header or delimiter != "\t"
+        """The text column of a .csv or .tsv, whose first row has the names of the columns. Delimiter and quotes are
+        detected in the first lines, as in tables of labelled examples."""
+        decoder, suffix = _Decoder(self.path), format_of(self.path)[0]
         csv.field_size_limit(max(csv.field_size_limit(), FIELD_CHARACTERS))
-        quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-        rows = csv.reader(chain([header], lines), delimiter=delimiter, quoting=quoting)
         number = 0
         try:
+            lines = _lines(decoder.texts(self._bytes.blocks()))
+            first = _first_lines(lines)
+            dialect = detected("".join(first), "\t" if suffix == ".tsv" else ",")
+            has_no_quotes = is_plain("".join(first), suffix, dialect, goes_on=True)
+            quoting = csv.QUOTE_NONE if has_no_quotes else csv.QUOTE_MINIMAL
+            rows = csv.reader(chain(first, lines), **dialect.options, quoting=quoting)
             names = next(rows, [])
             column = self.text_column or _guess_column(names)
             for number, row in enumerate(rows, 1):
@@ -347,6 +347,17 @@ def _lines(texts: Iterator[str]) -> Iterator[str]:
             raise csv.Error(f"a line is longer than {FIELD_CHARACTERS >> 20} million characters")
     if pending:
         yield pending
+
+
+def _first_lines(lines: Iterator[str]) -> list[str]:
+    """Enough lines to detect the dialect of a table."""
+    found, num_characters = [], 0
+    for line in lines:
+        found.append(line)
+        num_characters += len(line)
+        if len(found) == SAMPLE_LINES or num_characters > PART_CHARACTERS:
+            break
+    return found
 
 
 def _tidy(text: str, path: str, place: str) -> tuple[str, list[Problem]]:

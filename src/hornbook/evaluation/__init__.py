@@ -1,1 +1,2 @@
-"""Judging models: baselines and probes, label curves, prompting, and the adapter for lm-evaluation-harness."""
+"""Judging models: baselines and probes, label curves, prompting, the adapter for lm-evaluation-harness, and (in
+`experiments/`) comparisons of pre-training methods."""

@@ -42,7 +42,7 @@ class Answers:
             texts.append(ids)
             windows.append(Window(number, 0, max(len(ids) - len(after) - 1, 0), len(ids) - 1))
         found = window_scores(self.model.model, texts, windows)
-        return [(each.total, bool(each.is_likeliest.all())) for each in found]
+        return [(each.total, bool(each.is_greedy.all())) for each in found]
 
     def rolling_log_likelihoods(self, texts: Sequence[str]) -> list[float]:
         """Log-probabilities of whole texts, each token once; in windows, the last one full, beyond the context."""

@@ -2,8 +2,8 @@
 network from random weights, and baselines: the methods of the curve.
 
 OUT/curve.json                  {"metric_for_best", "points": [{"method", "examples", "score", "low", "high", "seeds"}]}
-OUT/run.json                         the request
-OUT/pieces/finetune-128-seed-0/      the run of a method, size and seed with its scores; a finished run is not repeated
+OUT/run.json                    the request
+OUT/jobs/finetune-128-seed-0/   the run of a method, size and seed with its scores; a finished run is not repeated
 
 For a given size and seed, every method trains on the same examples, sampled from the training split.
 """
@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,11 @@ def label_curve(
     }
     numbers = {name: number for number, name in enumerate(runs, 1)}
     claims = Claims(out)
+    write = partial(_write, out, methods, sizes, seeds, inputs.saved.task.in_percent)
 
     def run(name: str) -> Any:
         method, size, seed = runs[name]
-        folder = out / "pieces" / name
+        folder = out / "jobs" / name
         log(f"{numbers[name]} of {len(runs)}: {method}, {size:,} examples, seed {seed}")
         variant = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
         examples = _sample(inputs, size, seed)
@@ -115,14 +117,14 @@ def label_curve(
         return result
 
     def is_done(name: str) -> bool:
-        return (out / "pieces" / name / SCORES).exists()
+        return (out / "jobs" / name / SCORES).exists()
 
     def missing() -> list[str]:
         return [name for name in runs if not is_done(name)]
 
     def tidy(name: str) -> None:
         """The last steps of a run that was killed before them."""
-        folder = out / "pieces" / name
+        folder = out / "jobs" / name
         if runs[name][0] in FINETUNED and not (folder / "README.md").exists():
             clean_up(folder)
         _drop_weights(folder, keep_models)
@@ -134,13 +136,13 @@ def label_curve(
             if isinstance(result := run(name), Outcome):
                 return result
             with claims.wait_for("results"):
-                _write(out, methods, sizes, seeds)
+                write()
         for name in runs:
             with claims.take(name) as is_mine:
                 if is_mine:
                     tidy(name)
         with claims.wait_for("results"):
-            return _write(out, methods, sizes, seeds)
+            return write()
     start_run(out, "label-curve", request, options, inputs.data)
     for name in runs:
         if is_done(name):
@@ -148,8 +150,8 @@ def label_curve(
             continue
         if isinstance(result := run(name), Outcome):
             return result
-        _write(out, methods, sizes, seeds)
-    return _write(out, methods, sizes, seeds)
+        write()
+    return write()
 
 
 def _drop_weights(folder: Path, keep_models: bool) -> None:
@@ -228,20 +230,20 @@ def _quiet(message: str) -> None:
     """Drops messages about the data, which were already logged once."""
 
 
-def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int) -> dict[str, Any]:
+def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int, in_percent: bool) -> dict[str, Any]:
     """Writes and returns the curve of all finished runs, including those of earlier calls. `finished` is whether all
     runs of this call are."""
     done: dict[tuple[str, int], list[dict]] = {}
-    for file in sorted((out / "pieces").glob(f"*/{SCORES}")):
+    for file in sorted((out / "jobs").glob(f"*/{SCORES}")):
         method, size, _, _ = file.parent.name.rsplit("-", 3)
         done.setdefault((method, int(size)), []).append(read_json(file))
-    expected = [out / "pieces" / _name(*each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
+    expected = [out / "jobs" / _name(*each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
     metric_for_best = next((each[0]["metric_for_best"] for each in done.values()), None)
     points = [
         {
             "method": method,
             "examples": size,
-            **_interval([each["splits"]["dev"][metric_for_best] for each in found], metric_for_best),
+            **_interval([each["splits"]["dev"][metric_for_best] for each in found], metric_for_best, in_percent),
         }
         for (method, size), found in sorted(done.items())
     ]
@@ -250,7 +252,7 @@ def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int) 
     return curve
 
 
-def _interval(found: list[dict[str, float]], measure: str) -> dict[str, Any]:
+def _interval(found: list[dict[str, float]], measure: str, in_percent: bool) -> dict[str, Any]:
     """The mean over seeds with its 95% t interval, clipped to the range of the measure. With one seed, or if all seeds
     have the same score (a linear model on all examples), the bootstrap interval over the dev examples."""
     scores = [each["value"] for each in found]
@@ -260,5 +262,4 @@ def _interval(found: list[dict[str, float]], measure: str) -> dict[str, Any]:
         return {"score": mean, "low": found[0]["low"], "high": found[0]["high"], "seeds": scores}
     low, high = mean_interval(scores)
     lowest = -1.0 if measure in ("matthews", "pearson", "spearman") else 0.0
-    highest = 100.0 if measure in ("f1", "exact") and max(scores) > 1 else 1.0  # spans are scored in percent
-    return {"score": mean, "low": max(lowest, low), "high": min(highest, high), "seeds": scores}
+    return {"score": mean, "low": max(lowest, low), "high": min(100.0 if in_percent else 1.0, high), "seeds": scores}

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook import __version__
+from hornbook.data.manifest import MANIFEST, hash_of
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.sources import Source, format_of
 from hornbook.files import write_json
@@ -16,9 +17,7 @@ from hornbook.graph.folder import (
     ARRAYS,
     FILES,
     FORMAT_VERSION,
-    MANIFEST,
     file_hashes,
-    fingerprint_of,
     read_manifest,
     write_array,
     write_lines,
@@ -81,7 +80,7 @@ def build_graph(
             "kind": "graph",
             "format_version": FORMAT_VERSION,
             "hornbook_version": __version__,
-            "fingerprint": fingerprint_of(hashes),
+            "fingerprint": hash_of(hashes),
             "totals": totals,
             "seconds": round(time.perf_counter() - began, 3),
             "problems": problems.as_dict(),

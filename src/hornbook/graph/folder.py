@@ -9,16 +9,14 @@ pair_edges.npy    the edges of each pair; ~edge where it is followed from tail t
 edge_offsets.npy  where the edges of each pair start (P + 1)
 """
 
-import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
 
 from hornbook.config import checked
+from hornbook.data.manifest import MANIFEST, hash_of, refuse_changed, refuse_other_format
 from hornbook.files import read_json, refusing_damage, replacing, sha256
 
-MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 ARRAYS = {
     "heads": np.int32,
@@ -51,11 +49,6 @@ def write_array(path: Path, values: np.ndarray) -> None:
         np.save(file, values)
 
 
-def fingerprint_of(hashes: dict[str, str]) -> str:
-    """The identity of a graph: a hash of the hashes of its files."""
-    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
-
-
 def file_hashes(folder: Path) -> dict[str, str]:
     return {name: sha256(folder / name) for name in FILES if (folder / name).exists()}
 
@@ -73,14 +66,10 @@ def read_manifest(folder: Path) -> dict:
     if manifest.get("kind") != "graph":
         raise ValueError(f"{folder} is not a graph: its {MANIFEST} describes something else; {NEEDED}")
     with refusing_damage(file, REPAIR):
-        if manifest["format_version"] != FORMAT_VERSION:
-            raise ValueError(
-                f"{file} is of format {manifest['format_version']}, but this version of hornbook reads format "
-                f"{FORMAT_VERSION}: build the graph again into another folder"
-            )
+        refuse_other_format(file, manifest, FORMAT_VERSION, "graph")
         for name in ("entities", "edges", "relations"):
             checked(manifest["totals"][name], int, name, low=1)
-        if manifest["fingerprint"] != fingerprint_of(manifest["sha256"]):
+        if manifest["fingerprint"] != hash_of(manifest["sha256"]):
             raise ValueError("its fingerprint does not match the hashes of its files")
     return manifest
 
@@ -88,12 +77,7 @@ def read_manifest(folder: Path) -> dict:
 def verify(folder: Path, manifest: dict) -> None:
     """Raises a `ValueError` if a file is missing or has changed since the graph was built."""
     for name, expected in manifest["sha256"].items():
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder / name} is missing: {REPAIR}")
-        if sha256(folder / name) != expected:
-            raise ValueError(
-                f"{folder / name} has changed since the graph was built (sha256 differs from the manifest): {REPAIR}"
-            )
+        refuse_changed(folder / name, expected, REPAIR)
 
 
 def load_array(folder: Path, name: str) -> np.ndarray:

@@ -1,1 +1,2 @@
-"""Using a saved model: filling in masks, scoring, generation, features and predictions for tasks."""
+"""Using a saved model: filling in masks, scoring, generation, features and predictions for tasks, and (in `retrieval/`)
+semantic search."""

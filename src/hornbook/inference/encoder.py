@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
-from hornbook.data.encoding import first_tokens
+from hornbook.data.encoding import mention_tokens
 from hornbook.graph.annotation import Numbered
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
@@ -31,7 +31,7 @@ NUM_MASKS = 10  # appended by `fill` to a text without masks
 
 
 @dataclass(frozen=True)
-class Guess:
+class MaskPrediction:
     token: str  # as in the vocabulary
     word: str  # decoded
     probability: float
@@ -64,7 +64,7 @@ class EncoderModel(LoadedModel):
 
     def fill_mask(
         self, text: str | Sequence[str], top: int = 5, graph: str | Path | None = None
-    ) -> list[list[Guess]] | list[list[list[Guess]]]:
+    ) -> list[list[MaskPrediction]] | list[list[list[MaskPrediction]]]:
         """Returns the `top` most likely tokens of each mask in the text, in order; for several texts, a list of these
         lists. The mask is written as [MASK] or as the tokenizer's own mask token. An ERNIE reads the entities of its
         `graph` that the text mentions."""
@@ -75,7 +75,7 @@ class EncoderModel(LoadedModel):
             best = masked.probabilities_KV.topk(min(top, masked.probabilities_KV.shape[-1]))
             found.append(
                 [
-                    [self._guess(masked.text, span, *each) for each in zip(tokens, chances, strict=True)]
+                    [self._prediction(masked.text, span, *each) for each in zip(tokens, chances, strict=True)]
                     for span, tokens, chances in zip(
                         masked.spans, best.indices.tolist(), best.values.tolist(), strict=True
                     )
@@ -259,7 +259,7 @@ class EncoderModel(LoadedModel):
                 found[i] = _judged_words(texts[i], encoded[i], logits[start : start + lengths[i]])
         return found[0] if isinstance(text, str) else [found[i] for i in range(len(texts))]
 
-    def _guess(self, text: str, span: tuple[int, int], token: int, probability: float) -> Guess:
+    def _prediction(self, text: str, span: tuple[int, int], token: int, probability: float) -> MaskPrediction:
         token_text = self.tokenizer.token(token)
         word = self.tokenizer.decode([token], skip_special=False).strip()
         before = text[: span[0]]
@@ -267,7 +267,7 @@ class EncoderModel(LoadedModel):
             before = before.rstrip() + (" " if before.strip() and token_text.startswith(("Ġ", "▁")) else "")
         elif token_text.startswith("##"):
             before, word = before.rstrip(), word.removeprefix("##")
-        return Guess(token_text, word, probability, before + word + text[span[1] :])
+        return MaskPrediction(token_text, word, probability, before + word + text[span[1] :])
 
     @torch.no_grad()
     def next_sentence(self, first: str, second: str) -> float:
@@ -306,7 +306,7 @@ class EncoderModel(LoadedModel):
         """(positions, entities) of each text, without the entities that have no vector."""
         has_vector = self.model.has_vector
         return [
-            first_tokens(np.array(each.offsets), [mention for mention in found if has_vector[mention[2]]])
+            mention_tokens(np.array(each.offsets), [mention for mention in found if has_vector[mention[2]]])
             for each, found in zip(encoded, mentions, strict=True)
         ]
 

@@ -13,7 +13,7 @@ import torch
 
 from hornbook.batch import pack
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.encoder import EncoderModel, Guess
+from hornbook.inference.encoder import EncoderModel, MaskPrediction
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import DEFAULT
@@ -61,13 +61,18 @@ class FillMask:
         found = [self._masks(masks) for masks in self.model.fill_mask(_listed(inputs), top_k)]
         return found[0] if isinstance(inputs, str) else found
 
-    def _masks(self, masks: list[list[Guess]]) -> list:
-        rows = [[self._row(guess) for guess in guesses] for guesses in masks]
+    def _masks(self, masks: list[list[MaskPrediction]]) -> list:
+        rows = [[self._row(prediction) for prediction in predictions] for predictions in masks]
         return rows[0] if len(rows) == 1 else rows
 
-    def _row(self, guess: Guess) -> dict[str, Any]:
-        number = self.model.tokenizer.id(guess.token)
-        return {"score": guess.probability, "token": number, "token_str": guess.word, "sequence": guess.text}
+    def _row(self, prediction: MaskPrediction) -> dict[str, Any]:
+        number = self.model.tokenizer.id(prediction.token)
+        return {
+            "score": prediction.probability,
+            "token": number,
+            "token_str": prediction.word,
+            "sequence": prediction.text,
+        }
 
 
 class FeatureExtraction:

@@ -22,13 +22,13 @@ from torch import nn
 from hornbook.devices import chosen_device
 from hornbook.files import read_json, refusing_damage
 from hornbook.graph.annotation import EntityLinker
+from hornbook.graph.reasoning.grounding import Grounder, reopened
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
 from hornbook.models.outputs import Output
-from hornbook.reasoning.grounding import Grounder, reopened
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import tables, with_intervals
 from hornbook.tasks.features import Features

@@ -42,7 +42,7 @@ class Continuation:
     """The scores of the tokens that follow a context."""
 
     log_probabilities: np.ndarray
-    is_likeliest: np.ndarray | None = None  # whether greedy decoding would have chosen the token
+    is_greedy: np.ndarray | None = None  # whether greedy decoding would have chosen the token
 
     @property
     def total(self) -> float:
@@ -268,9 +268,9 @@ def _token_scores(
     """Returns the log-probabilities of the targets at the positions, and whether each is the argmax."""
     positions_K = torch.from_numpy(positions).to(x_TD.device)
     targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
-    scores, are_likeliest = [], []
+    scores, are_greedy = [], []
     for where, target in zip(positions_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
         logits = _logits(logits_of, x_TD[where])[:, :vocab_size]
         scores.append(logits.log_softmax(-1).gather(1, target[:, None])[:, 0].double().cpu())
-        are_likeliest.append((logits.argmax(-1) == target).cpu())
-    return torch.cat(scores).numpy(), torch.cat(are_likeliest).numpy()
+        are_greedy.append((logits.argmax(-1) == target).cpu())
+    return torch.cat(scores).numpy(), torch.cat(are_greedy).numpy()

@@ -1,6 +1,6 @@
-"""Pieces of work that several processes share, on one machine or several with a common file system: a piece belongs to
+"""Jobs that several processes share, on one machine or several with a common file system: a job belongs to
 the process that holds its lock. The operating system releases it when the process ends for any reason, so that another
-one takes the piece over."""
+one takes the job over."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from hornbook.lifecycle.locking import is_locked, run_lock
 
-CLAIMS = ".claims"  # in the folder of the work: a lock file per piece
+CLAIMS = ".claims"  # in the folder of the work: a lock file per job
 WAIT_SECONDS = 2.0  # between two looks at what the other processes have finished
 
 P = ParamSpec("P")
@@ -64,9 +64,9 @@ class Claims:
                     )
 
     @contextlib.contextmanager
-    def take(self, piece: str) -> Iterator[bool]:
-        """Yields whether the piece is this process's until the block ends."""
-        lock = FileLock(self.folder / f"{piece}.lock")
+    def take(self, job: str) -> Iterator[bool]:
+        """Yields whether the job is this process's until the block ends."""
+        lock = FileLock(self.folder / f"{job}.lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -84,19 +84,19 @@ class Claims:
         should_stop: Callable[[], bool],
         log: Callable[[str], None],
     ) -> Iterator[str]:
-        """Yields pieces one after another, each while it belongs to this process, until `missing()` is empty or
-        `should_stop()`. It has the pieces that can be worked on now: not done, and not given up by this process. Those
+        """Yields jobs one after another, each while it belongs to this process, until `missing()` is empty or
+        `should_stop()`. It has the jobs that can be worked on now: not done, and not given up by this process. Those
         of other processes are waited for."""
         is_waiting = False
         while not should_stop():
             has_yielded = num_others = 0
-            for piece in missing():
-                with self.take(piece) as is_mine:
+            for job in missing():
+                with self.take(job) as is_mine:
                     if not is_mine:
                         num_others += 1
-                    elif not is_done(piece):  # by another process, a moment ago
+                    elif not is_done(job):  # by another process, a moment ago
                         has_yielded, is_waiting = True, False
-                        yield piece
+                        yield job
                 if should_stop():
                     return
             if has_yielded:
@@ -111,7 +111,7 @@ class Claims:
                 time.sleep(0.1)
 
     @contextlib.contextmanager
-    def wait_for(self, piece: str) -> Iterator[None]:
-        """Context in which the piece is this process's, after those that had it."""
-        with FileLock(self.folder / f"{piece}.lock"):
+    def wait_for(self, job: str) -> Iterator[None]:
+        """Context in which the job is this process's, after those that had it."""
+        with FileLock(self.folder / f"{job}.lock"):
             yield

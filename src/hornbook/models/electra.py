@@ -21,7 +21,7 @@ from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sen
 from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import ENCODER, Naming
 from hornbook.models.outputs import Output, reads_cls
-from hornbook.nn.activation import ACTIVATIONS
+from hornbook.nn.fused import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
 HEAD_MULTIPLE = 8  # head widths must be a multiple of this for attention on CUDA

@@ -19,10 +19,10 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.heads import ClsLayer
 from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
-from hornbook.models.pooling import first_tokens, last_tokens
+from hornbook.models.pooling import first_token_indices, last_token_indices
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.attention import Direction
+from hornbook.nn.fused import ACTIVATIONS
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Encoder(Transformer):
                 self.mlm.weight.copy_(self.embeddings.tokens.weight)
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        return last_tokens(batch) if self.config.direction == "left" else first_tokens(x_TD, batch)
+        return last_token_indices(batch) if self.config.direction == "left" else first_token_indices(x_TD, batch)
 
     def pooled(self, cls_ND: Tensor) -> Tensor:
         """tanh of the pooler layer over the hidden states at `[CLS]`, N x D."""

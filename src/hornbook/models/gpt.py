@@ -24,7 +24,7 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.naming import TASK_CLASSES, Naming
 from hornbook.models.outputs import MASKED_LOGIT, Output
-from hornbook.models.pooling import last_tokens
+from hornbook.models.pooling import last_token_indices
 from hornbook.models.transformer import Activation, Transformer, TransformerConfig
 from hornbook.nn.int8 import Int8Linear
 
@@ -210,7 +210,7 @@ class Gpt(Transformer):
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """The last tokens: only they attend to the whole sequence."""
-        return last_tokens(batch)
+        return last_token_indices(batch)
 
 
 BLOCK = {

@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.nn.activation import linear_activation
 from hornbook.nn.attention import Direction, attention
 from hornbook.nn.cache import KeyValueCache
-from hornbook.nn.qkv import queries_keys_values, split_qkv
-from hornbook.nn.residual import dropout_add_norm
+from hornbook.nn.fused import dropout_add_norm, linear_activation, queries_keys_values, split_qkv
 
 _ATTENTION, _FFN = ("attention", "attention_norm"), ("fc1", "fc2", "norm")
 SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}

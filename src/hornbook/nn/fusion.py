@@ -17,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
-from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.block import Block, SelfAttention
 from hornbook.nn.cache import KeyValueCache
-from hornbook.nn.residual import dropout_add_norm
+from hornbook.nn.fused import ACTIVATIONS, dropout_add_norm
 
 
 class AlignedEntities(NamedTuple):

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hornbook.nn.activation import ACTIVATIONS
 from hornbook.nn.block import Block
 from hornbook.nn.cache import KeyValueCache
+from hornbook.nn.fused import ACTIVATIONS
 from hornbook.nn.int8 import Int8Linear
 
 Layer = Callable[[np.ndarray], np.ndarray]

@@ -12,6 +12,7 @@ weight x sum / count.
     objective.sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,11 +86,15 @@ class MlmObjective:
 
 def sentence_targets(batch: Batch) -> Targets:
     """One target per sequence, at its `[CLS]`: the label in the batch."""
-    num_real = batch.num_real_sequences
-    starts_host = np.minimum(np.arange(batch.num_sequences + 1), num_real)
-    labels = batch.labels_N[:num_real]
-    weights = torch.ones_like(labels, dtype=torch.float32)
-    return Targets(batch.starts[:num_real].long(), labels, weights, starts_host=starts_host)
+    return dataclasses.replace(first_token(batch), values_K=batch.labels_N[: batch.num_real_sequences])
+
+
+def first_token(batch: Batch) -> Targets:
+    """One target of value 0 per real sequence, at its first token."""
+    starts = batch.starts[: batch.num_real_sequences].long()
+    starts_host = np.minimum(np.arange(batch.num_sequences + 1), batch.num_real_sequences)
+    weights = torch.ones_like(starts, dtype=torch.float32)
+    return Targets(starts, torch.zeros_like(starts), weights, starts_host=starts_host)
 
 
 def every_token(batch: Batch) -> Targets:

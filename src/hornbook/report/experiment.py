@@ -25,7 +25,7 @@ def write_experiment_page(folder: str | Path) -> Path:
 
     folder = Path(folder)
     results = read_json(folder / RESULTS)
-    image, is_whole = None, results["num_done"] == results["num_pieces"]
+    image, is_whole = None, results["num_done"] == results["num_jobs"]
     if results["scores"]:
         image = picture(score_figure(results), "Score against FLOPs, one line per arm", folder / PICTURE)
     shares = results["checkpoints"][::-1] if results["scores"] else []
@@ -52,7 +52,7 @@ def write_experiment_page(folder: str | Path) -> Path:
         folder,
         "experiment.html",
         results["title"],
-        state="finished" if is_whole else f"{results['num_done']} of {results['num_pieces']} jobs",
+        state="finished" if is_whole else f"{results['num_done']} of {results['num_jobs']} jobs",
         badges=BADGES,
         picture=image,
         score_tables={share: _scores_at(results, share) for share in shares},
@@ -225,7 +225,7 @@ def about_experiment(folder: Path) -> dict:
     """Describes an experiment from its results.json or, before that exists, from run.json."""
     if (folder / RESULTS).is_file():
         results = read_json(folder / RESULTS)
-        kept = ("title", "flops", "seeds", "num_done", "num_pieces")
+        kept = ("title", "flops", "seeds", "num_done", "num_jobs")
         claims = {claim["words"]: claim["verdict"] for claim in results["claims"]}
         arms = [arm["label"] for arm in results["arms"].values()]
         about = {name: results[name] for name in kept} | {"words": results.get("words", 0)}
@@ -235,12 +235,12 @@ def about_experiment(folder: Path) -> dict:
     about = {"title": experiment["title"], "flops": decided["flops"], "seeds": experiment["equal"]["seeds"]}
     about["words"] = experiment["equal"].get("words", 0)
     arms = [arm["label"] or arm["name"] for arm in experiment["arms"]]
-    return {"kind": "experiment", **about, "num_done": 0, "num_pieces": None, "arms": arms, "claims": {}}
+    return {"kind": "experiment", **about, "num_done": 0, "num_jobs": None, "arms": arms, "claims": {}}
 
 
 def experiment_lines(found: dict) -> list[tuple[str, str]]:
-    of = f" of {wording.counted(found['num_pieces'], 'job')}" if found["num_pieces"] else " jobs"
-    is_finished = found["num_done"] == found["num_pieces"]
+    of = f" of {wording.counted(found['num_jobs'], 'job')}" if found["num_jobs"] else " jobs"
+    is_finished = found["num_done"] == found["num_jobs"]
     how_to_resume = "" if is_finished else "; run the same command with --resume to continue"
     return [
         ("title", found["title"]),

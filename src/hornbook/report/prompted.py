@@ -23,7 +23,7 @@ def write_prompted_page(folder: Path) -> Path:
     from hornbook.report.plots.scores import shots_figure
 
     scores = read_json(folder / SCORES)
-    image, is_whole = None, scores["done"] == scores["pieces"]
+    image, is_whole = None, scores["done"] == scores["runs"]
     if scores["points"]:
         image = picture(shots_figure(scores), "Score by number of examples in the prompt", folder / PICTURE)
     titles = ("prompt or baseline", "examples", *map(wording.measure, scores["measures"]), "")
@@ -35,7 +35,7 @@ def write_prompted_page(folder: Path) -> Path:
         f"{scores['task']}: score by number of examples",
         scores=scores,
         about=f"{scores['model']} · {wording.counted(scores['questions'], 'question')} · {scores['data']}",
-        state="finished" if is_whole else f"{scores['done']} of {scores['pieces']} runs",
+        state="finished" if is_whole else f"{scores['done']} of {scores['runs']} runs",
         warning=degenerate_words(scores),
         picture=image,
         table=Table(titles, rows),
@@ -105,7 +105,7 @@ def about_prompted(folder: Path) -> dict:
         "data": request["data"],
         "shots": request["shots"],
         "seeds": request["seeds"],
-        "finished": bool(scores) and scores["done"] == scores["pieces"],
+        "finished": bool(scores) and scores["done"] == scores["runs"],
         "scores": scores,
     }
 
@@ -114,7 +114,7 @@ def prompted_lines(found: dict) -> list[tuple[str, str]]:
     scores, examples = found["scores"], ", ".join(map(str, found["shots"]))
     if any(found["shots"]):
         examples += f", sampled with {wording.counted(found['seeds'], 'seed')}"
-    state = f"{scores['done']} of {wording.counted(scores['pieces'], 'run')} done" if scores else "nothing done yet"
+    state = f"{scores['done']} of {wording.counted(scores['runs'], 'run')} done" if scores else "nothing done yet"
     out = [
         ("task", f"{found['task']}: {found['about']}"),
         ("model", found["model"]),

@@ -68,8 +68,8 @@ def _of_kind(run: Path) -> dict:
         return _about(found, name, finished, f"best {scored.metric_for_best} {best}" if best else "")
     if kind == "prompted task":
         return _about(found, f"{found['task']}: prompts to {found['model']}", found["finished"], "")
-    done = f"{found['num_done']} of {found['num_pieces'] or '?'} jobs"
-    return _about(found, found["title"], found["num_done"] == found["num_pieces"], done)
+    done = f"{found['num_done']} of {found['num_jobs'] or '?'} jobs"
+    return _about(found, found["title"], found["num_done"] == found["num_jobs"], done)
 
 
 def _about(found: dict, what: str, finished: bool, result: str) -> dict:

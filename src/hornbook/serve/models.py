@@ -122,7 +122,8 @@ class ServedModel:
 
     def fill_mask(self, top: int) -> Callable[[list[str]], list]:
         return lambda texts: [
-            [[asdict(guess) for guess in guesses] for guesses in masks] for masks in self.loaded.fill_mask(texts, top)
+            [[asdict(each) for each in predictions] for predictions in masks]
+            for masks in self.loaded.fill_mask(texts, top)
         ]
 
     def next_sentence(self, pairs: list[tuple[str, str]]) -> list[float]:

@@ -161,7 +161,7 @@ class Error(BaseModel):
     error: ErrorDetails
 
 
-class Guess(BaseModel):
+class FilledMask(BaseModel):
     token: str
     word: str
     probability: Probability
@@ -170,12 +170,12 @@ class Guess(BaseModel):
 
 class Masks(BaseModel):
     model: str
-    masks: Annotated[list[list[Guess]], Field(description="The likeliest tokens of each mask.")]
+    masks: Annotated[list[list[FilledMask]], Field(description="The likeliest tokens of each mask.")]
 
 
 class MasksOfTexts(BaseModel):
     model: str
-    texts: list[list[list[Guess]]]
+    texts: list[list[list[FilledMask]]]
 
 
 class NextSentence(BaseModel):

@@ -10,7 +10,7 @@ import torch
 
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.settings import RuntimeSettings
 
 # Compiling takes 20 to 40 s per shape and saves about a quarter of the time: it pays from about this much work on.
@@ -45,7 +45,7 @@ def decide(
 ) -> Runtime:
     """The runtime for these settings. A resumed run passes the `threads` and `compiled` it started with, as its results
     depend on both; `planned_flops` decides whether compiling pays."""
-    device, ranks = torch.device(chosen_device(settings.device)), joined()
+    device, ranks = torch.device(chosen_device(settings.device)), current_ranks()
     if ranks.size > 1 and device.type == "cuda":
         device = torch.device("cuda", ranks.local_rank)
     threads = settings.threads or threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or num_cores()
@@ -86,7 +86,7 @@ def _on_cuda(
     if half and settings.compile == "auto" and not compiles:
         details[-1] += " (the run is too short for it to pay)"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
-    graphs = half and settings.graphs and joined().size == 1  # a captured step does not communicate
+    graphs = half and settings.graphs and current_ranks().size == 1  # a captured step does not communicate
     if graphs:
         details.append("steps captured as CUDA graphs where a batch fits into one micro-batch")
     precision = torch.bfloat16 if half else torch.float32

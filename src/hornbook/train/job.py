@@ -1,49 +1,13 @@
-"""What the training loop (`loop.py`) gets and gives: job, settings, state, progress and outcome."""
+"""What the training loop (`loop.py`) gets and gives: job, state, progress and outcome."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import nn
 
 from hornbook.batch import Batch
 from hornbook.train.objective import Objective, TrainingModule
-from hornbook.train.settings import (
-    BatchSettings,
-    CheckpointSettings,
-    GuardSettings,
-    OptimizerSettings,
-    ParallelSettings,
-    RuntimeSettings,
-    ScheduleSettings,
-    ValidationSettings,
-)
-
-
-@dataclass(frozen=True)
-class LoopSettings:
-    """The groups of settings that the loop reads."""
-
-    optimizer: OptimizerSettings
-    schedule: ScheduleSettings
-    batch: BatchSettings
-    checkpoint: CheckpointSettings
-    validation: ValidationSettings
-    guard: GuardSettings
-    runtime: RuntimeSettings
-    parallel: ParallelSettings = field(default_factory=ParallelSettings)
-
-    @classmethod
-    def of(cls, settings: object) -> "LoopSettings":
-        """Those groups of the settings of a run."""
-        return cls(**{each.name: getattr(settings, each.name) for each in fields(cls) if hasattr(settings, each.name)})
-
-    def __post_init__(self) -> None:
-        if beyond := [step for step in self.checkpoint.keep_at if step > self.schedule.steps]:
-            raise ValueError(
-                f"checkpoint.keep_at has step {beyond[0]:,}, but schedule.steps={self.schedule.steps:,}: use steps "
-                "within the run"
-            )
 
 
 @dataclass(frozen=True)

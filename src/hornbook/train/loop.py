@@ -16,13 +16,13 @@ from hornbook.lifecycle.locking import run_lock
 from hornbook.train.average import WEIGHTS, AveragedWeights
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.device import Runtime
-from hornbook.train.guard import Guard, LossProblem
-from hornbook.train.job import Job, LoopSettings, OnProgress, Outcome, State, Status
+from hornbook.train.guard import Guard, LossProblem, SkippedBatches
+from hornbook.train.job import Job, OnProgress, Outcome, State, Status
 from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
-from hornbook.train.parallel.ranks import ALONE, Ranks, alone, joined
+from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, single_process
+from hornbook.train.settings import LoopSettings
 from hornbook.train.signals import Signals
-from hornbook.train.skipped import SkippedBatches
 from hornbook.train.step import Stepper, StepResult
 
 
@@ -33,8 +33,9 @@ class Diverged(RuntimeError):
 def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
     """Starts or resumes the training in the folder `run`, until the last step, a signal, or `on_progress` stops it. All
     processes that torchrun started call it with the same arguments."""
+    settings.refuse_steps_beyond_the_run()
     with run_lock(run):
-        loop = _Loop(Path(run), job, settings, runtime, on_progress, joined())
+        loop = _Loop(Path(run), job, settings, runtime, on_progress, current_ranks())
         try:
             with Signals() as signals:
                 return loop.run(signals)
@@ -52,7 +53,7 @@ class _Loop:
         settings: LoopSettings,
         runtime: Runtime,
         on_progress: OnProgress,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ):
         self.run_folder = run
         self.job = job
@@ -69,12 +70,12 @@ class _Loop:
         if settings.parallel.shard and ranks.size > 1:
             from hornbook.train.parallel.sharding import Sharded  # FSDP2 takes a second to import
 
-            ranks.copy_from_main(_tensors_of(job.module.cpu()))
+            ranks.broadcast(_tensors_of(job.module.cpu()))
             self.sharded = Sharded(job.module, ranks, runtime.device)
             module = self.sharded.module
         else:
             module.to(runtime.device)
-            ranks.copy_from_main(_tensors_of(module))
+            ranks.broadcast(_tensors_of(module))
         if settings.parallel.activation_checkpointing:
             from hornbook.train.parallel.sharding import checkpoint_activations
 
@@ -196,7 +197,7 @@ class _Loop:
         saves = self.ranks.is_main and self._is_save_due()
         if self.ranks.size == 1:
             return saves, num_tokens
-        num_saving, num_stopping, num_tokens = self.ranks.total(saves, bool(self.signals.stop), num_tokens)
+        num_saving, num_stopping, num_tokens = self.ranks.sum(saves, bool(self.signals.stop), num_tokens)
         if num_stopping:
             self.stop = self.signals.stop or "another rank"
         return num_saving > 0, num_tokens
@@ -319,7 +320,7 @@ class _Loop:
 
         def validate_alone() -> tuple[dict[str, float], int]:
             self.job.module.to(self.runtime.device)
-            with alone():
+            with single_process():
                 found = validate()
             self.job.module.cpu()
             return found

@@ -8,9 +8,10 @@ import torch
 
 from hornbook.batch import Batch
 from hornbook.train.device import Runtime
-from hornbook.train.job import Job, LoopSettings
+from hornbook.train.job import Job
 from hornbook.train.optimizer import make_optimizer
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
+from hornbook.train.settings import LoopSettings
 from hornbook.train.step import Stepper
 
 FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
@@ -35,7 +36,7 @@ def seconds_per_step(
         settings.optimizer.clip,
         settings.batch.micro_tokens,
     )
-    make_batch = joined().own_part(job.make_batch)
+    make_batch = current_ranks().own_part(job.make_batch)
 
     def timed_step(batch: Batch, number: int) -> float:
         start = time.monotonic()

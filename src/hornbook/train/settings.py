@@ -1,7 +1,7 @@
 """The settings of a training run that do not depend on what is trained."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hornbook.config import LARGEST_SEED, MANY, Typed, setting
@@ -196,3 +196,25 @@ class RuntimeSettings(Typed, group="runtime"):
     )
     log_every_steps: int = setting(10, "steps between lines of metrics.jsonl", low=1, high=MANY)
     tensorboard: bool = setting(True, "also write the metrics for TensorBoard")
+
+
+@dataclass(frozen=True)
+class LoopSettings(Typed, group=""):
+    """The groups of settings that the loop reads. The settings of each kind of run inherit from this class and from one
+    with groups of their own, which come first in `--show` and in records."""
+
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
+
+    def refuse_steps_beyond_the_run(self) -> None:
+        if beyond := [step for step in self.checkpoint.keep_at if step > self.schedule.steps]:
+            raise ValueError(
+                f"checkpoint.keep_at has step {beyond[0]:,}, but schedule.steps={self.schedule.steps:,}: use steps "
+                "within the run"
+            )

@@ -17,7 +17,7 @@ from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
-from hornbook.train.parallel.ranks import ALONE, Ranks, is_out_of_memory
+from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, is_out_of_memory
 from hornbook.train.randomness import seed_generators, seed_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Stepper:
         seed: int,
         clip: float,
         micro_tokens: int,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
         sharded: "Sharded | None" = None,
     ):
         self.module = module
@@ -109,15 +109,15 @@ class Stepper:
             return StepResult(terms, numbers[0], numbers[1], num_tokens)
         counts = step_inputs.counts()
         if self.ranks.size > 1:
-            counts = self.ranks.summed({term: count * (not is_padding) for term, count in counts.items()})
+            counts = self.ranks.all_reduce({term: count * (not is_padding) for term, count in counts.items()})
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in counts.items()}
         micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), number, is_padding)
-        terms = self._together(lambda: self._backward(micro_batches, counts, number, is_padding))
+        terms = self._raise_oom_on_all(lambda: self._backward(micro_batches, counts, number, is_padding))
         if self.sharded is None:
             self.ranks.sum_gradients(self.parameters)
         else:
             self.sharded.collect_gradients()
-        terms = self.ranks.summed(terms)
+        terms = self.ranks.all_reduce(terms)
         norm = self.grad_norm()
         if self.clip > 0:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
@@ -144,16 +144,16 @@ class Stepper:
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
         return terms
 
-    def _together(self, compute: Callable[[], Result]) -> Result:
+    def _raise_oom_on_all(self, compute: Callable[[], Result]) -> Result:
         """`compute()`; without sharding, which communicates, all ranks learn whether one is out of memory."""
-        return compute() if self.sharded is not None else self.ranks.together(compute)
+        return compute() if self.sharded is not None else self.ranks.raise_oom_on_all(compute)
 
     def _evened(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
         """As many micro-batches on each rank, for sharded weights, which all ranks gather for each: further ones repeat
         the last."""
         if self.sharded is None:
             return micro_batches
-        return micro_batches + micro_batches[-1:] * (self.ranks.largest(len(micro_batches)) - len(micro_batches))
+        return micro_batches + micro_batches[-1:] * (self.ranks.max(len(micro_batches)) - len(micro_batches))
 
     def _seed_dropout(self, number: int, micro_batch: int) -> None:
         """Seeds dropout by (seed, batch number, micro-batch) and, except for the first rank, the rank."""
@@ -176,8 +176,8 @@ class Stepper:
             return torch.cat(vectors[: len(micro_batches)])
 
         # Values of the whole step are in the order of the ranks; an empty part has none.
-        mine = micro_batches[0].shared | {"vectors": self._together(compute)}
-        shared = {name: self.ranks.concatenated(value[:0] if is_padding else value) for name, value in mine.items()}
+        mine = micro_batches[0].shared | {"vectors": self._raise_oom_on_all(compute)}
+        shared = {name: self.ranks.all_gather(value[:0] if is_padding else value) for name, value in mine.items()}
         return [dataclasses.replace(each, shared=shared) for each in micro_batches]
 
     def grad_norm(self) -> Tensor:

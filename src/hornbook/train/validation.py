@@ -9,7 +9,7 @@ from hornbook.batch import Batch
 from hornbook.devices import eagerly
 from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.randomness import seed_of
 
 
@@ -23,7 +23,7 @@ def validate(
     the weighted sum of the terms."""
     if not held_out:
         return {}
-    was_training, objective, ranks = module.training, module.objective, joined()
+    was_training, objective, ranks = module.training, module.objective, current_ranks()
     module.eval()
 
     def totals(numbers: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -41,10 +41,10 @@ def validate(
 
     # Each rank validates on its own batches; one without any computes one that does not count.
     mine = range(ranks.rank, len(held_out), ranks.size)
-    sums, counts = ranks.together(lambda: totals(mine or [0]))
+    sums, counts = ranks.raise_oom_on_all(lambda: totals(mine or [0]))
     if not mine:
         sums, counts = ({name: torch.zeros_like(value) for name, value in each.items()} for each in (sums, counts))
-    sums, counts = ranks.summed(sums), ranks.summed(counts)
+    sums, counts = ranks.all_reduce(sums), ranks.all_reduce(counts)
     module.train(was_training)
     term_of = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
     # A term may have no targets, such as mentions of entities: its loss is 0.

@@ -109,7 +109,7 @@ def fit_tagger(
     batches = TaskBatches(sentences["train"], settings.batch_size, settings.runtime.seed)
     module = TrainingModule(model, objective)
     job = Job(module, batches, check, save, load, metric_for_best=task.measures[0])
-    outcome = train(out, job, settings.loop(), runtime, on_progress)
+    outcome = train(out, job, settings, runtime, on_progress)
     if outcome.ended == "stopped":
         return outcome
     load(out / "best")

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.evaluation.prompting.definition import TextTask
-from hornbook.evaluation.prompting.measures import Answered
-from hornbook.evaluation.prompting.prompts import Prompt, answer
-from hornbook.evaluation.prompting.sources import Item
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.scoring import Continuation
+from hornbook.tasks.text.definition import TextTask
+from hornbook.tasks.text.measures import Answered
+from hornbook.tasks.text.prompts import Prompt, answer
+from hornbook.tasks.text.sources import Item
 from hornbook.text.sentences import split_sentences
 from hornbook.text.stop_words import STOP_WORDS
 
@@ -66,7 +66,7 @@ class Asker:
         if scored is None:
             return Answered(answers, extract_answer(text, keep), about=about)
         about["log_probability"] = scored.total
-        per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_likeliest.tolist()))
+        per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_greedy.tolist()))
         return Answered(answers, extract_answer(text, keep), *per_token, about)
 
     # ---- choices

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hornbook.evaluation.prompting.definition import TextTask
-from hornbook.evaluation.prompting.measures import Answered
-from hornbook.evaluation.prompting.sources import Item
+from hornbook.tasks.text.definition import TextTask
+from hornbook.tasks.text.measures import Answered
+from hornbook.tasks.text.sources import Item
 from hornbook.text.sentences import split_sentences
 from hornbook.train.randomness import seed_of
 

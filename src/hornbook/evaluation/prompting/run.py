@@ -21,11 +21,7 @@ import numpy as np
 from hornbook.config import from_dict, setting, to_dict
 from hornbook.evaluation.prompting.asking import Asker
 from hornbook.evaluation.prompting.baselines import read_dictionary
-from hornbook.evaluation.prompting.definition import AS_WRITTEN, Normalise, TextTask, read_task
-from hornbook.evaluation.prompting.measures import MEASURES, Answered
-from hornbook.evaluation.prompting.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
-from hornbook.evaluation.prompting.sources import Item, Splits, read_items
 from hornbook.files import sha256, write_text
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.opening import load
@@ -37,6 +33,10 @@ from hornbook.lifecycle.resuming import changed_values, other_options
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.report.page import write_report
+from hornbook.tasks.text.definition import AS_WRITTEN, Normalise, TextTask, read_task
+from hornbook.tasks.text.measures import MEASURES, Answered
+from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
+from hornbook.tasks.text.sources import Item, Splits, read_items
 from hornbook.train.randomness import seed_of
 
 Log = Callable[[str], None]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hornbook.evaluation.prompting.baselines import baselines, chance, majority
-from hornbook.evaluation.prompting.definition import TextTask
-from hornbook.evaluation.prompting.measures import MEASURES
-from hornbook.evaluation.prompting.sources import Item, Splits
 from hornbook.files import read_json_lines, refusing_damage, write_json
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bleu import signature
 from hornbook.metrics.bootstrap import crossed_intervals
 from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
+from hornbook.tasks.text.definition import TextTask
+from hornbook.tasks.text.measures import MEASURES
+from hornbook.tasks.text.sources import Item, Splits
 
 if TYPE_CHECKING:
     from hornbook.evaluation.prompting.run import PromptRequest, PromptRun
@@ -49,7 +49,7 @@ def write_scores(
         "measures": {name: _described(task, name) for name in task.measures},
         "interval": INTERVAL,
         "questions": len(splits.test),
-        "pieces": len(runs),
+        "runs": len(runs),
         "done": len(done),
         "points": points,
         "majority": majority(splits.test) if task.choices.is_given else None,

@@ -1,4 +1,5 @@
-"""Triton kernels of `matched_losses.py`: squared errors of vectors, and of products of queries, keys or values.
+"""Triton kernels of `objectives/distillation/losses.py`: squared errors of vectors, and of products of queries, keys or
+values.
 
 In plain PyTorch the attention scores are N x H x S x S numbers per model, with a dozen passes over them; here they
 exist one tile at a time, and each tile contributes to loss and gradient at once. A program processes a tile of tokens

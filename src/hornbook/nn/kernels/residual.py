@@ -1,4 +1,4 @@
-"""Triton kernels of `residual.py`: bias, dropout, residual addition and norm, forward and backward in one pass each.
+"""Triton kernels of `nn/fused.py`: bias, dropout, residual addition and norm, forward and backward in one pass each.
 
     z = x + dropout(y + y_bias)          normed = (z - mean) * scale * weight + bias
 
@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hornbook.nn.fused import has_one_gradient
 from hornbook.nn.kernels import num_processors
-from hornbook.nn.residual import has_one_gradient
 
 COLUMNS_PER_WARP, MOST_WARPS = 512, 8
 # In the backward pass programs keep sums over many rows, and prefetch two rows while they process one. Rows wider than

@@ -1,7 +1,7 @@
 """The loss of each kind of match per target; they are defined in `objectives/distillation/matching.py`.
 
 On CUDA in half precision, squared errors and their gradients are computed by kernels that do not store attention scores
-(`matched_kernel.py`): on an H200 they reduce a step of TinyBERT's first stage to 0.6 of the time.
+(`nn/kernels/matching.py`): on an H200 they reduce a step of TinyBERT's first stage to 0.6 of the time.
 
 Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C head width, V logits per row.
 """

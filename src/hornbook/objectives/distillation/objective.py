@@ -35,7 +35,7 @@ from hornbook.objectives.distillation.matching import (
     recipes_in,
 )
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import every_token, summed_loss
+from hornbook.objectives.mlm import every_token, first_token, summed_loss
 from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import token_keys
 
@@ -222,7 +222,7 @@ class Distillation:
 
     def _token_targets(self, batch: Batch) -> dict[str, Targets]:
         """The targets of all matches except those of logits."""
-        tokens, firsts = every_token(batch), first_tokens(batch)
+        tokens, firsts = every_token(batch), first_token(batch)
         return {
             term: firsts if match.tokens == "first" else tokens
             for term, match in self.matches.items()
@@ -381,15 +381,6 @@ def _check_matches(matches: dict[str, Match], student: TransformerConfig, teache
             )
         if match.heads.isdigit() and (student.width % int(match.heads) or teacher.width % int(match.heads)):
             raise ValueError(f"heads={match.heads} does not divide both widths, {student.width} and {teacher.width}")
-
-
-def first_tokens(batch: Batch) -> Targets:
-    """One target per sequence, at its first token."""
-    num_real = batch.num_real_sequences
-    starts = batch.starts[:num_real].long()
-    starts_host = (torch.arange(batch.num_sequences + 1).clamp(max=num_real)).numpy()
-    weights = torch.ones_like(starts, dtype=torch.float32)
-    return Targets(starts, torch.zeros_like(starts), weights, starts_host=starts_host)
 
 
 def _up_to(weights_K: Tensor, num_tokens: int) -> Tensor:

@@ -36,7 +36,7 @@ from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import PretrainSettings, changed_of_family
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.job import Outcome, Status
-from hornbook.train.parallel.ranks import joined, joins
+from hornbook.train.parallel.ranks import connects_ranks, current_ranks
 from hornbook.train.randomness import seed_of
 
 Log = Callable[[str], None]
@@ -44,7 +44,7 @@ RECIPE = "objective.recipe"
 HALVES = ("distilbert", "distilgpt2")  # students with half of their teacher's layers
 
 
-@joins
+@connects_ranks
 @locks_out
 def distill(
     teacher: str | Path,
@@ -72,8 +72,8 @@ def distill(
     name; `model.*` sets the shape of a preset. `more` are further arguments of `hornbook.pretrain` or
     `hornbook.finetune`.
     """
-    log = joined().only_main(log)
-    started_run = joined().from_main(lambda: recorded(out) if resume else {})
+    log = current_ranks().only_main(log)
+    started_run = current_ranks().from_main(lambda: recorded(out) if resume else {})
     if not corpora and "task" in started_run:
         task, data = task or started_run["task"], data if data is not None else started_run["inputs"]["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:

@@ -29,7 +29,7 @@ from hornbook.train.device import Runtime
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.signals import Signals
 
 NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
@@ -145,9 +145,9 @@ def run_earlier_stages(
             folder.mkdir(parents=True, exist_ok=True)
             _write_about(folder, index + 1, recipes, stage_settings)
             with Signals() as signals:
-                outcome = train(folder, job, stage_settings.loop(), runtime, on_progress)
+                outcome = train(folder, job, stage_settings, runtime, on_progress)
             # Possibly during the last step, after which the stage counts as finished.
-            if joined().any(signals.stop is not None):
+            if current_ranks().any(signals.stop is not None):
                 outcome = replace(outcome, ended="stopped")
             if outcome.ended == "stopped":
                 return outcome
@@ -186,6 +186,6 @@ def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
     num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
     if num_left <= 0:
         return 0.0
-    step_seconds = seconds_per_step(stage.job, settings.loop(), runtime, range(min(NUM_TIMED, num_left)), MOST_SECONDS)
+    step_seconds = seconds_per_step(stage.job, settings, runtime, range(min(NUM_TIMED, num_left)), MOST_SECONDS)
     validation_seconds = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
     return num_left * (step_seconds + validation_seconds / settings.validation.every_steps)

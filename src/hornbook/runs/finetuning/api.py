@@ -43,7 +43,7 @@ from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import torch_settings_restored
 from hornbook.train.job import Outcome, Status
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 
 
 class Stopped(RuntimeError):
@@ -133,7 +133,7 @@ def finetune(
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
     options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides}
     request = FinetuneRequest(None if model is None else str(model), task, path, **reading, **options)
-    ranks = joined()
+    ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
     read_once: list[Inputs] = []
 

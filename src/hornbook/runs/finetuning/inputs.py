@@ -13,6 +13,7 @@ from hornbook import config as configuration
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.graph.annotation import EntityLinker
+from hornbook.graph.reasoning.grounding import Grounder, open_grounder
 from hornbook.inference.linking import open_linker
 from hornbook.inference.opening import load
 from hornbook.interop.builtin import LANGUAGES, builtin_for
@@ -23,7 +24,6 @@ from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
 from hornbook.models.outputs import Output
-from hornbook.reasoning.grounding import Grounder, open_grounder
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.presets import measured_settings
 from hornbook.runs.finetuning.record import FinetuneRequest

@@ -6,10 +6,10 @@ from typing import Any
 
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, setting
+from hornbook.graph.reasoning.grounding import Grounder
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import other_request
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
-from hornbook.reasoning.grounding import Grounder
 from hornbook.runs.augmentation.kept import MADE_FROM
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.records import DataSet, fingerprint

@@ -57,7 +57,7 @@ from hornbook.train.job import Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.pace import seconds_per_step
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 
 if TYPE_CHECKING:
     from hornbook.inference.predictor import Predictor
@@ -98,7 +98,7 @@ def run_once(
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
-    folder, ranks = run_folder(out, request), joined()
+    folder, ranks = run_folder(out, request), current_ranks()
     has_record, is_finished, is_done = ranks.from_main(
         lambda: (folder.has_record, folder.is_finished, folder.has_record and _is_done(folder))
     )
@@ -160,7 +160,7 @@ def run_once(
     on_dev = None
     if not is_done:
         log_where_it_resumes(out, settings, log)
-        outcome = train(out, job, settings.loop(), runtime, on_progress)
+        outcome = train(out, job, settings, runtime, on_progress)
         if outcome.ended == "stopped":
             return outcome
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
@@ -199,7 +199,7 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
     prepare(runtime)
     job, model = build_job(inputs, settings, request, runtime, _quiet)
     numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
-    step_seconds = seconds_per_step(job, settings.loop(), runtime, numbers, MEASURING_SECONDS)
+    step_seconds = seconds_per_step(job, settings, runtime, numbers, MEASURING_SECONDS)
     num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
     epoch_seconds = step_seconds * inputs.train_features.num_units / settings.batch_size
     num_validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)

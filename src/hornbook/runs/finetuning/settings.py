@@ -6,24 +6,21 @@ from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.config import MANY, Typed, setting
+from hornbook.graph.reasoning.settings import ReasonSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import Recipe
 from hornbook.objectives.distillation.objective import DistillationSettings
-from hornbook.reasoning.settings import ReasonSettings
 from hornbook.runs.finetuning.presets import family_settings, measured_settings
 from hornbook.tasks.datasets import KnownDataSet
-from hornbook.train.job import LoopSettings
 from hornbook.train.settings import (
-    BatchSettings,
     CheckpointSettings,
     GuardSettings,
+    LoopSettings,
     OptimizerSettings,
-    ParallelSettings,
     RuntimeSettings,
     ScheduleSettings,
-    ValidationSettings,
 )
 
 PUBLISHED_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
@@ -142,9 +139,25 @@ class AugmentationSettings(Typed, group="augment"):
 
 
 @dataclass(frozen=True)
-class FinetuneSettings(Typed, group=""):
-    """All settings of a fine-tuning run, by group."""
+class FinetuningLoopSettings(LoopSettings):
+    """The groups of settings that the loop reads, with the defaults of fine-tuning."""
 
+    schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.1))
+    checkpoint: CheckpointSettings = field(
+        default_factory=lambda: CheckpointSettings(
+            every_steps=0, every_minutes=2.0, at_start=False, keep_optimizer=False, keep=1
+        )
+    )
+    guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
+    runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
+
+    @property
+    def unused(self) -> dict[str, str]:
+        return ONLY_IN_PRETRAINING
+
+
+@dataclass(frozen=True)
+class _FinetuningGroups(Typed):
     epochs: float = setting(3.0, "passes over the training split", above=0, high=10_000)
     batch_size: int = setting(32, "examples per batch", low=1, high=1_000_000)
     examples: int | None = setting(
@@ -154,25 +167,11 @@ class FinetuneSettings(Typed, group=""):
     augment: AugmentationSettings = field(default_factory=AugmentationSettings)
     layers: LayerSettings = field(default_factory=LayerSettings)
     reason: ReasonSettings = field(default_factory=ReasonSettings)
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
-    schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.1))
-    batch: BatchSettings = field(default_factory=BatchSettings)
-    validation: ValidationSettings = field(default_factory=ValidationSettings)
-    checkpoint: CheckpointSettings = field(
-        default_factory=lambda: CheckpointSettings(
-            every_steps=0, every_minutes=2.0, at_start=False, keep_optimizer=False, keep=1
-        )
-    )
-    guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
-    runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
-    parallel: ParallelSettings = field(default_factory=ParallelSettings)
 
-    @property
-    def unused(self) -> dict[str, str]:
-        return ONLY_IN_PRETRAINING
 
-    def loop(self) -> LoopSettings:
-        return LoopSettings.of(self)
+@dataclass(frozen=True)
+class FinetuneSettings(FinetuningLoopSettings, _FinetuningGroups):
+    """All settings of a fine-tuning run, by group."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
 from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.job import Outcome, Status
-from hornbook.train.parallel.ranks import joined
+from hornbook.train.parallel.ranks import current_ranks
 
 TRIES = "tries.json"
 OnProgress = Callable[[Status], None]
@@ -68,7 +68,7 @@ def run_many(
             _write(out, "restarts", tries)
     _write(out, "restarts" if restarts > 1 else "search", tries)
     best = tries[_best(tries)]
-    if joined().is_main:
+    if current_ranks().is_main:
         draw_tries(out, read_tries(out))
         folder.publish(best.out)
         write_card(out)  # replaces the card of the best try, which names the folder of that try

@@ -148,15 +148,15 @@ def steps_between(steps: int, num: int) -> int:
 
 def mean_seconds_per_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
     """Mean over the two sequence lengths of a run, each measured for at most `most_seconds` on its largest batches."""
-    data, loop, num_steps = settings.data, settings.loop(), settings.schedule.steps
+    data, num_steps = settings.data, settings.schedule.steps
     switch = data.num_short_steps(num_steps)
     grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0
     short = long = 0.0
     if data.short_fraction > 0:
         first = max(0, min(grown, switch - NUM_TIMED))
-        short = seconds_per_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
+        short = seconds_per_step(job, settings, runtime, range(first, first + NUM_TIMED), most_seconds)
     if data.short_fraction < 1:
         first = max(switch, grown)
-        long = seconds_per_step(job, loop, runtime, range(first, first + NUM_TIMED), most_seconds)
+        long = seconds_per_step(job, settings, runtime, range(first, first + NUM_TIMED), most_seconds)
     mean = data.short_fraction * short + (1 - data.short_fraction) * long
     return mean * settings.batch.mean_tokens / settings.batch.tokens

@@ -80,7 +80,7 @@ from hornbook.train.job import Job, OnProgress, Outcome
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import FORWARD_SHARE
-from hornbook.train.parallel.ranks import joined, joins
+from hornbook.train.parallel.ranks import connects_ranks, current_ranks
 from hornbook.train.randomness import seed_of
 from hornbook.train.validation import validate
 
@@ -95,7 +95,7 @@ BATCH_BYTES = 32  # per token: id, segment, position and label
 MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
 
 
-@joins
+@connects_ranks
 @locks_out
 @torch_settings_restored()
 def pretrain(
@@ -143,19 +143,19 @@ def pretrain(
         overrides=overrides or {},
     )
     folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
-    log = joined().only_main(log)
-    if joined().from_main(lambda: folder.is_started(resume)):
+    log = current_ranks().only_main(log)
+    if current_ranks().from_main(lambda: folder.is_started(resume)):
         run = read_run(folder)
         refuse_other_request(folder, run, request)
         prepared = _reopen(folder, run, request, teacher, log)
-        if joined().from_main(lambda: _steps_done(out)) >= prepared.settings.schedule.steps:
+        if current_ranks().from_main(lambda: _steps_done(out)) >= prepared.settings.schedule.steps:
             return _already_finished(out, prepared)
     else:
         prepared = _start(folder, request, teacher, log)
     for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
         log(warning)
-    outcome = train(out, prepared.job, prepared.settings.loop(), prepared.runtime, on_progress)
-    if outcome.ended == "finished" and joined().is_main:
+    outcome = train(out, prepared.job, prepared.settings, prepared.runtime, on_progress)
+    if outcome.ended == "finished" and current_ranks().is_main:
         _write_samples(out, prepared)
     return outcome
 
@@ -190,7 +190,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         settings = with_batch_that_fits(request, recipe, settings, job, runtime, opened, log)
         job = _with_batches(job, settings, opened, runtime)
         settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, log)
-        settings = joined().from_main(lambda: settings)  # of whose measurements
+        settings = current_ranks().from_main(lambda: settings)  # of whose measurements
         job = _with_batches(job, settings, opened, runtime)
     elif teacher is not None:
         log_expected_time(settings, job, runtime, opened, log)
@@ -264,8 +264,8 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     """The outcome of a finished run; completes the final files if the run was killed while writing them."""
     checkpoints = Checkpoints(out, prepared.settings.checkpoint.keep)
     last = checkpoints.last()
-    with joined().main_first():
-        if joined().is_main:
+    with current_ranks().main_first():
+        if current_ranks().is_main:
             checkpoints.publish(last)
             checkpoints.drop_old()
             if not (out / "samples.json").exists():
@@ -402,7 +402,7 @@ def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn
 def _refuse_too_large(settings: PretrainSettings) -> None:
     """Raises a ValueError before anything is allocated if the model's state or a batch exceeds the memory."""
     device, num = chosen_device(settings.runtime.device), settings.model.num_matrix_parameters
-    num_shards = joined().size if settings.parallel.shard else 1
+    num_shards = current_ranks().size if settings.parallel.shard else 1
     advice = "choose a smaller preset, or lower model.num_layers, model.width or model.vocab_size"
     if not settings.parallel.shard:
         advice += ", or spread it over several GPUs (parallel.shard=true with torchrun)"

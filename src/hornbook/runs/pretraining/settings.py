@@ -19,40 +19,25 @@ from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.mlm import MlmSettings
 from hornbook.objectives.rtd import RtdSettings
-from hornbook.train.job import LoopSettings
-from hornbook.train.settings import (
-    BatchSettings,
-    CheckpointSettings,
-    GuardSettings,
-    OptimizerSettings,
-    ParallelSettings,
-    RuntimeSettings,
-    ScheduleSettings,
-    ValidationSettings,
-)
+from hornbook.train.settings import LoopSettings
 
 S = TypeVar("S")
 GPU_FLOPS_PER_SECOND = 2e14  # typical on a large GPU; used to estimate the FLOPs of a run given in minutes
 
 
 @dataclass(frozen=True)
-class PretrainSettings(configuration.Typed, group=""):
-    """All settings of a pre-training run."""
-
+class _PretrainingGroups(configuration.Typed):
     model: TransformerConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
     objective: MlmSettings | ErnieSettings | RtdSettings | ClmSettings | DistillationSettings = field(
         default_factory=MlmSettings
     )
     masking: MaskingSettings = field(default_factory=MaskingSettings)
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
-    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
-    batch: BatchSettings = field(default_factory=BatchSettings)
-    validation: ValidationSettings = field(default_factory=ValidationSettings)
-    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
-    guard: GuardSettings = field(default_factory=GuardSettings)
-    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
-    parallel: ParallelSettings = field(default_factory=ParallelSettings)
+
+
+@dataclass(frozen=True)
+class PretrainSettings(LoopSettings, _PretrainingGroups):
+    """All settings of a pre-training run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,9 +162,6 @@ class PretrainSettings(configuration.Typed, group=""):
         if self.objective.sentence != "none":
             return self.objective.sentence
         return "segments" if self.data.layout == "pairs" else "packed"
-
-    def loop(self) -> LoopSettings:
-        return LoopSettings.of(self)
 
     def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:
         """Model FLOPs of the whole run, including the teacher's forward passes. With `minutes`, an estimate: the FLOPs

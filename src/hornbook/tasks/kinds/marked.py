@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from hornbook.data.encoding import first_tokens
+from hornbook.data.encoding import mention_tokens
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import INPUTS
 from hornbook.tasks.kinds.texts import text_features
@@ -76,7 +76,7 @@ class Marked:
         if not any(each.entities for each in examples):
             return features
         aligned = zip(encodings, mentions, strict=True)
-        return replace(features, entities=[first_tokens(np.array(each.offsets), found) for each, found in aligned])
+        return replace(features, entities=[mention_tokens(np.array(each.offsets), found) for each, found in aligned])
 
 
 def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:

@@ -123,15 +123,15 @@ class Tagging(TaskKind):
                 tokens.truncate(capacity, stride=capacity // 2)
                 windows = [tokens, *tokens.overflowing]
             encodings = [tokenizer.with_special_tokens(window) for window in windows]
-            for window, first_tokens in zip(encodings, _first_tokens(encodings), strict=True):
+            for window, word_tokens in zip(encodings, _word_tokens(encodings), strict=True):
                 targets = np.full(len(window.ids), -1)
                 if example.tags is not None:
-                    for word, token in first_tokens:
+                    for word, token in word_tokens:
                         targets[token] = index.get(example.tags[word], -1)
                 ids.append(np.array(window.ids, np.int64))
                 segments.append(np.array(window.type_ids, np.int64))
                 owners.append(owner)
-                places.append(first_tokens)
+                places.append(word_tokens)
                 labels.append(targets)
         known = all(each.tags is not None for each in examples)
         return Features(
@@ -144,9 +144,9 @@ class Tagging(TaskKind):
         default = "O" if "O" in labels else labels[0]
         tags = [[default] * len(each.words) for each in examples]
         probabilities = [[0.0] * len(each.words) for each in examples]
-        for logits, owner, first_tokens in zip(outputs, features.owners.tolist(), features.places, strict=True):
+        for logits, owner, word_tokens in zip(outputs, features.owners.tolist(), features.places, strict=True):
             distributions = softmax(logits)
-            for word, token in first_tokens:
+            for word, token in word_tokens:
                 best = int(distributions[token].argmax())
                 tags[owner][word], probabilities[owner][word] = labels[best], float(distributions[token, best])
         return [TagPrediction(tuple(a), tuple(b)) for a, b in zip(tags, probabilities, strict=True)]
@@ -306,7 +306,7 @@ def word_offsets(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _first_tokens(windows: list) -> list[list[tuple[int, int]]]:
+def _word_tokens(windows: list) -> list[list[tuple[int, int]]]:
     """For each window the (word, token) pairs to predict at: each word's first token, in the window where it has the
     most context."""
     best: dict[int, tuple[float, int, int]] = {}

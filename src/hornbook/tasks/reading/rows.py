@@ -4,13 +4,13 @@ import contextlib
 import json
 import math
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hornbook.data.delimited import Dialect, csv_records, detected, is_plain, plain_records
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
-from hornbook.tasks.reading.delimited import dialect_for, plain_records, records
 from hornbook.tasks.reading.notes import Defect, Notes
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
@@ -96,10 +96,29 @@ def _table_in(path: Path, notes: Notes) -> Table:
     if kind == ".json":
         is_list = text.lstrip().startswith("[") or LIST_OF_DATA.search(text[:2000])
         return json_list(text, str(path), notes) if is_list else json_lines(text, str(path), notes)
-    dialect = dialect_for(text, kind, str(path), notes)
-    table = table_of(records(text, kind, dialect, str(path), notes), str(path))
+    dialect, has_no_quotes = dialect_of(text, kind, str(path), notes)
+    records = plain_records(text) if has_no_quotes else csv_records(text, dialect, bad_quotes_noted(str(path), notes))
+    table = table_of(records, str(path))
     table.delimiter = dialect.delimiter
     return table
+
+
+def dialect_of(text: str, suffix: str, file: str, notes: Notes, goes_on: bool = False) -> tuple[Dialect, bool]:
+    """The dialect of a .csv or .tsv file, which is logged if it is not the default of the suffix, and whether quotes
+    are ordinary characters. With `goes_on`, the text is the beginning of the file."""
+    requested = notes.format.delimiter
+    default = Dialect("\t" if suffix == ".tsv" else ",")
+    found = detected(text, requested or default.delimiter, is_given=requested is not None)
+    if found != default and requested is None:
+        notes.log(f"{file}: {found.described()} (detected; --delimiter overrides it)")
+    has_no_quotes = is_plain(text, suffix, found, goes_on)
+    if suffix == ".tsv" and found == default and not has_no_quotes:
+        notes.log(f"{file}: fields are quoted; the quotes were removed")
+    return found, has_no_quotes
+
+
+def bad_quotes_noted(file: str, notes: Notes) -> Callable[[str, str], None]:
+    return lambda place, error: notes.problem("bad_quotes", file, place, error)
 
 
 def table_of(

@@ -4,11 +4,20 @@ import codecs
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+from hornbook.data.charset import SAMPLE_BYTES, UTF_8, encoding_of
+from hornbook.data.delimited import Record, csv_records, plain_records
 from hornbook.tasks.reading.content import cleaned_text, decoded
-from hornbook.tasks.reading.delimited import Record, csv_records, dialect_for, is_plain, plain_records
-from hornbook.tasks.reading.encoding import SAMPLE_BYTES, UTF_8, encoding_of
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import FORMATS, Table, arrow_rows, json_lines, refusing_bad_parquet, table_of
+from hornbook.tasks.reading.rows import (
+    FORMATS,
+    Table,
+    arrow_rows,
+    bad_quotes_noted,
+    dialect_of,
+    json_lines,
+    refusing_bad_parquet,
+    table_of,
+)
 
 PIECE_BYTES = 1 << 24
 PIECE_ROWS = 8_192  # of a Parquet file
@@ -46,16 +55,16 @@ def table_pieces(path: Path, notes: Notes) -> Iterator[Table]:
 
 def _delimited_pieces(path: Path, kind: str, notes: Notes) -> Iterator[Table]:
     header: Record | None = None
+    noted = bad_quotes_noted(str(path), notes)
     unread = [0]  # lines of a record that is open at the end of a piece
     for text, first_line, goes_on in _text_pieces(path, notes, unread):
         if header is None:
-            dialect = dialect_for(text, kind, str(path), notes)
-            has_no_quotes = is_plain(text, kind, dialect, str(path), notes, goes_on)
+            dialect, has_no_quotes = dialect_of(text, kind, str(path), notes, goes_on)
         if has_no_quotes:
             records = list(plain_records(text, first_line))
         else:
             may_wait = goes_on and unread[0] * 2 < text.count("\n")  # an open quote may be a slip: it ends somewhere
-            records, num_read = _collected(csv_records(text, dialect, str(path), notes, first_line, may_wait))
+            records, num_read = _collected(csv_records(text, dialect, noted, first_line, may_wait))
             unread[0] = text.count("\n") - num_read if may_wait else 0
         header = header or records.pop(0)
         table = table_of([header, *records], str(path))

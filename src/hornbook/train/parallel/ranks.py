@@ -55,7 +55,7 @@ class Ranks:
         """A function of the main rank, such as one that prints; on the others it does nothing."""
         return function if self.is_main else _nothing
 
-    def total(self, *numbers: int) -> list[int]:
+    def sum(self, *numbers: int) -> list[int]:
         """Each number summed over the ranks."""
         if self.size == 1:
             return list(numbers)
@@ -66,9 +66,9 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
-        return self.total(int(flag))[0] > 0
+        return self.sum(int(flag))[0] > 0
 
-    def largest(self, number: int) -> int:
+    def max(self, number: int) -> int:
         """The largest value of a number on any rank."""
         if self.size == 1:
             return number
@@ -90,12 +90,12 @@ class Ranks:
     def main_first(self) -> Iterator[None]:
         """A block that the main rank runs first; the others run it when the main rank has finished."""
         if not self.is_main:
-            self.total(0)
+            self.sum(0)
         yield
         if self.is_main:
-            self.total(0)
+            self.sum(0)
 
-    def together(self, compute: Callable[[], Result]) -> Result:
+    def raise_oom_on_all(self, compute: Callable[[], Result]) -> Result:
         """`compute()`, which must not communicate. If memory runs out on one rank, it does on all, so that all of them
         repeat a step."""
         if self.size == 1:
@@ -111,7 +111,7 @@ class Ranks:
             raise error or torch.OutOfMemoryError("out of memory on another rank")
         return result
 
-    def summed(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    def all_reduce(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """Each of these numbers on the device, summed over the ranks."""
         if self.size == 1 or not values:
             return values
@@ -121,7 +121,7 @@ class Ranks:
         return dict(zip(values, stacked.unbind(), strict=True))
 
     @torch.no_grad()
-    def concatenated(self, values: Tensor) -> Tensor:
+    def all_gather(self, values: Tensor) -> Tensor:
         """The rows of all ranks, in their order; each may have another number of rows."""
         if self.size == 1:
             return values
@@ -140,7 +140,7 @@ class Ranks:
         one on another."""
         if self.size == 1:
             return
-        has_gradient = self.total(*(parameter.grad is not None for parameter in parameters))
+        has_gradient = self.sum(*(parameter.grad is not None for parameter in parameters))
         for parameter, num_ranks in zip(parameters, has_gradient, strict=True):
             if num_ranks and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -154,7 +154,7 @@ class Ranks:
                 _finish(*before)
 
     @torch.no_grad()
-    def copy_from_main(self, tensors: Sequence[Tensor]) -> None:
+    def broadcast(self, tensors: Sequence[Tensor]) -> None:
         """Overwrites the tensors with those of the main rank."""
         for tensor in tensors if self.size > 1 else ():
             with _collective():
@@ -207,33 +207,33 @@ def _nothing(*_: object, **__: object) -> None:
     pass
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 
-def joined() -> Ranks:
-    """The ranks that torchrun started, connected with each other; `ALONE` for a run in one process. From the first call
-    on, ranks other than the main one lock nothing, and what they write is discarded."""
-    return ALONE if _is_alone else _joined()
+def current_ranks() -> Ranks:
+    """The ranks that torchrun started, connected with each other; `SINGLE_PROCESS` for a run in one process. From the
+    first call on, ranks other than the main one lock nothing, and what they write is discarded."""
+    return SINGLE_PROCESS if _is_single_process else _connected_ranks()
 
 
-_is_alone = False
+_is_single_process = False
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def single_process() -> Iterator[None]:
     """A block that only this rank runs."""
-    global _is_alone
-    _is_alone = True
+    global _is_single_process
+    _is_single_process = True
     try:
         yield
     finally:
-        _is_alone = False
+        _is_single_process = False
 
 
 @functools.cache
-def _joined() -> Ranks:
+def _connected_ranks() -> Ranks:
     if num_processes() == 1:
-        return ALONE
+        return SINGLE_PROCESS
     rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     if torch.cuda.is_available():
         if local_rank >= torch.cuda.device_count():
@@ -254,12 +254,12 @@ def _joined() -> Ranks:
     return Ranks(rank, size, local_rank, host)
 
 
-def joins(function: Callable[P, Result]) -> Callable[P, Result]:
+def connects_ranks(function: Callable[P, Result]) -> Callable[P, Result]:
     """Decorator that connects the ranks before anything else, such as the lock of a folder."""
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> Result:
-        joined()
+        current_ranks()
         return function(*arguments, **named)
 
     return call

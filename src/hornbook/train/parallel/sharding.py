@@ -79,7 +79,7 @@ class Sharded:
                 vectors.append(source)
         self.ranks.sum_gradients(vectors)
         # A rank without rows of a matrix may have no gradient of it, but must count its updates as the others do.
-        has_gradient = self.ranks.total(*(parameter.grad is not None for parameter in rows))
+        has_gradient = self.ranks.sum(*(parameter.grad is not None for parameter in rows))
         for parameter, num_ranks in zip(rows, has_gradient, strict=True):
             if num_ranks and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -91,12 +91,12 @@ class Sharded:
             if parameter.grad is not None:
                 gradients[isinstance(self._sources[name], DTensor)].append(parameter.grad)
         of_rows, of_vectors = (torch.nn.utils.get_total_norm(gradients[kind]).to(self.device) for kind in (True, False))
-        return (self.ranks.summed({"squares": of_rows.square()})["squares"] + of_vectors.square()).sqrt()
+        return (self.ranks.all_reduce({"squares": of_rows.square()})["squares"] + of_vectors.square()).sqrt()
 
     def norms(self, rows: list[Tensor]) -> list[Tensor]:
         """The norms of whole matrices (`lamb.Shards`)."""
         squares = {str(i): norm.square() for i, norm in enumerate(torch._foreach_norm(rows))}
-        return [square.sqrt() for square in self.ranks.summed(squares).values()]
+        return [square.sqrt() for square in self.ranks.all_reduce(squares).values()]
 
     def gathered(self, parameters: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
         """Whole matrices from rows (`lamb.Shards`)."""

@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from hornbook.experiments.definition import TaskPlan
-from hornbook.experiments.plan import task_job
-from hornbook.experiments.resolved import ResolvedExperiment
+from hornbook.evaluation.experiments.definition import TaskPlan
+from hornbook.evaluation.experiments.plan import task_job
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.metrics.bootstrap import difference_interval, mean_interval
 
 MEAN = "mean"  # key of the mean over tasks

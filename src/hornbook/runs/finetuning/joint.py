@@ -18,11 +18,11 @@ from typing import Literal
 import numpy as np
 
 from hornbook.config import Typed, from_dict, setting
-from hornbook.evaluation.prompting.definition import TextTask, read_task
-from hornbook.evaluation.prompting.prompts import PromptWriter, answer, check_templates, drawable
-from hornbook.evaluation.prompting.sources import Item, Log, read_items
 from hornbook.files import read_toml
 from hornbook.tasks.features import Features
+from hornbook.tasks.text.definition import TextTask, read_task
+from hornbook.tasks.text.prompts import PromptWriter, answer, check_templates, drawable
+from hornbook.tasks.text.sources import Item, Log, read_items
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 

@@ -27,7 +27,7 @@ class Answered:
     answers: tuple[str, ...]  # all right answers
     text: str = ""  # the choice, or the generated text
     log_probabilities: tuple[float, ...] = ()  # of the tokens of the right answer
-    is_likeliest: tuple[bool, ...] = ()  # whether each of them is the likeliest token
+    is_greedy: tuple[bool, ...] = ()  # whether each of them is the likeliest token
     about: dict[str, Any] = field(default_factory=dict)  # further values to record in the predictions
 
 
@@ -87,10 +87,10 @@ MEASURES: dict[str, Measure] = {
     **{name: _rouge(name, f"ROUGE-{name[-1]}, F1, without stemming (the definition of rouge-score)") for name in NAMES},
     "bleu": Measure("text", _bleu_rows, "corpus BLEU by sacrebleu", lambda sums, num: bleu(sums), is_share=False),
     "greedy": _mean(
-        "likelihood", lambda found: all(found.is_likeliest), "every token of the right answer is the likeliest"
+        "likelihood", lambda found: all(found.is_greedy), "every token of the right answer is the likeliest"
     ),
     "last_token": _mean(
-        "likelihood", lambda found: found.is_likeliest[-1], "the last token of the right answer is the likeliest"
+        "likelihood", lambda found: found.is_greedy[-1], "the last token of the right answer is the likeliest"
     ),
     "perplexity": Measure(
         "likelihood",

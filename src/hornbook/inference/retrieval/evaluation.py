@@ -16,9 +16,9 @@ import numpy as np
 
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
+from hornbook.inference.retrieval.scan import top_rows
 from hornbook.metrics.bootstrap import intervals
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
-from hornbook.retrieval.scan import top_rows
 
 TOP = 100  # results per query
 DOCUMENTS_AT_ONCE = 4_096  # embedded and compared together

@@ -22,10 +22,20 @@ from hornbook.devices import chosen_device
 from hornbook.files import temporary
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
+from hornbook.inference.retrieval.index import (
+    FILE,
+    ID,
+    TEXT,
+    VECTOR_FILES,
+    Index,
+    IndexWriter,
+    Manifest,
+    Source,
+    VectorType,
+)
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.stopping import interruptible
-from hornbook.retrieval.index import FILE, ID, TEXT, VECTOR_FILES, Index, IndexWriter, Manifest, Source, VectorType
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns

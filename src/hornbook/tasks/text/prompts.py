@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.evaluation.prompting.definition import TextTask, filled
-from hornbook.evaluation.prompting.sources import Item, Log, Splits, read_items
+from hornbook.tasks.text.definition import TextTask, filled
+from hornbook.tasks.text.sources import Item, Log, Splits, read_items
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 

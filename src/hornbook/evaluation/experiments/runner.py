@@ -1,7 +1,7 @@
 """Runs or resumes an experiment: its jobs one after another, fine-tunings optionally in parallel.
 
 OUT/run.json                       values resolved at the start (`resolved.py`)
-OUT/pieces/, pretrained/, running/ jobs (`plan.py`)
+OUT/jobs/, pretrained/, running/ jobs (`plan.py`)
 OUT/results.json                   scores, costs and verdicts from the finished jobs
 OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """
@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.config import checked
-from hornbook.evaluation.minimal_pairs import read_pairs
-from hornbook.experiments.definition import Experiment, TaskPlan, read_experiment
-from hornbook.experiments.jobs import (
+from hornbook.evaluation.experiments.definition import Experiment, TaskPlan, read_experiment
+from hornbook.evaluation.experiments.jobs import (
     FinetuningArguments,
     run_finetuning,
     run_minimal_pairs,
@@ -31,10 +30,11 @@ from hornbook.experiments.jobs import (
     run_sentence_task,
     task_data,
 )
-from hornbook.experiments.plan import Job, jobs_of, tasks_of
-from hornbook.experiments.pool import Pool
-from hornbook.experiments.resolved import ResolvedExperiment, check_record, resolve
-from hornbook.experiments.results import write_results
+from hornbook.evaluation.experiments.plan import Job, jobs_of, tasks_of
+from hornbook.evaluation.experiments.pool import Pool
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment, check_record, resolve
+from hornbook.evaluation.experiments.results import write_results
+from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
 from hornbook.lifecycle.claims import Claims, locks_or_joins
 from hornbook.lifecycle.run_folder import RunFolder

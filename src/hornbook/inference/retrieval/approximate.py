@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from hornbook.files import replacing
-from hornbook.retrieval.index import Index
-from hornbook.retrieval.scan import rescored
+from hornbook.inference.retrieval.index import Index
+from hornbook.inference.retrieval.scan import rescored
 
 FILE = "graph.faiss"
 NEIGHBOURS = 32  # links of a row

@@ -7,10 +7,8 @@ single column of texts, as the delimiter.
 """
 
 import csv
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
-
-from hornbook.tasks.reading.notes import Notes
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 SAMPLE_LINES = 500
@@ -38,32 +36,10 @@ class Dialect:
         return ", ".join(traits)
 
 
-def dialect_for(text: str, suffix: str, file: str, notes: Notes) -> Dialect:
-    """The dialect of a .csv or .tsv file; logged if it is not the default of the suffix."""
-    requested = notes.format.delimiter
-    default = Dialect("\t" if suffix == ".tsv" else ",")
-    found = detected(text, requested or default.delimiter, is_given=requested is not None)
-    if found != default and requested is None:
-        notes.log(f"{file}: {found.described()} (detected; --delimiter overrides it)")
-    return found
-
-
-def records(text: str, suffix: str, dialect: Dialect, file: str, notes: Notes) -> Iterator[Record]:
-    """The records of a .csv or .tsv file; the first one is the header."""
-    if is_plain(text, suffix, dialect, file, notes):
-        return plain_records(text)
-    return csv_records(text, dialect, file, notes)
-
-
-def is_plain(text: str, suffix: str, dialect: Dialect, file: str, notes: Notes, goes_on: bool = False) -> bool:
+def is_plain(text: str, suffix: str, dialect: Dialect, goes_on: bool = False) -> bool:
     """Whether quotes are ordinary characters: in most TSV files, unless the whole file parses with quoting. With
     `goes_on`, the text is the beginning of the file."""
-    if suffix != ".tsv" or dialect != Dialect("\t"):
-        return False
-    if not _is_quoted(text, goes_on):
-        return True
-    notes.log(f"{file}: fields are quoted; the quotes were removed")
-    return False
+    return suffix == ".tsv" and dialect == Dialect("\t") and not _is_quoted(text, goes_on)
 
 
 def plain_records(text: str, first_line: int = 1) -> Iterator[Record]:
@@ -91,11 +67,11 @@ def _is_single_quoted(header: str, delimiter: str) -> bool:
 def _regularity(sample: str, dialect: Dialect) -> float:
     """The fraction of records that have as many fields as the header, minus the fraction with unbalanced quotes; single
     quotes left around all column names count as one unbalanced record."""
-    notes = Notes()
-    found = [fields for _, fields in csv_records(sample, dialect, "", notes) if fields]
+    bad_quotes: list[str] = []
+    found = [fields for _, fields in csv_records(sample, dialect, lambda place, _: bad_quotes.append(place)) if fields]
     if not found:
         return 0.0
-    num_odd = notes.problems.count("bad_quotes") + all(name[:1] == name[-1:] == "'" for name in found[0])
+    num_odd = len(bad_quotes) + all(name[:1] == name[-1:] == "'" for name in found[0])
     return (sum(len(fields) == len(found[0]) for fields in found) - num_odd) / len(found)
 
 
@@ -120,10 +96,11 @@ def _lines(text: str) -> list[str]:
 
 
 def csv_records(
-    text: str, dialect: Dialect, file: str, notes: Notes, first_line: int = 1, goes_on: bool = False
+    text: str, dialect: Dialect, on_bad_quotes: Callable[[str, str], None], first_line: int = 1, goes_on: bool = False
 ) -> Generator[Record, None, int]:
     """The records of a text that starts at `first_line` of a file; returns the number of lines read. With `goes_on`,
-    the file has more text after this one: a record that is open at its end is not read."""
+    the file has more text after this one: a record that is open at its end is not read. `on_bad_quotes` gets the place
+    of a record with unbalanced quotes, and the error."""
     lines, start, bad_line = _lines(text), 0, 0
     limit = csv.field_size_limit(1 << 30)
     try:
@@ -145,7 +122,7 @@ def csv_records(
                 if goes_on and str(error) == OPEN_AT_END and last == len(lines):
                     return start
                 place = f"line {start + first_line}"
-                notes.problem("bad_quotes", file, place, str(error))
+                on_bad_quotes(place, str(error))
                 yield place, next(csv.reader([lines[start].rstrip("\n")], **dialect.options))
                 start += 1
         return start

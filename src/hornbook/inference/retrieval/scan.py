@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from hornbook.retrieval.index import Index
+from hornbook.inference.retrieval.index import Index
 
 ROWS_AT_ONCE = 131_072  # of a block; 200 MB of float32 vectors of width 384, which are read in place
 SCORES_AT_ONCE = 2**24  # of a block, over all queries

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from hornbook.evaluation.experiments.definition import TaskPlan
+from hornbook.evaluation.experiments.memory import PeakMemory
+from hornbook.evaluation.experiments.plan import Job
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment, open_for
+from hornbook.evaluation.experiments.sentences import crossed, overlap
 from hornbook.evaluation.minimal_pairs import minimal_pairs
-from hornbook.experiments.definition import TaskPlan
-from hornbook.experiments.memory import PeakMemory
-from hornbook.experiments.plan import Job
-from hornbook.experiments.resolved import ResolvedExperiment, open_for
-from hornbook.experiments.sentences import crossed, overlap
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_model
 from hornbook.runs.finetuning.record import FinetuneRequest

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hornbook.data.problems import problem_lines
-from hornbook.evaluation.prompting.definition import Source, TextTask
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.coqa import read_conversations
 from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
@@ -27,6 +26,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.rows import is_missing, read_table
 from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import Example
+from hornbook.tasks.text.definition import Source, TextTask
 
 Log = Callable[[str], None]
 CONVERSATIONS = {"train": ("coqa*train*.json", "train.json"), "test": ("coqa*dev*.json", "dev.json")}

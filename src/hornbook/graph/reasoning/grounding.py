@@ -13,6 +13,7 @@ from hornbook.batch import Stream, offsets
 from hornbook.files import refusing_damage
 from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
 from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.reasoning.settings import ReasonSettings
 from hornbook.graph.schema import Limits, SchemaBuilder, SchemaGraphs, expand
 from hornbook.models.kagnet import (
     CONCEPTS,
@@ -25,7 +26,6 @@ from hornbook.models.kagnet import (
     ConceptPaths,
 )
 from hornbook.models.outputs import GraphReasoning
-from hornbook.reasoning.settings import ReasonSettings
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import ChoiceExample
 

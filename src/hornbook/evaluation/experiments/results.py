@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from hornbook.experiments.plan import Job
-from hornbook.experiments.resolved import ResolvedExperiment
-from hornbook.experiments.scores import MEAN, Scores, over_seeds
-from hornbook.experiments.verdicts import judge, minutes_of
+from hornbook.evaluation.experiments.plan import Job
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment
+from hornbook.evaluation.experiments.scores import MEAN, Scores, over_seeds
+from hornbook.evaluation.experiments.verdicts import judge, minutes_of
 from hornbook.files import write_json
 
 FILE = "results.json"
@@ -28,7 +28,7 @@ def write_results(out: Path, resolved: ResolvedExperiment, jobs: list[Job], task
         "seed_deviation": experiment.equal.seed_deviation,
         "least_reach": scores.min_half_width(),
         "checkpoints": list(experiment.equal.checkpoints),
-        "num_pieces": len(jobs),
+        "num_jobs": len(jobs),
         "num_done": len(jobs) - len(missing),
         "missing": _missing(missing),
         "tasks": {

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook.experiments.definition import Claim, Condition
-from hornbook.experiments.plan import Job, task_job
-from hornbook.experiments.resolved import ResolvedExperiment
-from hornbook.experiments.scores import TWO_SIDED, Scores, over_seeds
+from hornbook.evaluation.experiments.definition import Claim, Condition
+from hornbook.evaluation.experiments.plan import Job, task_job
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment
+from hornbook.evaluation.experiments.scores import TWO_SIDED, Scores, over_seeds
 from hornbook.metrics.bootstrap import mean_interval
 
 HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"

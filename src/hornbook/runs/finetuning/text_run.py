@@ -17,8 +17,6 @@ from typing import Any
 
 from hornbook import config as configuration
 from hornbook.config import Typed, setting
-from hornbook.evaluation.prompting.joint import Documents, Learns, documents, read_joint
-from hornbook.evaluation.prompting.sources import Log
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
@@ -28,22 +26,16 @@ from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import checkpoint_io
-from hornbook.runs.finetuning.settings import MAX_LR, ONLY_IN_PRETRAINING, rounded, width_factor
+from hornbook.runs.finetuning.joint import Documents, Learns, documents, read_joint
+from hornbook.runs.finetuning.settings import MAX_LR, FinetuningLoopSettings, rounded, width_factor
 from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
+from hornbook.tasks.text.sources import Log
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
-from hornbook.train.job import Job, LoopSettings, Outcome, Status
+from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
-from hornbook.train.settings import (
-    BatchSettings,
-    CheckpointSettings,
-    GuardSettings,
-    OptimizerSettings,
-    RuntimeSettings,
-    ScheduleSettings,
-    ValidationSettings,
-)
+from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings
 from hornbook.train.validation import validate
 
 COMMAND = "finetune-text"
@@ -52,28 +44,25 @@ UNITS_TOGETHER = 32  # examples per validation batch
 
 
 @dataclass(frozen=True)
-class TextSettings(Typed, group=""):
-    """All settings of a fine-tuning run on text tasks, by group."""
-
+class _TextGroups(Typed):
     learns: Learns = setting("answer", "tokens that have a loss: only the answers, or all")
     epochs: float = setting(3.0, "passes over the training examples", above=0, high=10_000)
     batch_size: int = setting(32, "examples per batch", low=1, high=1_000_000)
+
+
+@dataclass(frozen=True)
+class TextSettings(FinetuningLoopSettings, _TextGroups):
+    """All settings of a fine-tuning run on text tasks, by group."""
+
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(lr=PUBLISHED_LR))
     schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.002))
-    batch: BatchSettings = field(default_factory=BatchSettings)
-    validation: ValidationSettings = field(default_factory=ValidationSettings)
     checkpoint: CheckpointSettings = field(
         default_factory=lambda: CheckpointSettings(every_steps=0, every_minutes=2.0, at_start=False, keep=1)
     )
-    guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
-    runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
 
     @property
     def unused(self) -> dict[str, str]:
-        return ONLY_IN_PRETRAINING
-
-    def loop(self) -> LoopSettings:
-        return LoopSettings.of(self)
+        return super().unused | {"parallel": "one process fine-tunes on text tasks"}
 
 
 @dataclass(frozen=True)
@@ -161,7 +150,7 @@ def finetune_text(
             **{"from": request.model},
         )
     job = _job(trained, tokenizer, found, settings, runtime)
-    outcome = train(folder.path, job, settings.loop(), runtime, on_progress or (lambda status: None))
+    outcome = train(folder.path, job, settings, runtime, on_progress or (lambda status: None))
     if outcome.ended != "stopped":
         folder.publish(folder.path / "best")
     return outcome

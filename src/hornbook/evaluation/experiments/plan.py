@@ -1,7 +1,7 @@
 """The jobs of an experiment in the order they run, and where their results are stored. A job is one unit of work: a
 pre-training run, a fine-tuning run, or an evaluation on sentence pairs.
 
-OUT/pieces/KEY.json            result of a finished job, which is never run again
+OUT/jobs/KEY.json              result of a finished job, which is never run again
 OUT/pretrained/ARM-SEED/       pre-training run, with the weights of each checkpoint in kept/
 OUT/running/KEY/               unfinished job; deleted when it finishes
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from hornbook.data.examples import LABELLED
-from hornbook.experiments.definition import TaskPlan
-from hornbook.experiments.resolved import ResolvedExperiment
+from hornbook.evaluation.experiments.definition import TaskPlan
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.files import read_json
 from hornbook.train.checkpoint import kept_folder
 
@@ -64,7 +64,7 @@ class Job:
         return self.kind, self.task if self.is_task else self.arm
 
     def file(self, out: Path) -> Path:
-        return Path(out) / "pieces" / f"{self.key}.json"
+        return Path(out) / "jobs" / f"{self.key}.json"
 
     def is_done(self, out: Path) -> bool:
         return self.file(out).exists()
@@ -89,7 +89,7 @@ def task_job(task: TaskPlan, arm: str, seed: int, share: float, task_seed: int) 
 
 def tasks_of(out: Path, resolved: ResolvedExperiment, with_data: list[str]) -> list[str]:
     """Names of the tasks that have data or finished jobs; existing results stay when the data is gone."""
-    done = {file.stem for kind in ("finetune", "score") for file in (Path(out) / "pieces").glob(f"{kind}-*.json")}
+    done = {file.stem for kind in ("finetune", "score") for file in (Path(out) / "jobs").glob(f"{kind}-*.json")}
     every = [task.name for task in resolved.experiment.tasks]
     has_jobs = {job.task for job in jobs_of(resolved, every) if job.key in done}
     return [task for task in every if task in with_data or task in has_jobs]

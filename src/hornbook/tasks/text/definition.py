@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from hornbook.config import Typed, from_dict, setting
-from hornbook.evaluation.prompting.measures import MEASURES
 from hornbook.files import read_toml
+from hornbook.tasks.text.measures import MEASURES
 
-SHIPPED = Path(__file__).parent / "tasks"
+SHIPPED = Path(__file__).parent / "shipped"
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}")  # doubled braces are literal braces
 NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # of a task or variant, used in file names
 AS_WRITTEN = "as written"  # the variant with the task's own template

@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
-from hornbook.experiments.jobs import FinetuningArguments, run_finetuning
-from hornbook.experiments.memory import release_memory
+from hornbook.evaluation.experiments.jobs import FinetuningArguments, run_finetuning
+from hornbook.evaluation.experiments.memory import release_memory
 from hornbook.lifecycle.stopping import die_with_parent, starting_children
 from hornbook.train import signals
 

@@ -12,10 +12,10 @@ from typing import Any
 from hornbook.config import checked
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
-from hornbook.retrieval.approximate import ApproximateIndex
-from hornbook.retrieval.building import model_fingerprint, refuse_other_model
-from hornbook.retrieval.index import ID, TEXT, Index
-from hornbook.retrieval.scan import search_index
+from hornbook.inference.retrieval.approximate import ApproximateIndex
+from hornbook.inference.retrieval.building import model_fingerprint, refuse_other_model
+from hornbook.inference.retrieval.index import ID, TEXT, Index
+from hornbook.inference.retrieval.scan import search_index
 
 TOP = 5
 LARGEST_TOP = 100_000
