@@ -8,7 +8,6 @@ from transformers import AutoModel, AutoTokenizer
 
 import hornbook as library
 from hornbook.files import read_json
-from hornbook.interop import builtin
 from hornbook.interop.builtin import builtin_for, builtin_names, write_int8_folder
 from hornbook.interop.folder import load_folder, load_model, save_model
 from hornbook.interop.hub import model_folder
