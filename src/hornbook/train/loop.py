@@ -39,7 +39,7 @@ def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_prog
             with Signals() as signals:
                 return loop.run(signals)
         finally:
-            loop.stepper.captured = None  # breaks a reference cycle that would keep device memory allocated
+            loop.stepper.close()
             if loop.sharded is not None:
                 job.module.to(runtime.device)
 

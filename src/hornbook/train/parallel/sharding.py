@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from hornbook.train.objective import TrainingModule
+from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import Ranks
 
 
@@ -54,6 +55,7 @@ class Sharded:
             name: nn.Parameter(each.to_local().detach(), each.requires_grad) if isinstance(each, DTensor) else each
             for name, each in self._sources.items()
         }
+        self._vector_sums = GradientSums(ranks, [each for each in model.parameters() if each in vectors])
         self._names = {parameter: name for name, parameter in self.parameters.items()}
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -69,15 +71,13 @@ class Sharded:
     @torch.no_grad()
     def collect_gradients(self) -> None:
         """After the backward pass: gradients of rows are sums over the ranks already; those of vectors are summed."""
-        rows, vectors = [], []
+        rows = []
         for name, source in self._sources.items():
             if isinstance(source, DTensor):
                 gradient, source.grad = source.grad, None
                 self.parameters[name].grad = None if gradient is None else gradient.to_local()
                 rows.append(self.parameters[name])
-            else:
-                vectors.append(source)
-        self.ranks.sum_gradients(vectors)
+        self._vector_sums.finish()
         # A rank without rows of a matrix may have no gradient of it, but must count its updates as the others do.
         has_gradient = self.ranks.total(*(parameter.grad is not None for parameter in rows))
         for parameter, num_ranks in zip(rows, has_gradient, strict=True):
