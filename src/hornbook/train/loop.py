@@ -78,7 +78,7 @@ class _Loop:
         if settings.parallel.activation_checkpointing:
             from hornbook.train.parallel.sharding import checkpoint_activations
 
-            checkpoint_activations(module.model)
+            runtime = checkpoint_activations(module.model, runtime)
         self.trained = self.sharded or job.model  # whose parameters are updated
         self.optimizer = make_optimizer(self.trained, settings.optimizer, job.lr_multiplier_of)
         if self.sharded is not None:

@@ -11,6 +11,7 @@ a checkpoint is the same with and without sharding, whatever the number of ranks
 """
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -21,6 +22,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
+from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import Ranks
@@ -164,11 +166,14 @@ def _separate(blocks: Iterable[nn.Module]) -> list[nn.Module]:
     return blocks if len(set(parameters)) == len(parameters) else []
 
 
-def checkpoint_activations(model: nn.Module) -> None:
+def checkpoint_activations(model: nn.Module, runtime: Runtime) -> Runtime:
     """From here on, the backward pass computes each block again instead of keeping its activations: about a third more
-    time for a fraction of the memory. Results do not change."""
+    time for a fraction of the memory. Results do not change. Returns the runtime to use with it: without CUDA graphs,
+    as not every version of torch can restore the random numbers of dropout within a graph."""
     for block in blocks_of(model):
-        block.forward = partial(_recomputed, block.forward)
+        if getattr(block.forward, "func", None) is not _recomputed:
+            block.forward = partial(_recomputed, block.forward)
+    return dataclasses.replace(runtime, graphs=False, keeps_casts=False)
 
 
 def _recomputed(forward, *arguments):
