@@ -74,6 +74,18 @@ def _send(sender, function: Callable, arguments: tuple) -> None:
 
 
 def tree_memory(root: int) -> int:
+    total = 0
+    for process in process_tree(root):
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total
+
+
+def process_tree(root: int) -> list[int]:
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -82,16 +94,11 @@ def tree_memory(root: int) -> int:
             except OSError:
                 continue
             children.setdefault(parent, []).append(int(entry.name))
-    total, waiting = 0, [root]
+    found, waiting = [], [root]
     while waiting:
-        process = waiting.pop()
-        waiting += children.get(process, [])
-        try:
-            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    return total
+        found.append(waiting.pop())
+        waiting += children.get(found[-1], [])
+    return found
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from hornbook.train.metrics import read_metrics
 from hornbook.train.objective import StepInputs
 from hornbook.train.parallel.sharding import checkpoint_activations
 from hornbook.train.step import bucketed
+from train.small import CPU
 
 SIZE = {"vocab_size": 90, "num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 64, "max_positions": 40}
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
@@ -140,7 +141,7 @@ def test_activations_may_be_recomputed(random):
     (step_inputs, _), weigh = step_of(random), {"clm": 0.3, "mlm": 0.7}
     model = model_of()
     kept = gradients(model, [step_inputs], weigh)
-    checkpoint_activations(model)
+    checkpoint_activations(model, CPU)
     for name, gradient in gradients(model, [step_inputs], weigh).items():
         assert torch.allclose(gradient, kept[name], atol=1e-12), name
 

@@ -13,6 +13,7 @@ from hornbook.runs.finetuning import run as finetuning
 from hornbook.runs.pretraining import run as pretraining
 from hornbook.train import loop
 from hornbook.train.metrics import read_metrics
+from hornbook.train.parallel import gradients
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.step import Stepper
 
@@ -80,6 +81,7 @@ def all_curves(folder: str, names: list[str], corpus: str, encoder: str, rows: d
     """Trains for the named objectives and writes their curves to `curves.json`."""
     pretraining.train = finetuning.train = in_float64
     loop.Stepper = Recording
+    gradients.BUCKET_BYTES = 16384
     out, curves = Path(folder), {}
     tasks = {
         "distillation": lambda: distilled(out / "distilled", teachers["text"], corpus),

@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 from parallel.curves import pretrained
 
+from hornbook.train.parallel import gradients
+from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.step import Stepper
 
@@ -26,17 +28,31 @@ def resumed(out: str, corpus: str, steps: int, stop_at: int | None = None, setti
 
 
 def out_of_memory(out: str, corpus: str) -> None:
-    """The last rank runs out of memory once, with more than 40 tokens in a micro-batch."""
-    backward, seen = Stepper._backward, []
+    """The last rank runs out of memory before the backward pass of batch 1, when half of the sums of batch 2 have
+    started, and after the backward pass of batch 3."""
+    gradients.BUCKET_BYTES = 1024
+    backward, arrived = Stepper._backward, GradientSums._arrived
+    moments = {1: "before", 2: "during", 3: "after"} if current_ranks().rank == 1 else {}
+    under_way = []
 
     def limited(stepper, micro_batches, counts, number, is_padding):
+        moment = moments.pop(number, None)
+        under_way[:] = [moment]
+        fail_if(moment == "before")
         terms = backward(stepper, micro_batches, counts, number, is_padding)
-        if number == 2 and current_ranks().rank == 1 and not seen:
-            seen.append(number)
-            raise torch.OutOfMemoryError("CUDA out of memory")
+        fail_if(moment == "after")
+        assert moment is None
         return terms
 
-    Stepper._backward = limited
+    def limited_arrived(sums, parameter):
+        arrived(sums, parameter)
+        fail_if(under_way == ["during"] and len(sums._started) > len(sums.buckets) / 2)
+
+    def fail_if(is_short: bool) -> None:
+        if is_short:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    Stepper._backward, GradientSums._arrived = limited, limited_arrived
     pretrained(Path(out), "bert-tiny", ALWAYS | {"batch.micro_tokens": 192}, corpus, 6)
 
 

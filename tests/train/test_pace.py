@@ -1,10 +1,15 @@
 """Timing steps before a run given in minutes."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from hornbook.train import pace
+from hornbook.train.parallel.sharding import blocks_of, checkpoint_activations
+from hornbook.train.settings import ParallelSettings
+from train.small import CPU, small_batch, small_job, small_settings
 
 
 class SlowAtFirst:
@@ -40,9 +45,28 @@ def test_steps_that_capture_are_timed_again(monkeypatch, num_buckets):
 
     job = SimpleNamespace(module=SimpleNamespace(to=lambda device: None), model=None, make_batch=make_batch)
     monkeypatch.setattr(pace, "current_ranks", lambda: SimpleNamespace(own_part=lambda make: make))
-    settings = SimpleNamespace(
-        optimizer=SimpleNamespace(clip=1.0), runtime=SimpleNamespace(seed=0), batch=SimpleNamespace(micro_tokens=1)
-    )
+    settings = small_settings()
     runtime = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     for most_seconds in (0.0, 1000.0):
         assert pace.seconds_per_step(job, settings, runtime, range(12), most_seconds) == 2
+
+
+def test_steps_are_timed_with_activations_recomputed_if_the_run_does_so(monkeypatch):
+    """And only once, however often a step is timed."""
+    job, runs = small_job(make_batch=small_batch), []
+    block = blocks_of(job.model)[0]
+    monkeypatch.setattr(block, "forward", lambda *arguments, run=block.forward: runs.append(1) or run(*arguments))
+    for _ in range(2):
+        runs.clear()
+        settings = small_settings(parallel=ParallelSettings(activation_checkpointing=True))
+        pace.seconds_per_step(job, settings, CPU, [0], 0.0)
+        assert len(runs) == 2 * 2  # a step is taken twice, with a forward pass and the same one in the backward pass
+
+
+def test_recomputed_activations_are_not_captured():
+    runtime = checkpoint_activations(small_job().model, replace(CPU, graphs=True, precision=torch.bfloat16))
+    assert not runtime.graphs
+    with runtime.autocast():
+        assert not torch.is_autocast_cache_enabled()
+    with CPU.autocast():
+        assert torch.is_autocast_cache_enabled()

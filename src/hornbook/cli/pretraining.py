@@ -195,6 +195,11 @@ def plan_command(
             ("time", f"{took}, if each device reaches {utilisation:.0%} of {on.speed}"),
             ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),
             ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB per token"),
+            (
+                "memory of a step",
+                f"about {found.step_bytes / GIB:,.1f} GiB on CUDA in bfloat16, with {found.micro_tokens:,} tokens at "
+                "once (batch.micro_tokens) and nothing sharded",
+            ),
             ("devices needed", _devices_needed(found.devices_needed, on.num_bytes / GIB)),
         ],
         title=f"{preset} on {on.where}",

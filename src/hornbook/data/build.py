@@ -8,7 +8,7 @@ after a complete shard makes the same chunks, and the same bytes, as an uninterr
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,11 +22,11 @@ from hornbook.data.cleaning import CLEANERS
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
 from hornbook.data.encoding import Encoded, EncodingPool, Linker, clean_text
-from hornbook.data.manifest import MANIFEST, already_built, describe_request, make_manifest, prepare_folder
+from hornbook.data.manifest import MANIFEST, SOURCES, already_built, describe_request, make_manifest, prepare_folder
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import Document, DocumentsAre, FileReader, check_documents, no_documents
 from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, parts_of, token_dtype
-from hornbook.data.sources import Source, find_sources
+from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.data.state import BuildState, remove_progress
 from hornbook.files import num_cores, replacing, write_json
 from hornbook.lifecycle.locking import run_lock
@@ -101,7 +101,9 @@ def build_corpus(
     workers = min(num_cores(), MOST_WORKERS) if workers is None else workers
     workers = checked(workers, int, "workers", low=0, high=256)
     out = Path(out)
-    sources, left_out = find_sources(paths)
+    paths = [paths] if isinstance(paths, str | Path) else list(paths)
+    problems = Problems()
+    sources = summary_of(find_sources(paths, problems))
     tokenizer = Tokenizer.load(Path(tokenizer_folder))
     excluded = ExcludedTexts.of([exclude] if isinstance(exclude, str | Path) else exclude) if exclude else None
     settings = {
@@ -116,19 +118,18 @@ def build_corpus(
     }
     request = describe_request(sources, tokenizer.fingerprint, settings)
     with run_lock(out):
-        if manifest := already_built(out, request):
+        if manifest := already_built(out, request, paths):
             return {**manifest, "already_built": True}
-        state = prepare_folder(out, request, tokenizer, left_out)
+        state = prepare_folder(out, request, tokenizer, paths, problems)
         if excluded is not None:
             with replacing(out / EXCLUDED) as temporary, open(temporary, "wb") as file:
                 np.save(file, excluded.hashes)
-        return _build(out, state, sources, tokenizer, workers, progress, linker)
+        return _build(out, state, tokenizer, workers, progress, linker)
 
 
 def _build(
     out: Path,
     state: BuildState,
-    sources: list[Source],
     tokenizer: "Tokenizer",
     workers: int,
     progress: Callable[[BuildProgress], None] | None,
@@ -137,12 +138,13 @@ def _build(
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
     state.seen.folder = out
-    merger = _Merger(out, state, tokenizer.vocab_size, sum(source.bytes for source in sources), progress)
+    merger = _Merger(out, state, tokenizer.vocab_size, progress)
     pool = None
     try:
         with interruptible():
             pool = EncodingPool(out, tokenizer, settings["clean"], workers, settings["near_duplicates"], linker)
-            chunks = read_chunks(sources, state, min(CHUNK_CHARACTERS, 4 * settings["shard_tokens"]))
+            sources, most_characters = read_sources(out / SOURCES), min(CHUNK_CHARACTERS, 4 * settings["shard_tokens"])
+            chunks = read_chunks(sources, state, most_characters)
             for chunk, encoded in _encode_in_order(chunks, pool):
                 merger.accept(chunk, encoded)
             pool.close()
@@ -160,17 +162,19 @@ def _build(
             pool.kill()
 
 
-def read_chunks(sources: list[Source], state: BuildState, chunk_characters: int) -> Iterator[Chunk]:
+def read_chunks(sources: Iterable[Source], state: BuildState, chunk_characters: int) -> Iterator[Chunk]:
     """Yields all documents after the position of `state`, in chunks; the last chunk may hold only problems."""
     settings = state.request["settings"]
-    bytes_before = sum(source.bytes for source in sources[: state.file_index])
-    skipped = state.items_taken
-    chunk, num_characters = Chunk(), 0
-    for index in range(state.file_index, len(sources)):
-        source = sources[index]
+    how = {name: settings[name] for name in ("text_column", "documents")}
+    bytes_before, num_files, chunk, num_characters = 0, 0, Chunk(), 0
+    for index, source in enumerate(sources):
+        num_files += 1
+        if index < state.file_index:
+            bytes_before += source.bytes
+            continue
         _check_unchanged(source)
-        how = {name: settings[name] for name in ("text_column", "documents")}
         reader = FileReader(source.path, **how, linked=settings.get("graph") is not None)
+        skipped = state.items_taken if index == state.file_index else 0
         for taken, item in enumerate(islice(reader, skipped, None), skipped + 1):
             if isinstance(item, Problem):
                 chunk.problems.add(item)
@@ -188,8 +192,7 @@ def read_chunks(sources: list[Source], state: BuildState, chunk_characters: int)
                 chunk, num_characters = Chunk(), 0
         _check_unchanged(source)
         bytes_before += source.bytes
-        skipped = 0
-    chunk.file_index, chunk.bytes_read = len(sources), bytes_before
+    chunk.file_index, chunk.bytes_read = num_files, bytes_before
     yield chunk
 
 
@@ -219,12 +222,11 @@ class _Merger:
         folder: Path,
         state: BuildState,
         vocab_size: int,
-        bytes_total: int,
         progress: Callable[[BuildProgress], None] | None,
     ):
         self._folder, self._state, self._vocab_size = folder, state, vocab_size
         self._settings = state.request["settings"]
-        self._bytes_total = bytes_total
+        self._bytes_total = state.request["sources"]["bytes"]
         self._progress = progress
         parts = parts_of(self._settings)
         self._writer = ShardWriter(folder, token_dtype(vocab_size), next_index=len(state.shards), parts=parts)

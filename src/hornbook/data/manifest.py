@@ -3,23 +3,23 @@ take a build. Graphs have a manifest with the same format, fingerprint and file 
 
 import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from hornbook import __version__
 from hornbook.config import checked
-from hornbook.data.problems import DROPPED, Problem
+from hornbook.data.problems import DROPPED, Problems
 from hornbook.data.shards import parts_of, shard_file, shard_name, token_dtype
-from hornbook.data.sources import Source
-from hornbook.data.state import PROGRESS, BuildState, difference, remove_progress
+from hornbook.data.sources import find_sources, write_sources
+from hornbook.data.state import PROGRESS, SOURCES, BuildState, difference, remove_progress
 from hornbook.files import read_json, refusing_damage, sha256
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 OTHER_FOLDER = "choose another folder, or remove this one"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+KNOWN_FILES = ("tokenizer.json", "tokenizer_config.json", SOURCES)  # what a build writes before its progress
 REPAIR = "copy the corpus again, or build it again into another folder"
 COUNTS = ("tokens", "sentences", "documents")
 
@@ -68,25 +68,25 @@ def refuse_changed(file: Path, expected: str, repair: str) -> None:
         raise ValueError(f"{file} has changed since it was built (sha256 differs from the manifest): {repair}")
 
 
-def describe_request(sources: list[Source], tokenizer_fingerprint: str, settings: dict) -> dict:
-    """The inputs of a build: two builds with the same request give the same corpus."""
+def describe_request(sources: dict, tokenizer_fingerprint: str, settings: dict) -> dict:
+    """The inputs of a build, with a summary of its files: two builds with the same request give the same corpus."""
     return {
         "format_version": FORMAT_VERSION,
         "hornbook_version": __version__,
         "tokenizer_fingerprint": tokenizer_fingerprint,
         "settings": settings,
-        "sources": [asdict(source) for source in sources],
+        "sources": sources,
     }
 
 
-def already_built(folder: Path, request: dict) -> dict | None:
+def already_built(folder: Path, request: dict, paths: Sequence[str | Path]) -> dict | None:
     """The manifest if `folder` holds the finished corpus of this request, None if it holds none; raises a `ValueError`
     if it holds another corpus."""
     if not (folder / MANIFEST).exists():
         return None
     manifest = read_manifest(folder)
     with refusing_damage(folder / MANIFEST, REPAIR):
-        reason = difference(manifest, request)
+        reason = difference(manifest, request, folder, paths)
     if reason:
         raise ValueError(f"{folder} already holds another corpus ({reason}): {OTHER_FOLDER}")
     for index in range(len(manifest["shards"])):
@@ -97,30 +97,43 @@ def already_built(folder: Path, request: dict) -> dict | None:
     return manifest
 
 
-def prepare_folder(folder: Path, request: dict, tokenizer, left_out: list[Problem]) -> BuildState:
-    """The state of an interrupted build of the same request, to resume it, or a new state."""
+def prepare_folder(
+    folder: Path, request: dict, tokenizer, paths: Sequence[str | Path], problems: Problems
+) -> BuildState:
+    """The state of an interrupted build of the same request, to resume it, or a new state with these problems. The list
+    of its files is in the folder."""
+    state = _interrupted(folder, request, tokenizer, paths)
+    is_new = state is None
+    if is_new:
+        state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64), problems=problems)
+        folder.mkdir(parents=True, exist_ok=True)
+    if write_sources(folder / SOURCES, find_sources(paths)) != request["sources"]:
+        raise ValueError("the input files change: build the corpus when they no longer do")
+    if is_new:
+        tokenizer.save(folder)
+        state.save(folder)
+    return state
+
+
+def _interrupted(folder: Path, request: dict, tokenizer, paths: Sequence[str | Path]) -> BuildState | None:
+    """The state of an interrupted build of this request; None if there is none and the folder is free for one."""
     if (folder / PROGRESS).exists():
         state = BuildState.load(folder, tokenizer.vocab_size)
-        reason = difference(state.request, request)
+        reason = difference(state.request, request, folder, paths)
         version = state.request["hornbook_version"]
         if not reason and version != __version__:
             reason = f"it was started with hornbook {version}, this is {__version__}"
         if not reason:
+            state.request = request
             return state
         if state.shards:
             raise ValueError(f"{folder} holds an unfinished build of another corpus ({reason}): {OTHER_FOLDER}")
         remove_progress(folder)
     elif folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose another name for the corpus folder")
-    elif folder.is_dir() and (others := [file.name for file in folder.iterdir() if file.name not in TOKENIZER_FILES]):
+    elif folder.is_dir() and (others := [file.name for file in folder.iterdir() if file.name not in KNOWN_FILES]):
         raise ValueError(f"{folder} is not empty (it holds {sorted(others)[0]}) and is not a corpus: {OTHER_FOLDER}")
-    state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64))
-    for problem in left_out:
-        state.problems.add(problem)
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(folder)
-    state.save(folder)
-    return state
+    return None
 
 
 def make_manifest(state: BuildState, vocab_size: int) -> dict:

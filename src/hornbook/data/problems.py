@@ -70,6 +70,7 @@ DROPPED = (
     *LEFT_OUT_OF_TRAINING,
 )
 EXAMPLES_PER_KIND = 5
+FILES_PER_KIND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Problem:
 
 
 class Problems:
-    """Counts problems. Memory grows with the number of files, not with the number of problems."""
+    """Counts problems, also by file for the first 1,000 files with problems of a kind."""
 
     def __init__(self, saved: dict | None = None):
         self._kinds: dict[str, dict] = saved or {}
@@ -92,7 +93,7 @@ class Problems:
     def add(self, problem: Problem) -> None:
         entry = self._entry(problem.kind)
         entry["count"] += problem.count
-        entry["files"][problem.file] = entry["files"].get(problem.file, 0) + problem.count
+        _count_file(entry["files"], problem.file, problem.count)
         if len(entry["examples"]) < EXAMPLES_PER_KIND:
             example = asdict(problem)
             entry["examples"].append({key: example[key] for key in ("file", "place", "detail") if example[key]})
@@ -102,7 +103,7 @@ class Problems:
             entry = self._entry(kind)
             entry["count"] += theirs["count"]
             for file, count in theirs["files"].items():
-                entry["files"][file] = entry["files"].get(file, 0) + count
+                _count_file(entry["files"], file, count)
             entry["examples"] = (entry["examples"] + theirs["examples"])[:EXAMPLES_PER_KIND]
 
     def count(self, kind: str) -> int:
@@ -123,6 +124,11 @@ class Problems:
     def _entry(self, kind: str) -> dict:
         assert kind in KINDS, kind
         return self._kinds.setdefault(kind, {"count": 0, "what": KINDS[kind], "files": {}, "examples": []})
+
+
+def _count_file(files: dict[str, int], file: str, count: int) -> None:
+    if file in files or len(files) < FILES_PER_KIND:
+        files[file] = files.get(file, 0) + count
 
 
 def problem_lines(problems: dict) -> list[str]:

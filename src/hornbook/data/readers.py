@@ -53,11 +53,8 @@ def read_documents(
     ['The first.', 'The second.']
     """
     problems = Problems() if problems is None else problems
-    sources, left_out = find_sources(paths)
-    for problem in left_out:
-        problems.add(problem)
     found = False
-    for source in sources:
+    for source in find_sources(paths, problems):
         for item in FileReader(source.path, text_column=text_column, documents=documents):
             if isinstance(item, Problem):
                 problems.add(item)

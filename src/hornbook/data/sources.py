@@ -3,15 +3,18 @@
 import codecs
 import contextlib
 import gzip
+import hashlib
+import json
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from hornbook.data.problems import Problem
+from hornbook.data.problems import Problem, Problems
+from hornbook.files import replacing
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 COMPRESSIONS = (".gz", ".xz", ".zst")
@@ -50,45 +53,84 @@ def compression_of(path: str) -> str:
     return suffix if suffix in COMPRESSIONS else ""
 
 
-def find_sources(paths: Sequence[str | Path] | str | Path) -> tuple[list[Source], list[Problem]]:
-    """The given files, with folders replaced by the files of known formats in them (recursive, sorted), and a problem
-    for each file that was skipped."""
-    paths = [paths] if isinstance(paths, str | Path) else list(paths)
+def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | None = None) -> Iterator[Source]:
+    """Yields the given files, with folders replaced by the files of known formats in them (recursive, sorted by path).
+    Files that are skipped are added to `problems`. There may be millions of files: they are never all in memory."""
+    problems = Problems() if problems is None else problems
+    paths = [os.path.normpath(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if not paths:
         raise ValueError("no input files: give at least one text file or folder")
-    sources, problems = [], []
-    for path in (os.path.normpath(path) for path in paths):
-        if os.path.isdir(path):
-            for file in _files_within(path):
-                if format_of(file) is None:
-                    file = file.encode("utf-8", "replace").decode()
-                    problems.append(Problem("unknown_extension", file))
-                elif not os.path.exists(file):
-                    problems.append(Problem("unreadable", file, detail="a link to a missing file"))
-                else:
-                    sources.append(Source.of(file))
-        elif not os.path.exists(path):
+    for path in paths:
+        if not os.path.exists(path):
             raise ValueError(f"{path} does not exist: check the spelling (patterns such as *.txt are for the shell)")
-        elif format_of(path) is None:
+        if not os.path.isdir(path) and format_of(path) is None:
             raise ValueError(f"{path} has an unknown extension: rename it to one of {KNOWN}")
-        else:
-            sources.append(Source.of(path))
-    if not sources:
-        raise ValueError(f"no text files in {', '.join(map(str, paths))}: the known extensions are {KNOWN}")
-    return sources, problems
+    is_empty = True
+    for path in paths:
+        for file in _files_within(path, set()) if os.path.isdir(path) else [path]:
+            if format_of(file) is None:
+                problems.add(Problem("unknown_extension", file.encode("utf-8", "replace").decode()))
+            elif not os.path.exists(file):
+                problems.add(Problem("unreadable", file, detail="a link to a missing file"))
+            else:
+                is_empty = False
+                yield Source.of(file)
+    if is_empty:
+        raise ValueError(f"no text files in {', '.join(paths)}: the known extensions are {KNOWN}")
 
 
-def _files_within(folder: str) -> list[str]:
-    visited, found = set(), []
-    for here, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(here)
-        if real in visited:
-            folders.clear()
-            continue
-        visited.add(real)
-        folders.sort()
-        found += [os.path.join(here, file) for file in files]
-    return sorted(found)
+def _files_within(folder: str, visited: set[str]) -> Iterator[str]:
+    """Yields the files in a folder and its folders, sorted by path. No folder is visited twice."""
+    real = os.path.realpath(folder)
+    if real in visited:
+        return
+    visited.add(real)
+    with contextlib.suppress(OSError):  # a folder that cannot be read
+        for name in sorted(entry.name + os.sep * _is_folder(entry) for entry in os.scandir(folder)):
+            path = os.path.join(folder, name.removesuffix(os.sep))
+            if name.endswith(os.sep):
+                yield from _files_within(path, visited)
+            else:
+                yield path
+
+
+def _is_folder(entry: os.DirEntry) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def summary_of(sources: Iterable[Source]) -> dict[str, int | str]:
+    """Number and total bytes of the files, and a hash of their paths, sizes and modification times."""
+    found, digest = {"files": 0, "bytes": 0}, hashlib.sha256()
+    for source in sources:
+        found["files"] += 1
+        found["bytes"] += source.bytes
+        digest.update(_line(source))
+    return {**found, "sha256": digest.hexdigest()}
+
+
+def write_sources(path: Path, sources: Iterable[Source]) -> dict[str, int | str]:
+    """Writes a list of files that `read_sources` reads, and returns its summary."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        return summary_of(_written(file, sources))
+
+
+def _written(file: BinaryIO, sources: Iterable[Source]) -> Iterator[Source]:
+    for source in sources:
+        file.write(_line(source))
+        yield source
+
+
+def read_sources(path: Path) -> Iterator[Source]:
+    with open(path, "rb") as file:
+        for line in file:
+            yield Source(**json.loads(line))
+
+
+def _line(source: Source) -> bytes:
+    return json.dumps(asdict(source)).encode() + b"\n"
 
 
 class ByteReader:

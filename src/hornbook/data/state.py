@@ -4,7 +4,10 @@
 the arrays. So a kill at any moment leaves a state that matches the shards.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +17,13 @@ from hornbook.data.duplicates import RepeatedLines
 from hornbook.data.problems import Problems
 from hornbook.data.seen import SeenHashes
 from hornbook.data.shards import load_array, load_arrays, parts_of, shard_file
+from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.files import read_json, refusing_damage, replacing, write_json
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import postponed
 
 PROGRESS = "progress.json"
+SOURCES = "sources.ndjson"  # the input files; not .jsonl, so that it is never an input itself
 # `words` are those of the tokenizer, which separates punctuation; `text_words` are separated by white space.
 TOTALS = ("documents", "sentences", "tokens", "words", "text_words", "text_bytes")
 
@@ -99,23 +104,37 @@ def remove_progress(folder: Path) -> None:
         file.unlink()
 
 
-def difference(built: dict, requested: dict) -> str:
-    """The first difference between two requests as text; empty if they are the same."""
+def difference(built: dict, requested: dict, folder: Path, paths: Sequence[str | Path]) -> str:
+    """The first difference between two requests as text; empty if they are the same. The files of the first are listed
+    in its folder; those of the second are at `paths`."""
     for name, before, now in changed_values(built["settings"], requested["settings"]):
         return f"{name} was {before!r} and is now {now!r}"
     if built["tokenizer_fingerprint"] != requested["tokenizer_fingerprint"]:
         return "the tokenizer differs"
-    before, now = ({source["path"]: source for source in request["sources"]} for request in (built, requested))
-    for path in [*before, *now]:
-        if path not in now:
-            return f"{path} was an input then and is not now"
-        if path not in before:
-            return f"{path} is an input now and was not then"
-        if before[path] != now[path]:
-            return f"{path} has changed since (size or modification time)"
-    if built["sources"] != requested["sources"]:
-        return "the files are given in another order"
-    return ""
+    sources = built["sources"]
+    files, summary = partial(read_sources, folder / SOURCES), sources
+    if isinstance(sources, list):  # of a corpus of an earlier version
+        files = partial(map, lambda each: Source(**each), sources)
+        summary = summary_of(files())
+    if summary == requested["sources"]:
+        return ""
+    try:
+        return _different_files(files, partial(find_sources, paths))
+    except FileNotFoundError:
+        return "the files differ"
+
+
+def _different_files(before: Callable[[], Iterator[Source]], now: Callable[[], Iterator[Source]]) -> str:
+    """The first difference between two lists of files, which may be too long for memory."""
+    pairs = zip_longest(before(), now())
+    one, other = next(((one, other) for one, other in pairs if one != other), (None, None))
+    if one is not None and other is not None and one.path == other.path:
+        return f"{one.path} has changed since (size or modification time)"
+    if one is not None and all(one.path != each.path for each in now()):
+        return f"{one.path} was an input then and is not now"
+    if other is not None and all(other.path != each.path for each in before()):
+        return f"{other.path} is an input now and was not then"
+    return "the files are given in another order"
 
 
 def _save(path: Path, write) -> None:

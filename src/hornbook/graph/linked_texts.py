@@ -48,10 +48,7 @@ def link_files(
     [2, 0]
     """
     problems = Problems() if problems is None else problems
-    sources, left_out = find_sources(paths)
-    for problem in left_out:
-        problems.add(problem)
-    num_found = 0
+    sources, num_found = list(find_sources(paths, problems)), 0
     for source in sources:
         kind, _ = format_of(source.path)
         if kind == ".jsonl" and _is_linked(source.path):

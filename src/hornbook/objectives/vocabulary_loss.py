@@ -45,6 +45,7 @@ class _FusedLoss(torch.autograd.Function):
             losses.append(overwrite_with_gradient(logits_PV, values_K[part], weights_K[part], vocab_size).sum())
             torch.mm(logits_PV, rounded_VD, out=x_gradient_KD[part])
             part_gradient_VD = logits_PV.mT @ x_KD[part]
+            del logits_PV  # before those of the next chunk are allocated
             gradient_VD = part_gradient_VD if gradient_VD is None else gradient_VD.float().add_(part_gradient_VD)
         ctx.save_for_backward(x_gradient_KD, gradient_VD)
         ctx.matrix_dtype = matrix_VD.dtype

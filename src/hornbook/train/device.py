@@ -28,11 +28,12 @@ class Runtime:
     loader_workers: int
     reason: str  # one line for the log
     graphs: bool = False  # capture whole steps as CUDA graphs, where the objective allows it
+    keeps_casts: bool = True  # autocast keeps its copies of weights, 2 bytes per parameter, during a forward pass
 
     def autocast(self) -> contextlib.AbstractContextManager:
         if self.precision == torch.float32:
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, self.precision)
+        return torch.autocast(self.device.type, self.precision, cache_enabled=self.keeps_casts)
 
     def about(self) -> dict[str, Any]:
         """The runtime as recorded; a resumed run uses the same `threads` and `compiles`, on which its bits depend."""

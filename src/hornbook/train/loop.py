@@ -40,7 +40,7 @@ def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_prog
             with Signals() as signals:
                 return loop.run(signals)
         finally:
-            loop.stepper.captured = None  # breaks a reference cycle that would keep device memory allocated
+            loop.stepper.close()
             if loop.sharded is not None:
                 job.module.to(runtime.device)
 
@@ -79,7 +79,7 @@ class _Loop:
         if settings.parallel.activation_checkpointing:
             from hornbook.train.parallel.sharding import checkpoint_activations
 
-            checkpoint_activations(module.model)
+            runtime = checkpoint_activations(module.model, runtime)
         self.trained = self.sharded or job.model  # whose parameters are updated
         self.optimizer = make_optimizer(self.trained, settings.optimizer, job.lr_multiplier_of)
         if self.sharded is not None:

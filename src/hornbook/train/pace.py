@@ -28,6 +28,10 @@ def seconds_per_step(
     measures its own part of the batches, without the time to exchange gradients.
     """
     job.module.to(runtime.device)
+    if settings.parallel.activation_checkpointing:
+        from hornbook.train.parallel.sharding import checkpoint_activations  # takes a second to import
+
+        runtime = checkpoint_activations(job.model, runtime)
     stepper = Stepper(
         job.module,
         make_optimizer(job.model, settings.optimizer),

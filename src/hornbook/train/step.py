@@ -17,6 +17,7 @@ from hornbook.train.captured import CapturedSteps
 from hornbook.train.device import Runtime
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
+from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, is_out_of_memory
 from hornbook.train.randomness import seed_generators, seed_of
 
@@ -56,6 +57,7 @@ class Stepper:
         self.module = module
         self.ranks, self.sharded = ranks, sharded
         self.parameters = list(module.model.parameters() if sharded is None else sharded.parameters.values())
+        self.gradients = GradientSums(ranks, [] if sharded else self.parameters, overlaps=True)
         self.optimizer = optimizer
         self.runtime = runtime
         self.seed = seed
@@ -77,6 +79,11 @@ class Stepper:
     def num_captured(self) -> int:
         """The number of CUDA graphs so far, one for each bucket of shapes."""
         return 0 if self.captured is None else len(self.captured.captured)
+
+    def close(self) -> None:
+        """Breaks the reference cycles of CUDA graphs and hooks, which would keep device memory allocated."""
+        self.captured = None
+        self.gradients.close()
 
     def take(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
@@ -112,12 +119,7 @@ class Stepper:
             counts = self.ranks.all_reduce({term: count * (not is_padding) for term, count in counts.items()})
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in counts.items()}
         micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), number, is_padding)
-        terms = self._raise_oom_on_all(lambda: self._backward(micro_batches, counts, number, is_padding))
-        if self.sharded is None:
-            self.ranks.sum_gradients(self.parameters)
-        else:
-            self.sharded.collect_gradients()
-        terms = self.ranks.all_reduce(terms)
+        terms = self.ranks.all_reduce(self._summed_backward(micro_batches, counts, number, is_padding))
         norm = self.grad_norm()
         if self.clip > 0:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
@@ -126,6 +128,16 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         loss = sum(self.objective.weights[term] * terms[term] for term in terms)
         return StepResult(terms, loss, norm, num_tokens)
+
+    def _summed_backward(
+        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], number: int, is_padding: bool
+    ) -> dict[str, Tensor]:
+        """`_backward`, with gradients summed over the ranks."""
+        if self.sharded is None:
+            return self.gradients.summed_after(lambda: self._backward(micro_batches, counts, number, is_padding))
+        terms = self._backward(micro_batches, counts, number, is_padding)
+        self.sharded.collect_gradients()
+        return terms
 
     def _backward(
         self, micro_batches: list[StepInputs], counts: dict[str, Tensor], number: int, is_padding: bool
@@ -140,7 +152,10 @@ class Stepper:
                 sums = self.module(self._bucketed(micro_batch))
             if is_padding or i >= len(micro_batches):
                 sums = {term: value * 0.0 for term, value in sums.items()}
-            sum(weights[term] * sums[term] / counts[term] for term in weights).backward()
+            loss = sum(weights[term] * sums[term] / counts[term] for term in weights)
+            if i + 1 == len(micro_batches) and self.sharded is None:
+                self.gradients.start(loss)
+            loss.backward()
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
         return terms
 

@@ -2,8 +2,9 @@
 without memory, so any size can be planned on any machine.
 
 Exact: parameters; the bytes of weights (float32), gradients (float32) and Adam's two moments (float32 each).
-Estimated: activations, from what a block keeps for the backward pass (`BLOCK_KEEPS`), and days, from the assumed
-utilisation of the device's peak FLOP/s.
+Estimated: activations, from the tensors that a step on CUDA in bfloat16 keeps for its backward pass (`Activations`),
+and days, from the assumed utilisation of the device's peak FLOP/s. `benchmarks/plan_memory.py` compares the memory with
+that of real steps.
 """
 
 import math
@@ -14,18 +15,15 @@ import torch
 from hornbook.config import checked
 from hornbook.devices import GIB, chosen_device, matrix_flops, memory_of
 from hornbook.files import num_cores
-from hornbook.models.transformer import PADDED
+from hornbook.models.transformer import PADDED, Transformer, TransformerConfig
+from hornbook.objectives.vocabulary_loss import PART_ROWS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes per parameter
-HALF = 2  # bytes per activation
-# Activations that a block keeps per token. In units of the width: input, queries, keys, values, attention output,
-# output projection, two sums before norms; of the inner width: fc1 output, activation. ELECTRA-small at 16,256 tokens:
-# 2.9 GB estimated, 2.9 GB measured.
-BLOCK_KEEPS, BLOCK_KEEPS_INNER = 8, 2
-LOGIT_BYTES = 10  # per logit: half precision (2), float32 (4) and gradient (4)
+HALF, FLOAT = 2, 4  # bytes per activation
+WORKSPACE = 64 * 2**20  # cuBLAS and small tensors
 GPU_GIB, GPU_TFLOPS = 80.0, 989.0  # H100
 USABLE = 0.9  # share of a device's memory
 SECONDS_PER_DAY = 86_400
@@ -50,6 +48,8 @@ class Plan:
     flops: float
     days: float
     bytes_per_token: float
+    micro_tokens: int  # tokens of a micro-batch on each device, as set
+    step_bytes: float  # peak memory of a step with such micro-batches, if nothing is sharded
     length: int
     sharding: tuple[Sharding, ...]
     devices_needed: int | None  # fewest devices that hold it, all of it sharded; None if one sequence takes too much
@@ -86,7 +86,7 @@ def plan(
     share = settings.data.short_fraction
     flops_per_token = share * settings.flops_per_token(settings.data.short_length)
     flops_per_token += (1 - share) * settings.flops_per_token(settings.data.length)
-    bytes_per_token, recomputed = activation_bytes(settings)
+    activations = Activations(settings)
     sharded = []
     for name, sharded_bytes in (
         ("nothing", 0),
@@ -96,10 +96,14 @@ def plan(
     ):
         all_bytes = WEIGHT + GRADIENT + MOMENTS
         state = num_parameters * (all_bytes - sharded_bytes + sharded_bytes / devices)
-        free_bytes = max(0.0, USABLE * device_bytes - state)
-        sharded.append(Sharding(name, state, int(free_bytes / bytes_per_token), int(free_bytes / recomputed)))
-    free_bytes = USABLE * device_bytes - length * recomputed
+        free_bytes = USABLE * device_bytes - state
+        sharded.append(Sharding(name, state, *(activations.most_tokens(free_bytes, each) for each in (False, True))))
+    free_bytes = USABLE * device_bytes - activations.bytes(length, True)
     needed = math.ceil(num_parameters * (WEIGHT + GRADIENT + MOMENTS) / free_bytes) if free_bytes > 0 else None
+    micro_tokens = min(settings.batch.micro_tokens, max(length, math.ceil(settings.batch.tokens / devices)))
+    accumulates = settings.batch.tokens > devices * micro_tokens
+    recomputes = settings.parallel.activation_checkpointing
+    kept = activations.bytes(micro_tokens, recomputes)
     flops = tokens * flops_per_token
     days = flops / (devices * device_flops * utilisation) / SECONDS_PER_DAY
     return Plan(
@@ -109,7 +113,9 @@ def plan(
         tokens,
         flops,
         days,
-        bytes_per_token,
+        kept / micro_tokens,
+        micro_tokens,
+        step_bytes(num_parameters, kept, accumulates),
         length,
         tuple(sharded[:1] if devices == 1 else sharded),
         needed,
@@ -128,22 +134,81 @@ def count_parameters(settings: PretrainSettings) -> int:
     return total
 
 
-def activation_bytes(settings: PretrainSettings) -> tuple[float, float]:
-    """Bytes of activations per token that are kept for the backward pass: (without, with activation checkpointing,
-    which keeps the input of every block and recomputes one block at a time)."""
-    with torch.device("meta"):
-        model = new_network(settings)
-    encoders = [model.generator, model.discriminator] if hasattr(model, "discriminator") else [model]
-    kept = recomputed = 0.0
-    for encoder in encoders:
-        config = encoder.config
-        block = HALF * (BLOCK_KEEPS * config.width + BLOCK_KEEPS_INNER * config.inner_width)
-        masks = 2 * config.width if config.dropout else 0
-        share = 1.0 if settings.predicts_next else settings.masking.mean_probability if "mlm" in encoder.heads else 0.0
-        head = share * LOGIT_BYTES * config.padded_vocab_size
-        kept += config.num_layers * (block + masks) + head
-        recomputed += config.num_layers * HALF * config.width + block + masks + head
-    return kept, recomputed
+def step_bytes(num_parameters: int, activations: float, accumulates: bool) -> float:
+    """Peak memory of a step. The first micro-batch makes the gradients in its backward pass, as it gives the memory of
+    activations back; the forward passes of others find them there."""
+    in_forward = num_parameters * (WEIGHT + MOMENTS + GRADIENT * accumulates) + activations
+    return max(in_forward, num_parameters * (WEIGHT + GRADIENT + MOMENTS) + WORKSPACE)
+
+
+class Activations:
+    """Memory of a micro-batch, without weights, gradients and optimizer state, at its peak: when the backward pass
+    begins, and everything is kept that it needs.
+
+    Per token, a block keeps in half precision its input, queries, keys, values, the attention output, the input of fc1,
+    the output of fc1 and its activation; and two sums before norms, with pre-norm in float32. Dropout keeps no masks.
+    """
+
+    def __init__(self, settings: PretrainSettings):
+        with torch.device("meta"):
+            model = new_network(settings)
+        # The last encoder is the one whose backward pass comes first.
+        self._encoders = [model.generator, model.discriminator] if hasattr(model, "discriminator") else [model]
+        self._settings = settings
+        self._num_matrix_parameters = sum(each.numel() for each in model.parameters() if each.ndim > 1)
+
+    def bytes(self, tokens: int, recomputes: bool) -> float:
+        """Bytes for micro-batches of this many tokens; `recomputes`: with activation checkpointing."""
+        # Linear layers keep a copy of their weights in half precision for the backward pass.
+        total = WORKSPACE + (0.0 if recomputes else HALF * self._num_matrix_parameters)
+        largest = 0.0  # of the temporary tensors
+        for encoder in self._encoders:
+            config = encoder.config
+            block = _block_bytes(config)
+            kept = (_input_bytes(config) if recomputes else block) * config.num_layers
+            kept += (FLOAT + 1) * config.embedding_width  # sum of the embeddings before the norm, and dropout mask
+            total += tokens * kept
+            if encoder is self._encoders[-1]:
+                gradients = 2 * HALF * (config.width + config.inner_width)  # of the block under way
+                largest = max(largest, self._head_bytes(encoder, tokens), tokens * (gradients + block * recomputes))
+            else:  # the loss of a generator is computed after the forward pass of the discriminator
+                largest = max(largest, tokens * self._num_logits(encoder) * (HALF + 2 * FLOAT))
+        return total + largest
+
+    def most_tokens(self, num_bytes: float, recomputes: bool) -> int:
+        """The largest micro-batch that fits into this memory."""
+        low, high = 0, 1
+        while self.bytes(high, recomputes) <= num_bytes:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.bytes(middle, recomputes) <= num_bytes else (low, middle)
+        return low
+
+    def _num_logits(self, encoder: Transformer) -> float:
+        """Logits per token."""
+        share = self._settings.masking.mean_probability if "mlm" in encoder.heads else 0.0
+        return (1.0 if self._settings.predicts_next else share) * encoder.config.padded_vocab_size
+
+    def _head_bytes(self, encoder: Transformer, tokens: int) -> float:
+        """The vocabulary head at its peak: log-probabilities, their gradient and that of the logits, in float32; or, if
+        fused (`objectives/vocabulary_loss.py`), some logits at a time and the gradients of input and matrix."""
+        if not self._settings.predicts_next:
+            return tokens * self._num_logits(encoder) * 3 * FLOAT
+        vocab_size, width = encoder.config.padded_vocab_size, encoder.config.width
+        matrices = vocab_size * width * (HALF + (FLOAT if tokens > PART_ROWS else HALF))
+        return HALF * (min(tokens, PART_ROWS) * vocab_size + tokens * width) + matrices
+
+
+def _block_bytes(config: TransformerConfig) -> float:
+    """Bytes per token that a block keeps."""
+    sums = 2 * (FLOAT if config.pre_norm else HALF)
+    return config.width * (6 * HALF + sums) + 2 * HALF * config.inner_width
+
+
+def _input_bytes(config: TransformerConfig) -> float:
+    """Bytes per token of a block's input; with pre-norm, the residual stream and its norm."""
+    return config.width * (FLOAT + HALF if config.pre_norm else HALF)
 
 
 @dataclass(frozen=True)

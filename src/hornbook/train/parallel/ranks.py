@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from hornbook.lifecycle.locking import discard_writes
 from hornbook.train.parallel.launched import num_processes, num_restarts
@@ -27,7 +27,6 @@ from hornbook.train.parallel.launched import num_processes, num_restarts
 P = ParamSpec("P")
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=1)  # how long ranks wait for the main one, such as while it caches a teacher's outputs
-BUCKET_BYTES = 64 * 2**20  # gradients are summed in buckets of about this size
 
 
 class OtherRankFailed(RuntimeError):
@@ -60,7 +59,7 @@ class Ranks:
         if self.size == 1:
             return list(numbers)
         sums = torch.tensor(numbers, dtype=torch.int64)
-        with _collective():
+        with collective():
             dist.all_reduce(sums, group=self.host)
         return sums.tolist()
 
@@ -73,7 +72,7 @@ class Ranks:
         if self.size == 1:
             return number
         found = torch.tensor(number, dtype=torch.int64)
-        with _collective():
+        with collective():
             dist.all_reduce(found, dist.ReduceOp.MAX, group=self.host)
         return int(found)
 
@@ -82,7 +81,7 @@ class Ranks:
         if self.size == 1:
             return compute()
         values: list[Any] = [compute() if self.is_main else None]
-        with _collective():
+        with collective():
             dist.broadcast_object_list(values, 0, group=self.host)
         return values[0]
 
@@ -100,15 +99,9 @@ class Ranks:
         repeat a step."""
         if self.size == 1:
             return compute()
-        result, error = None, None
-        try:
-            result = compute()
-        except (torch.OutOfMemoryError, RuntimeError) as raised:
-            if not is_out_of_memory(raised):
-                raise
-            error = raised
+        result, error = unless_out_of_memory(compute)
         if self.any(error is not None):
-            raise error or torch.OutOfMemoryError("out of memory on another rank")
+            raise torch.OutOfMemoryError(error or "out of memory on another rank")
         return result
 
     def all_reduce(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -116,7 +109,7 @@ class Ranks:
         if self.size == 1 or not values:
             return values
         stacked = torch.stack(list(values.values()))
-        with _collective():
+        with collective():
             dist.all_reduce(stacked)
         return dict(zip(values, stacked.unbind(), strict=True))
 
@@ -125,7 +118,7 @@ class Ranks:
         """The rows of all ranks, in their order; each may have another number of rows."""
         if self.size == 1:
             return values
-        with _collective():
+        with collective():
             lengths = [0] * self.size
             dist.all_gather_object(lengths, len(values), group=self.host)
             padded = values.new_zeros((max(lengths), *values.shape[1:]))
@@ -135,29 +128,10 @@ class Ranks:
         return torch.cat([each[:length] for each, length in zip(found, lengths, strict=True)])
 
     @torch.no_grad()
-    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Sums the gradients over the ranks, in place. A parameter without a gradient on this rank gets one if it has
-        one on another."""
-        if self.size == 1:
-            return
-        has_gradient = self.sum(*(parameter.grad is not None for parameter in parameters))
-        for parameter, num_ranks in zip(parameters, has_gradient, strict=True):
-            if num_ranks and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        under_way: tuple[list[Tensor], Tensor, dist.Work] | None = None
-        for bucket in [*_buckets([each.grad for each in parameters if each.grad is not None]), None]:
-            before, under_way = under_way, None
-            if bucket is not None:
-                flat = torch.cat([gradient.flatten() for gradient in bucket])
-                under_way = bucket, flat, dist.all_reduce(flat, async_op=True)
-            if before is not None:
-                _finish(*before)
-
-    @torch.no_grad()
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
         """Overwrites the tensors with those of the main rank."""
         for tensor in tensors if self.size > 1 else ():
-            with _collective():
+            with collective():
                 dist.broadcast(tensor, 0)
 
 
@@ -167,29 +141,19 @@ def is_out_of_memory(error: Exception) -> bool:
     return any(words in str(error) for words in ("can't allocate memory", "not enough memory"))  # on a CPU
 
 
-def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Tensors of one kind in groups of about `BUCKET_BYTES`."""
-    buckets: list[list[Tensor]] = []
-    num_bytes = 0
-    for tensor in tensors:
-        if not buckets or num_bytes > BUCKET_BYTES or tensor.dtype != buckets[-1][0].dtype:
-            buckets.append([])
-            num_bytes = 0
-        buckets[-1].append(tensor)
-        num_bytes += tensor.numel() * tensor.element_size()
-    return buckets
-
-
-def _finish(bucket: list[Tensor], flat: Tensor, work: dist.Work) -> None:
-    """Copies a bucket's sums to its gradients when they have arrived."""
-    with _collective():
-        work.wait()
-    parts = flat.split([gradient.numel() for gradient in bucket])
-    torch._foreach_copy_(bucket, [part.view_as(each) for part, each in zip(parts, bucket, strict=True)])
+def unless_out_of_memory(compute: Callable[[], Result]) -> tuple[Result | None, str | None]:
+    """(what `compute` returns, None), or (None, the error message) if memory runs out. The error itself, which would
+    keep the tensors of the computation in memory, is gone."""
+    try:
+        return compute(), None
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None, str(error)
 
 
 @contextlib.contextmanager
-def _collective() -> Iterator[None]:
+def collective() -> Iterator[None]:
     """Around communication, which fails when another rank is gone."""
     try:
         yield
@@ -243,7 +207,7 @@ def _connected_ranks() -> Ranks:
             )
         torch.cuda.set_device(local_rank)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    with _collective():
+    with collective():
         store, *_ = next(dist.rendezvous("env://"))
         # torchrun may keep the store, with the addresses of processes that are gone, when it starts a run again.
         store = dist.PrefixStore(f"hornbook/{num_restarts()}/{size}", store)

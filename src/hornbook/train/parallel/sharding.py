@@ -11,6 +11,7 @@ a checkpoint is the same with and without sharding, whatever the number of ranks
 """
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -21,7 +22,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
+from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
+from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import Ranks
 
 
@@ -54,6 +57,7 @@ class Sharded:
             name: nn.Parameter(each.to_local().detach(), each.requires_grad) if isinstance(each, DTensor) else each
             for name, each in self._sources.items()
         }
+        self._vector_sums = GradientSums(ranks, [each for each in model.parameters() if each in vectors])
         self._names = {parameter: name for name, parameter in self.parameters.items()}
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -69,15 +73,13 @@ class Sharded:
     @torch.no_grad()
     def collect_gradients(self) -> None:
         """After the backward pass: gradients of rows are sums over the ranks already; those of vectors are summed."""
-        rows, vectors = [], []
+        rows = []
         for name, source in self._sources.items():
             if isinstance(source, DTensor):
                 gradient, source.grad = source.grad, None
                 self.parameters[name].grad = None if gradient is None else gradient.to_local()
                 rows.append(self.parameters[name])
-            else:
-                vectors.append(source)
-        self.ranks.sum_gradients(vectors)
+        self._vector_sums.finish()
         # A rank without rows of a matrix may have no gradient of it, but must count its updates as the others do.
         has_gradient = self.ranks.sum(*(parameter.grad is not None for parameter in rows))
         for parameter, num_ranks in zip(rows, has_gradient, strict=True):
@@ -164,11 +166,14 @@ def _separate(blocks: Iterable[nn.Module]) -> list[nn.Module]:
     return blocks if len(set(parameters)) == len(parameters) else []
 
 
-def checkpoint_activations(model: nn.Module) -> None:
+def checkpoint_activations(model: nn.Module, runtime: Runtime) -> Runtime:
     """From here on, the backward pass computes each block again instead of keeping its activations: about a third more
-    time for a fraction of the memory. Results do not change."""
+    time for a fraction of the memory. Results do not change. Returns the runtime to use with it: without CUDA graphs,
+    as not every version of torch can restore the random numbers of dropout within a graph."""
     for block in blocks_of(model):
-        block.forward = partial(_recomputed, block.forward)
+        if getattr(block.forward, "func", None) is not _recomputed:
+            block.forward = partial(_recomputed, block.forward)
+    return dataclasses.replace(runtime, graphs=False, keeps_casts=False)
 
 
 def _recomputed(forward, *arguments):
