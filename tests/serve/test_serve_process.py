@@ -182,3 +182,9 @@ def test_missing_packages_are_named(hornbook, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert hornbook("serve").error == 'hornbook: serving needs the package uvicorn: pip install "hornbook[serve]"\n'
+
+
+def test_the_built_in_models_are_served_without_a_name():
+    server = Process()
+    found = {each["name"]: each["language"] for each in json.loads(server.get("/models"))["models"]}
+    assert server.stop() == 0 and found == {"en": "en", "ko": "ko"}

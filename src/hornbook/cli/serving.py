@@ -13,7 +13,7 @@ from hornbook.cli.language import Weights
 @app.command("serve", epilog="Example: hornbook serve runs/reviews runs/gpt --port 8080")
 def serve_command(
     models: Annotated[
-        list[str] | None, typer.Argument(help=f"Models: {MODEL[0].lower()}{MODEL[1:]} By default en.")
+        list[str] | None, typer.Argument(help=f"Models: {MODEL[0].lower()}{MODEL[1:]} By default en and ko.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; others than this machine need --api-key.")] = (
         "127.0.0.1"
@@ -38,6 +38,7 @@ def serve_command(
         if (error.name or "").startswith("hornbook"):
             raise
         raise ValueError(f'serving needs the package {error.name}: pip install "hornbook[serve]"') from None
+    from hornbook.interop.builtin import builtin_names
     from hornbook.terminal import log
 
     if timeout <= 0:
@@ -53,4 +54,4 @@ def serve_command(
         runs=runs,
         log_text=log if log_texts else None,
     )
-    serve(models or ["en"], host, port, settings, device, weights, log)
+    serve(models or builtin_names(), host, port, settings, device, weights, log)

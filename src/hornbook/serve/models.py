@@ -102,9 +102,9 @@ class ServedModel:
     @cached_property
     def language(self) -> str:
         """The language of the examples on the page: Korean if much of the vocabulary is Hangul."""
-        vocabulary = self.tokenizer.backend.get_vocab()
-        num_hangul = sum(any(ord(letter) in HANGUL for letter in token) for token in vocabulary)
-        return "ko" if num_hangul > HANGUL_SHARE * len(vocabulary) else "en"
+        tokens = self.tokenizer.backend.decode_batch([[number] for number in range(self.tokenizer.vocab_size)])
+        num_hangul = sum(any(ord(letter) in HANGUL for letter in token) for token in tokens)
+        return "ko" if num_hangul > HANGUL_SHARE * len(tokens) else "en"
 
     def public(self, message: str) -> str:
         """An error message without the path of the folder."""
