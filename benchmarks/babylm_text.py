@@ -1,0 +1,71 @@
+"""Puts together at most ten million words of text for `hornbook reproduce babylm`, as short documents of sentences.
+
+    python benchmarks/babylm_text.py babylm/text/*.txt --fill books.txt wiki.txt --out text.jsonl [--words 10e6]
+
+The first files are used whole; those of `--fill` share what is left, each from its start. Marks of speakers ("*CHI:",
+"A:") and headings ("= = = Title = = =") are removed. Every document starts with a sentence, as BLiMP's items do.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hornbook.text.sentences import split_sentences
+
+MARKS = re.compile(r"(?:^|(?<=\s))(?:\*[A-Z]{3}:|[AB]:|(?:= )+=?.{1,60}?(?: =)+)\s*")
+LEAST_WORDS = 2  # of a sentence
+
+
+def sentences(file: Path) -> Iterator[str]:
+    """Without marks; the first one of a file of one line may have lost its beginning and is left out."""
+    found = (
+        " ".join(MARKS.sub(" ", sentence).split())
+        for line in file.read_text(encoding="utf-8").splitlines()
+        for sentence in split_sentences(line)
+    )
+    next(found, None)
+    yield from (each for each in found if len(each.split()) >= LEAST_WORDS)
+
+
+def documents(file: Path, num_sentences: int, most_words: float) -> Iterator[str]:
+    """Documents of at most `most_words` words in all."""
+    document: list[str] = []
+    for sentence in sentences(file):
+        num_words = len(sentence.split())
+        if num_words > most_words:
+            break
+        most_words -= num_words
+        document.append(sentence)
+        if len(document) == num_sentences:
+            yield " ".join(document)
+            document = []
+    if document:
+        yield " ".join(document)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--fill", type=Path, nargs="*", default=[])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--words", type=float, default=10e6)
+    parser.add_argument("--sentences", type=int, default=8, help="of a document")
+    options = parser.parse_args()
+    left = options.words
+    with open(options.out, "w", encoding="utf-8") as out:
+        for number, file in enumerate([*options.files, *options.fill]):
+            num_filling = len(options.files) + len(options.fill) - number
+            most = left if number < len(options.files) else left / num_filling
+            num_words = 0
+            for document in documents(file, options.sentences, most):
+                out.write(json.dumps({"text": document}, ensure_ascii=False) + "\n")
+                num_words += len(document.split())
+            left -= num_words
+            print(f"{file}: {num_words:,} words")
+    print(f"{options.out}: {options.words - left:,.0f} words")
+
+
+if __name__ == "__main__":
+    main()
