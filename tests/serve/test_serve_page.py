@@ -28,7 +28,7 @@ def test_both_languages_have_the_same_words():
     english, korean = text.split("\n  ko: {")
     names = [set(re.findall(r'(?:^|[{,]\s*)"?([a-z_-]+)"?: ["\[{]', part, re.M | re.I)) for part in (english, korean)]
     assert names[0] - {"en"} == names[1] and len(names[1]) > 50
-    used = re.findall(r'word\("([\w-]+)"\)', (PAGE / "app.js").read_text(encoding="utf-8"))
+    used = re.findall(r'(?:word|translated)\("([\w-]+)"\)', (PAGE / "app.js").read_text(encoding="utf-8"))
     assert set(used) <= names[1]
 
 
@@ -194,7 +194,55 @@ def test_paths_of_a_graph_behind_an_answer(browser, kagnet):
         assert "no path between the question" in page.inner_text("#result")
         page.click("#language")
         assert page.inner_text("#tab-explain") == "근거 경로"
+        headings = [each.inner_text() for each in page.query_selector("details[open] thead").query_selector_all("th")]
+        assert headings == ["경로", "가중치"] and page.inner_text(".bars .best .name") == found.answer
+        assert len(page.query_selector_all("details.explained[open]")) == len(choices)
         page.close()
+
+
+def test_results_stay_when_the_language_changes(page):
+    run(page, "next-sentence", first="the river", second="a garden")
+    chances = [each.inner_text() for each in page.query_selector_all(".bars .value")]
+    page.click("#theme")
+    page.click("#language")
+    assert page.inner_text("#run") == "실행" and page.input_value("#second") == "a garden"
+    assert {each.inner_text() for each in page.query_selector_all(".bars .name")} == {"이어짐", "이어지지 않음"}
+    assert [each.inner_text() for each in page.query_selector_all(".bars .value")] == chances
+    run(page, "attention", tokens="the river of bread")
+    page.select_option("#layer", "1")
+    page.select_option("#head", "2")
+    page.click("#language")
+    page.wait_for_selector("#result :text('the darkest cell is')")
+    assert len(page.query_selector_all(".grid td")) == 6 * 6
+    assert page.input_value("#layer") == "1" and page.input_value("#head") == "2"
+    page.click("#tab-tokens")
+    page.wait_for_selector("#tab-tokens[aria-selected=true]")
+    assert not page.query_selector("#result > *")
+
+
+def test_a_text_is_written_on_while_the_language_changes(page):
+    page.click("#tab-generate")
+    page.locator("#max_tokens").evaluate("box => { box.value = 256; box.dispatchEvent(new Event('input')); }")
+    page.click("#run")
+    written = page.wait_for_selector(".written span:nth-child(2):not(:empty)")
+    page.click("#language")
+    assert page.inner_text("#run") == "중지"
+    before = len(written.text_content())
+    page.wait_for_selector("#run:text('실행')")
+    assert len(written.text_content()) > before and written.is_visible()
+    assert page.inner_text("#result p").endswith("초당 토큰")
+
+
+def test_an_error_is_translated(browser, address):
+    page = browser.new_page(locale="en-GB")
+    page.goto(address)
+    page.route("**/next-sentence", lambda route: route.abort())
+    page.click("#tab-next-sentence")
+    page.click("#run")
+    assert page.wait_for_selector("[role=alert]").inner_text() == "The server cannot be reached."
+    page.click("#language")
+    assert page.inner_text("[role=alert]") == "서버에 연결할 수 없습니다."
+    page.close()
 
 
 def test_the_keyboard(page):

@@ -133,31 +133,36 @@ def evaluate_retrieval(
     found = data if isinstance(data, RetrievalData) else read_retrieval(data, split)
     loaded = model if isinstance(model, LoadedModel) else load(model, device=device)
     scores_QK, rows_QK, ids = _search(loaded, found, progress)
-    queries = list(found.queries)
-    ranked = [
-        [(ids[row], float(score)) for row, score in zip(*each, strict=True) if ids[row] != query][:TOP]
-        for query, *each in zip(queries, rows_QK, scores_QK, strict=True)
-    ]
-    keys = {query: [key for key, _ in results] for query, results in zip(queries, ranked, strict=True)}
+    ranked = {
+        query: [(ids[row], float(score)) for row, score in zip(*each, strict=True) if ids[row] != query][:TOP]
+        for query, *each in zip(found.queries, rows_QK, scores_QK, strict=True)
+    }
+    return {
+        "scores": scores_of({query: [key for key, _ in results] for query, results in ranked.items()}, found.relevant),
+        "documents": len(ids),
+        "queries": len(ranked),
+        "unknown_documents": found.num_unknown,
+        "embedding": loaded.embedding.in_words,
+        "wrong": _nearest_wrong(found, ranked),
+    }
+
+
+def scores_of(
+    ranked: Mapping[str, list[str]], relevant: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """The mean of each measure over the queries, with a 95% interval. `ranked`: ids of documents, best first, by query;
+    `relevant`: gain by id, by query."""
     values = {
-        name: np.array([measure(keys[query], found.relevant[query]) for query in queries])
+        name: np.array([measure(results, relevant[query]) for query, results in ranked.items()])
         for name, measure in MEASURES.items()
     }
 
     def score(chosen: np.ndarray | None) -> dict[str, float]:
         return {name: float((each if chosen is None else each[chosen]).mean()) for name, each in values.items()}
 
-    bounds = intervals(score, len(queries), BOOTSTRAP_ROUNDS)
+    bounds = intervals(score, len(ranked), BOOTSTRAP_ROUNDS)
     return {
-        "scores": {
-            name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]}
-            for name, value in score(None).items()
-        },
-        "documents": len(ids),
-        "queries": len(queries),
-        "unknown_documents": found.num_unknown,
-        "embedding": loaded.embedding.in_words,
-        "wrong": _nearest_wrong(found, dict(zip(queries, ranked, strict=True))),
+        name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in score(None).items()
     }
 
 

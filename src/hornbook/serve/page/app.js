@@ -25,6 +25,9 @@ function el(tag, properties = {}, ...children) {
   return made;
 }
 
+// A word that follows the language of the page. Other texts, such as errors of the server, stay as they are.
+const translated = name => el("span", { "data-word": name }, word(name));
+
 // ---- the server
 
 class Refusal extends Error {}
@@ -33,7 +36,7 @@ async function request(path, body, signal) {
   const headers = { "Content-Type": "application/json", ...(state.key && { Authorization: `Bearer ${state.key}` }) };
   const options = body === undefined ? { headers, signal } : { method: "POST", headers, body: JSON.stringify(body), signal };
   const answer = await fetch(path.slice(1), options).catch(error => {
-    throw error.name === "AbortError" ? error : new Refusal(word("failed"));
+    throw error.name === "AbortError" ? error : new Refusal("failed");
   });
   if (answer.status === 401) {
     await askForKey();
@@ -80,7 +83,7 @@ function table(found) {
     el("tbody", {}, found.rows.map(row => el("tr", {}, row.map(each => el("td", {}, String(each))))))));
 }
 
-function picture(found) {
+function pictureParts(found) {
   return [
     ...found.notes.map(note => el("p", { className: "soft small" }, note)),
     ...(found.attention?.num_layers ? [attention(found.attention)] : found.strips.map(each =>
@@ -88,6 +91,17 @@ function picture(found) {
     el("div", { className: "legend" }, Object.entries(found.legend).map(([mark, meaning]) => el("span", { className: `cell ${mark}` }, meaning))),
     ...found.tables.map(table),
   ];
+}
+
+async function picture(path, body, signal, skip = 0) { // its words come from the server, which is asked again for another language
+  const box = el("div", { className: "picture" });
+  box.redraw = async () => {
+    let found, language;
+    do found = await ask(path, { ...body, language: language = state.language }, signal); while (language !== state.language);
+    box.replaceChildren(...pictureParts(found).slice(skip));
+  };
+  await box.redraw();
+  return box;
 }
 
 function attention(found) {
@@ -112,8 +126,9 @@ function attention(found) {
         el("td", { title: `${token} → ${other}: ${percent(shares[from][to])}`, style: { "--share": shares[from][to] / largest } })))));
   }
   grid.onmouseleave = () => [...grid.rows].forEach(row => row.classList.remove("dim"));
-  layer.value = found.num_layers;
-  layer.onchange = head.onchange = draw;
+  layer.value = Math.min(state.values.layer ?? found.num_layers, found.num_layers);
+  head.value = state.values.head <= found.num_heads ? state.values.head : 0;
+  layer.onchange = head.onchange = event => { state.values[event.target.id] = event.target.value; draw(); };
   draw();
   return el("div", {}, el("div", { className: "row" },
     el("label", {}, el("span", {}, word("layer")), layer), el("label", {}, el("span", {}, word("head")), head), darkest),
@@ -181,7 +196,7 @@ const PANELS = [
   { id: "next-sentence", group: "use", fits: can("next-sentence"), fields: () => [text("first", { label: word("text") }), text("second")],
     async run(model, signal) {
       const { is_next } = await ask("/next-sentence", { model, first: value("first"), second: value("second") }, signal);
-      return [bars([{ name: word("follows"), value: is_next }, { name: word("unrelated"), value: 1 - is_next }])];
+      return [bars([{ name: translated("follows"), value: is_next }, { name: translated("unrelated"), value: 1 - is_next }])];
     } },
   { id: "classify", group: "use", fits: isKind("classification", "multi-label", "regression", "similarity"),
     fields: model => [text("classify", { label: word("text") }),
@@ -205,11 +220,11 @@ const PANELS = [
       const found = await ask("/explain", { model, question: value("explain"), choices: lines("choices") }, signal);
       const order = [...found.choices].sort((a, b) => b.probability - a.probability);
       return [bars(order.map(each => ({ name: each.text, value: each.probability }))),
-        el("p", { className: "soft small" }, `${word("concepts")}: ${found.concepts.join(", ") || "–"}`),
+        el("p", { className: "soft small" }, translated("concepts"), `: ${found.concepts.join(", ") || "–"}`),
         ...order.map((each, i) => el("details", { open: i === 0, className: "explained" },
-          el("summary", {}, `${each.text} `, el("span", { className: "soft small" }, `${percent(each.probability)}, ${word("withoutPaths")} ${percent(each.without_paths)}`)),
-          ...(each.drawn ? [el("div", { className: "scroll" }, paths(each.drawn)), table({ headings: [word("path"), word("weight")],
-            rows: each.paths.map(path => [path.text, percent(path.weight)]) })] : [el("p", { className: "soft" }, word("noPaths"))])))];
+          el("summary", {}, `${each.text} `, el("span", { className: "soft small" }, `${percent(each.probability)}, `, translated("withoutPaths"), ` ${percent(each.without_paths)}`)),
+          ...(each.drawn ? [el("div", { className: "scroll" }, paths(each.drawn)), table({ headings: [translated("path"), translated("weight")],
+            rows: each.paths.map(path => [path.text, percent(path.weight)]) })] : [el("p", { className: "soft" }, translated("noPaths"))])))];
     } },
   { id: "answer", group: "use", fits: isKind("spans"), fields: () => [text("question"), text("passage", { rows: 4 })],
     async run(model, signal) {
@@ -217,11 +232,11 @@ const PANELS = [
       const found = await ask("/answer", asked, signal), letters = asked.passage;
       const shown = found.has_answer
         ? [letters.slice(0, found.start), el("mark", {}, letters.slice(found.start, found.end)), letters.slice(found.end)] : [letters];
-      const more = el("details", {}, el("summary", { className: "soft small" }, word("start")));
+      const more = el("details", {}, el("summary", { className: "soft small" }, translated("start")));
       more.ontoggle = async () => {
-        if (more.children.length === 1) more.append(...picture(await ask("/show/answer", { ...asked, language: state.language })).slice(1));
+        if (more.children.length === 1) more.append(await picture("/show/answer", asked, undefined, 1));
       };
-      return [found.has_answer ? null : el("p", { className: "error" }, word("none")), el("div", { className: "sentence" }, shown),
+      return [found.has_answer ? null : el("p", { className: "error" }, translated("none")), el("div", { className: "sentence" }, shown),
         bars(found.n_best.map(each => ({ name: each.text, value: each.probability }))), more].filter(Boolean);
     } },
   { id: "tag", group: "use", fits: isKind("tagging"), fields: () => [text("tag", { label: word("text") })],
@@ -264,13 +279,13 @@ const PANELS = [
       number("top_k", { min: 1, step: 1, placeholder: "–" }), number("seed", { min: 0, step: 1, placeholder: "–" }))],
     run: write },
   { id: "tokens", group: "see", fits: can("tokens"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
-    run: async (model, signal) => picture(await ask("/show/tokens", { model, language: state.language, text: value("tokens"), pair: value("also") || null }, signal)) },
+    run: async (model, signal) => [await picture("/show/tokens", { model, text: value("tokens"), pair: value("also") || null }, signal)] },
   { id: "masking", group: "see", fits: can("masking"), fields: () => [text("tokens", { label: word("text") }), maskingKnobs(["token", "word", "ngram"])],
-    run: async (model, signal) => picture(await ask("/show/masking", { model, language: state.language, text: value("tokens"), unit: value("unit"), ...masking() }, signal)) },
+    run: async (model, signal) => [await picture("/show/masking", { model, text: value("tokens"), unit: value("unit"), ...masking() }, signal)] },
   { id: "replaced", group: "see", fits: can("replaced"), fields: () => [text("tokens", { label: word("text") }), maskingKnobs()],
-    run: async (model, signal) => picture(await ask("/show/replaced", { model, language: state.language, text: value("tokens"), ...masking() }, signal)) },
+    run: async (model, signal) => [await picture("/show/replaced", { model, text: value("tokens"), ...masking() }, signal)] },
   { id: "attention", group: "see", fits: can("attention"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
-    run: async (model, signal) => picture(await ask("/show/attention", { model, language: state.language, text: value("tokens"), pair: value("also") || null }, signal)) },
+    run: async (model, signal) => [await picture("/show/attention", { model, text: value("tokens"), pair: value("also") || null }, signal)] },
   { id: "curves", group: "runs", fits: () => state.hasRuns, watch: watchRuns },
 ];
 
@@ -290,7 +305,7 @@ function svg(tag, attributes, ...children) {
 }
 
 function paths(found) { // of a knowledge graph: from the concepts of the question to those of the answer
-  const drawn = svg("svg", { viewBox: `0 0 ${found.width} ${found.height}`, width: found.width, class: "paths", role: "img", "aria-label": word("paths") });
+  const drawn = svg("svg", { viewBox: `0 0 ${found.width} ${found.height}`, width: found.width, class: "paths", role: "img", "aria-label": word("paths"), "data-label": "paths" });
   for (const line of found.lines) {
     drawn.append(svg("line", { x1: line.x1, y1: line.y1, x2: line.x2, y2: line.y2, "stroke-opacity": 0.25 + 0.75 * line.weight, "stroke-width": 1 + 7 * line.weight },
       svg("title", {}, `${line.name}: ${percent(line.weight)}`)));
@@ -346,7 +361,7 @@ async function watchRuns() {
         el("table", { className: "values" }, el("thead", {}, el("tr", {}, ["", "", "", word("result"), word("step"), word("speed")].map(each => el("th", {}, each)))), el("tbody", {}, rows))));
       show();
     } catch (error) {
-      box.replaceChildren(el("p", { className: "error", role: "alert" }, error.message));
+      box.replaceChildren(el("p", { className: "error", role: "alert" }, translated(error.message)));
     }
     await new Promise(resolve => setTimeout(resolve, LOOK_EVERY));
   }
@@ -376,7 +391,7 @@ async function write(model, signal) {
       const found = JSON.parse(event);
       if (found.error) throw new Refusal(found.error.message);
       for (const each of found.choices) written.textContent += each.text;
-      if (found.usage) note.textContent = `${(1000 * found.usage.completion_tokens / (performance.now() - started)).toFixed(0)} ${word("rate")}`;
+      if (found.usage) note.replaceChildren(`${(1000 * found.usage.completion_tokens / (performance.now() - started)).toFixed(0)} `, translated("rate"));
     }
   }
   return null; // it is already shown
@@ -400,16 +415,20 @@ function drawTabs() {
   $("tabs").querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
-function draw() {
+const drawRunButton = () => { if ($("run")) $("run").textContent = word(state.running ? "stop" : "run"); };
+const drawThemeButton = () => { $("theme").textContent = word(document.documentElement.dataset.theme === "dark" ? "light" : "dark"); };
+
+function draw(result = null) { // a result that is given stays, and so does a request that is running
   for (const each of document.querySelectorAll("[data-word]")) each.textContent = word(each.dataset.word);
+  for (const each of document.querySelectorAll("[data-label]")) each.setAttribute("aria-label", word(each.dataset.label));
   document.documentElement.lang = state.language;
   $("language").textContent = word("other");
-  $("theme").textContent = word(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+  drawThemeButton();
   $("about").textContent = state.models.map(model => model.name).join(", ");
   drawTabs();
   const panel = current();
   if (!panel) return;
-  state.running?.abort();
+  if (!result) { state.running?.abort(); state.running = null; }
   const [title, lead] = word(panel.id);
   $("panel").setAttribute("aria-labelledby", `tab-${panel.id}`);
   if (panel.watch) {
@@ -422,30 +441,31 @@ function draw() {
   const select = el("select", { id: "model" }, able.map(each => el("option", { value: each.name }, each.name)));
   select.value = model.name;
   select.onchange = () => { state.chosen[panel.id] = select.value; draw(); };
-  const button = el("button", { className: "primary", id: "run" }, word("run"));
+  const button = el("button", { className: "primary", id: "run" });
   const form = el("form", { onsubmit: event => { event.preventDefault(); start(); } },
     panel.fields(model), el("div", { className: "row" }, able.length > 1 ? el("label", {}, el("span", {}, word("model")), select) : null, button));
   form.dataset.model = model.name;
-  $("panel").replaceChildren(el("h2", {}, title), el("p", { className: "lead" }, lead), form, el("div", { id: "result", "aria-live": "polite" }));
+  $("panel").replaceChildren(el("h2", {}, title), el("p", { className: "lead" }, lead), form, result ?? el("div", { id: "result", "aria-live": "polite" }));
+  drawRunButton();
 }
 
 async function start() {
-  const form = document.querySelector("main form"), button = $("run"), panel = current();
+  const form = document.querySelector("main form"), panel = current();
   if (!form) return;
   if (state.running) { state.running.abort(); return; }
   const running = state.running = new AbortController();
-  button.textContent = word("stop");
+  drawRunButton();
   try {
     const found = await panel.run(form.dataset.model, running.signal);
     if (found && !running.signal.aborted) $("result").replaceChildren(...found);
   } catch (error) {
     if (error.name !== "AbortError") {
       if (!(error instanceof Refusal)) console.error(error);
-      $("result").replaceChildren(el("p", { className: "error", role: "alert" }, error.message));
+      $("result").replaceChildren(el("p", { className: "error", role: "alert" }, translated(error.message)));
     }
   } finally {
     if (state.running === running) state.running = null;
-    if (button.isConnected) button.textContent = word("run");
+    drawRunButton();
   }
 }
 
@@ -460,12 +480,17 @@ addEventListener("keydown", event => {
     location.hash = all.at(next % all.length).id;
   }
 });
-$("language").onclick = () => { state.language = state.language === "ko" ? "en" : "ko"; store.set("language", state.language); draw(); };
+$("language").onclick = () => {
+  state.language = state.language === "ko" ? "en" : "ko";
+  store.set("language", state.language);
+  draw($("result"));
+  for (const box of document.querySelectorAll(".picture")) box.redraw().catch(() => { /* stays as it is */ });
+};
 function setTheme(theme) { document.documentElement.dataset.theme = theme; }
 $("theme").onclick = () => {
   setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
   store.set("theme", document.documentElement.dataset.theme);
-  draw();
+  drawThemeButton();
 };
 setTheme(store.get("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
 try {
@@ -475,5 +500,5 @@ try {
   draw();
 } catch (error) {
   draw();
-  $("panel").replaceChildren(el("p", { className: "error", role: "alert" }, error.message));
+  $("panel").replaceChildren(el("p", { className: "error", role: "alert" }, translated(error.message)));
 }
