@@ -1,12 +1,13 @@
 """`hornbook serve` under load, compared with the same model offline.
 
-    python benchmarks/serve.py [MODEL] [--seconds 20] [--rounds 3] [--words 40]
+    python benchmarks/serve.py [MODEL] [--seconds 20] [--rounds 3] [--words 40] [--overload 600]
 
 Measures by turns, `--rounds` times: (1) texts per second of `embed` in Python, in one batch; (2) requests per second of
 one text each over HTTP, from 32 clients that ask again as soon as they are answered. Then (3) latency when requests
-arrive at random (Poisson) at 70% of that rate; (4) the same at 150%: how many are refused (429), and the latency of the
-others. The clients run in this process and share the machine's cores with the server, and so do other jobs: the ratio
-of CPU time per text, on Linux, does not depend on them. Set OMP_NUM_THREADS=1 to leave a core to the clients.
+arrive at random (Poisson) at 70% of that rate; (4) the same for `--overload` seconds at 150% of it or of the offline
+rate, whichever is higher: how many are refused (429), the latency of the others, and the server's memory before, in the
+middle and after. The clients run in this process and share the machine's cores with the server, and so do other jobs:
+the ratio of CPU time per text, on Linux, does not depend on them. Set OMP_NUM_THREADS=1 to leave a core to the clients.
 """
 
 import argparse
@@ -60,6 +61,14 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def megabytes(process: int) -> float:
+    """Memory of another process (RSS); 0 where that is unknown."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        return 0.0
+
+
 class Load:
     def __init__(self, address: str, process: int, model: str, texts: list[str]):
         self.process, self.used = process, cpu_seconds(process)
@@ -67,6 +76,7 @@ class Load:
         self.model, self.texts = model, texts
         self.latencies: list[float] = []
         self.statuses: list[int] = []
+        self.megabytes: list[float] = []  # of the server, at each quarter of the time
 
     async def ask(self, number: int) -> None:
         started = time.perf_counter()
@@ -91,14 +101,18 @@ class Load:
 
     async def open(self, rate: float, seconds: float) -> float:
         """Requests that arrive at random at `rate` per second; returns how many per second were answered."""
-        draw, tasks, number = random.Random(0), [], 0
+        draw, tasks, number = random.Random(0), set(), 0
         started = arrival = time.perf_counter()
         while arrival - started < seconds:
+            if (arrival - started) / seconds * 4 >= len(self.megabytes):
+                self.megabytes.append(megabytes(self.process))
             arrival += draw.expovariate(rate)
             await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
-            tasks.append(asyncio.create_task(self.ask(number)))
+            tasks.add(task := asyncio.create_task(self.ask(number)))
+            task.add_done_callback(tasks.discard)
             number += 1
         await asyncio.gather(*tasks)
+        self.megabytes.append(megabytes(self.process))
         return len(self.latencies) / (time.perf_counter() - started)
 
     @property
@@ -127,7 +141,14 @@ def start(model: str) -> tuple[subprocess.Popen, str]:
 
 
 async def measure(
-    address: str, process: int, name: str, offline: Offline, texts: list[str], seconds: float, rounds: int
+    address: str,
+    process: int,
+    name: str,
+    offline: Offline,
+    texts: list[str],
+    seconds: float,
+    rounds: int,
+    overload: float,
 ) -> None:
     await Load(address, process, name, texts).closed(3)  # warms up
     alone, served = [], []
@@ -143,10 +164,11 @@ async def measure(
         f"(target 85%), {texts_used / used:.0%} by CPU time per text",
         flush=True,
     )
-    for share in (0.7, 1.5):
+    for share, most, duration in ((0.7, capacity, seconds), (1.5, max(capacity, texts_rate), overload)):
         load = Load(address, process, name, texts)
-        rate = await load.open(share * capacity, seconds)
-        print(load.line(f"{share:.0%} load ({share * capacity:.1f} requests/s)", rate), flush=True)
+        rate = await load.open(share * most, duration)
+        print(load.line(f"{share:.0%} load ({share * most:.1f} requests/s, {duration:.0f} s)", rate), flush=True)
+    print("memory of the server at each quarter:", ", ".join(f"{each:.0f}" for each in load.megabytes), "MB")
 
 
 def main() -> None:
@@ -155,13 +177,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=40)
+    parser.add_argument("--overload", type=float, default=20)
     chosen = parser.parse_args()
     texts = make_texts(1000, chosen.words, seed=0)
     offline = Offline(chosen.model, texts)
     process, address = start(chosen.model)
     try:
         name = httpx.get(f"{address}/models").json()["models"][0]["name"]
-        asyncio.run(measure(address, process.pid, name, offline, texts, chosen.seconds, chosen.rounds))
+        asyncio.run(measure(address, process.pid, name, offline, texts, chosen.seconds, chosen.rounds, chosen.overload))
     finally:
         process.terminate()
         if process.wait() != 0:
