@@ -81,9 +81,12 @@ class Load:
     async def ask(self, number: int) -> None:
         started = time.perf_counter()
         body = {"model": self.model, "input": self.texts[number % len(self.texts)], "encoding_format": "base64"}
-        answer = await self.client.post("/v1/embeddings", json=body)
-        self.statuses.append(answer.status_code)
-        if answer.status_code == 200:
+        try:
+            status = (await self.client.post("/v1/embeddings", json=body)).status_code
+        except httpx.TransportError:
+            status = 0  # no answer
+        self.statuses.append(status)
+        if status == 200:
             self.latencies.append(time.perf_counter() - started)
 
     async def closed(self, seconds: float) -> float:

@@ -1,5 +1,6 @@
 """A real server process, used by OpenAI's client and by clients that go away."""
 
+import http.client
 import json
 import re
 import signal
@@ -188,3 +189,18 @@ def test_the_built_in_models_are_served_without_a_name():
     server = Process()
     found = {each["name"]: each["language"] for each in json.loads(server.get("/models"))["models"]}
     assert server.stop() == 0 and found == {"en": "en", "ko": "ko"}
+
+
+def test_a_connection_may_be_idle_for_longer_than_clients_keep_it(gpt):
+    """Clients such as httpx close idle connections after 5 seconds; a server that did so too might close one on which a
+    request is under way."""
+    server = Process(gpt)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.connect()
+    connection.auto_open = False  # a request on a closed connection fails
+    for pause in (5.5, 0):
+        connection.request("GET", "/health")
+        assert connection.getresponse().read()
+        time.sleep(pause)
+    connection.close()
+    assert server.stop() == 0

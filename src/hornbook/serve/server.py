@@ -17,7 +17,9 @@ from hornbook.serve.models import open_models
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 BACKLOG = 2048
-PAUSE = 5.0  # seconds after which idle connections are closed
+# Seconds after which idle connections are closed: later than clients close them (httpx and openai after 5), which would
+# otherwise send a request on a connection that is just being closed.
+KEEP_ALIVE = 75
 
 
 class _Uvicorn(uvicorn.Server):
@@ -73,7 +75,7 @@ def serve(
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_keep_alive=int(PAUSE),
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.timeout) + 1,
     )
     listening.listen(BACKLOG)  # from here on clients can connect
