@@ -1,4 +1,4 @@
-"""A new multi-label head starts from the frequencies of the labels."""
+"""Multi-label tasks of many labels: a new head starts from their frequencies, and eps is smaller."""
 
 import math
 
@@ -13,7 +13,9 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.outputs import Output
+from hornbook.runs.finetuning.inputs import open_inputs
 from hornbook.runs.finetuning.layers import start_at_frequencies, with_head
+from hornbook.runs.finetuning.record import FinetuneRequest
 
 OUTPUT = Output("sequence", 3, ("a", "b", "c"), "multi")
 LABELS_NL = np.array([[1, 0, 0]] * 3 + [[1, 1, 0]] * 5, np.float32)
@@ -41,6 +43,22 @@ def test_a_head_without_a_bias_is_left_as_it_is():
     start_at_frequencies(model, LABELS_NL)
     assert model.task.out.bias is None
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_eps_is_smaller_with_more_labels(tmp_path, tiny_tokenizer):
+    """The loss is a mean over labels."""
+    model, logged = encoder(tmp_path / "encoder", tiny_tokenizer), []
+    rows = {"train": [{"text": f"the river of {i}", "labels": f"{i}|many"} for i in range(40)], "dev": ROWS[:4]}
+
+    def eps(task: str, data: dict, **overrides: float) -> float:
+        request = FinetuneRequest(str(model), task, None, overrides=overrides)
+        return open_inputs(request, data, logged.append).settings.optimizer.eps
+
+    assert eps("multi-label", rows) == pytest.approx(1e-6 / 41, rel=0.01)
+    assert any(line.startswith("optimizer.eps=2.44e-08") and "41 labels" in line for line in logged)
+    assert eps("multi-label", rows, **{"optimizer.eps": 1e-7}) == 1e-7
+    plain = [{"text": row["text"], "label": "ab"[i % 2]} for i, row in enumerate(ROWS)]
+    assert eps("classification", {"train": plain, "dev": plain}) == 1e-6
 
 
 def test_a_run_starts_there_and_keeps_a_learned_head(tmp_path, tiny_tokenizer):
