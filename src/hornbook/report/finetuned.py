@@ -14,6 +14,7 @@ from hornbook.report.rendering import render
 from hornbook.report.run import RunRecord, Stage, number, read_stages
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.kinds.multi_label import THRESHOLD
 
 
 class FinetunedRun(RunRecord):
@@ -127,6 +128,12 @@ class FinetunedRun(RunRecord):
     @property
     def or_none(self) -> bool:
         return bool(self.task.get("or_none"))
+
+    @property
+    def label_threshold(self) -> float | None:
+        """Minimum probability of a predicted label in a multi-label task, if one was chosen on dev; else None."""
+        threshold = self.task.get("threshold") if self.task_kind.problem == "multi" else None
+        return threshold if isinstance(threshold, float) and threshold != THRESHOLD else None
 
     @property
     def is_pair(self) -> bool:

@@ -55,10 +55,10 @@ def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: lis
 
 
 def rescored(task: TaskKind, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
-    """The evaluation with the no-answer threshold of `task` applied and the scores recomputed."""
-    if not task.or_none:
-        return evaluation
+    """The evaluation with the threshold of `task` applied and the scores recomputed."""
     predictions = task.thresholded(evaluation.predictions)
+    if predictions is evaluation.predictions:
+        return evaluation
     return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)(None))
 
 

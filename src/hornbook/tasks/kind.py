@@ -195,11 +195,11 @@ class TaskKind:
         return outputs.argmax(-1)
 
     def tuned(self, examples: Sequence[Example], predictions: list) -> Self:
-        """The task with the no-answer threshold that is best on these examples."""
+        """The task with the threshold that is best on these examples, for kinds that have one."""
         return self
 
     def thresholded(self, predictions: list) -> list:
-        """The predictions with this task's no-answer threshold applied."""
+        """The predictions with this task's threshold applied."""
         return predictions
 
     def without_scheme(self, prediction: Any) -> Any:

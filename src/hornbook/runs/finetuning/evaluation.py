@@ -18,7 +18,7 @@ from hornbook.tasks.saved import save_task
 
 
 class SplitScores(NamedTuple):
-    task: TaskKind  # with the no-answer threshold that is best on dev
+    task: TaskKind  # with the threshold that is best on dev
     predictions: list  # on dev
     scores: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
 

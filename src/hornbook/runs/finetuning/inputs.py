@@ -27,7 +27,14 @@ from hornbook.models.outputs import Output
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.presets import measured_settings
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings, published_for, settings_for, width_factor
+from hornbook.runs.finetuning.settings import (
+    FinetuneSettings,
+    TaskSettings,
+    published_for,
+    rounded,
+    settings_for,
+    width_factor,
+)
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
@@ -213,6 +220,8 @@ def open_inputs(
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
     if settings.epochs > of_family.get("epochs", named.epochs) and "epochs" not in overrides:
         log(f"{settings.epochs:g} epochs: more than the published {named.epochs}, as there are few training examples")
+    if KINDS[read_data.kind].problem == "multi" and "optimizer.eps" not in overrides:
+        log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(read_data.labels):,} labels")
     trained, tokenizer = with_task_format(trained, tokenizer, settings.task, KINDS[read_data.kind].marks)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
@@ -271,9 +280,13 @@ def _refuse_unused_teacher(data: DataSet, settings: FinetuneSettings) -> None:
 
 def _settings(named: KnownDataSet, trained: nn.Module, data: DataSet, request: FinetuneRequest) -> FinetuneSettings:
     """The settings of a request. Single texts are learned by two dropout masks of one text (SimCSE), so a model without
-    dropout gets some for them."""
+    dropout gets some for them. The loss of several labels is a mean over labels, so their gradients get smaller with
+    the number of labels, and the eps of the optimizer with them."""
     overrides, train = request.all_overrides(), data.splits["train"]
     settings = settings_for(named, trained, overrides, request.teacher is not None, len(train))
+    if KINDS[named.kind].problem == "multi" and "optimizer.eps" not in overrides:
+        eps = rounded(settings.optimizer.eps / len(data.labels))
+        settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
     needs_dropout = named.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None
     if not needs_dropout or has_dropout(with_dropout(trained.config, settings.layers.dropout)):
         return settings

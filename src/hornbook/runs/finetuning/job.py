@@ -22,7 +22,14 @@ from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObj
 from hornbook.runs.distillation.projections import load_projections, save_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.layers import freeze, from_random, keeps_head, lr_multiplier, with_head
+from hornbook.runs.finetuning.layers import (
+    freeze,
+    from_random,
+    keeps_head,
+    lr_multiplier,
+    start_at_frequencies,
+    with_head,
+)
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.finetuning.steps import TaskBatches
@@ -59,6 +66,8 @@ def build_job(
     if inputs.grounder is not None and not keeps:
         generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
         model.task.initialise(generator, inputs.grounder.relation_vectors)
+    if output.problem == "multi" and not keeps:
+        start_at_frequencies(model, inputs.train_features.labels)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
     freeze(model, settings.layers, new_parts)

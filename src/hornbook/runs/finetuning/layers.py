@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -48,6 +49,21 @@ def from_random(trained: nn.Module, output: Output, seed: int, dropout: float | 
     if isinstance(model, Ernie):  # the vectors of entities are not learned from text
         model.load_state_dict({"entities.weight": trained.entities.weight}, strict=False)
     return model
+
+
+@torch.no_grad()
+def start_at_frequencies(model: nn.Module, labels_NL: np.ndarray) -> None:
+    """Sets the bias of a new multi-label head to the log-odds of each label in training, so that the head starts from
+    the frequencies of the labels (Lin et al. 2017, arXiv 1708.02002, section 3.3).
+
+    From 0, thousands of logits have to fall to about -7 first. A bias changes too slowly for that, at most by the
+    learning rate in each step; so the encoder learns to give the same vector for every text, and stays there."""
+    bias_L = model.task.out.bias
+    if bias_L is None:
+        return
+    num_holding_L = torch.from_numpy(labels_NL.sum(0)).double()
+    frequencies_L = (num_holding_L + 0.5) / (len(labels_NL) + 1)
+    bias_L.copy_(frequencies_L.logit())
 
 
 def _network(trained: nn.Module, output: Output, dropout: float | None) -> nn.Module:

@@ -244,6 +244,8 @@ def _finish(
         return evaluate_split(model, inputs.saved.task, examples, features, runtime.autocast, micro_tokens).predictions
 
     scored = score_splits(inputs, predict)
+    if scored.task != inputs.saved.task:
+        log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.measures[0]} on dev")
     write_predictions(out, inputs, scored, inputs.longest)
     folder.publish(out / "best")  # from where the run is loaded
     scored.task.write_files(out, model.config.width, inputs.longest)

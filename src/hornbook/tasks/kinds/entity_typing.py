@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hornbook.metrics import classification as measured
-from hornbook.tasks.features import Features, Outputs, Scorer
+from hornbook.tasks.features import Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction
 from hornbook.tasks.kinds.marked import Marked
 from hornbook.tasks.kinds.multi_label import MultiLabel
@@ -24,11 +24,10 @@ class EntityTyping(Marked, MultiLabel):
     marks = ("[ENT]",)
     default_measures = ("loose_micro_f1", "loose_macro_f1", "exact_match")
 
-    def decode(
-        self, outputs: Outputs, features: Features | None, examples: Sequence[MarkedExample]
-    ) -> list[ClassPrediction]:
+    def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:
         """Every mention has a type: if none is probable, the most probable is predicted (as Choi et al. 2018)."""
-        return [_at_least_one(each) for each in super().decode(outputs, features, examples)]
+        found = super().prediction_for(probabilities)
+        return found if found.label else ClassPrediction((max(probabilities, key=probabilities.get),), probabilities)
 
     def describe(self, example: MarkedExample, prediction: ClassPrediction) -> dict[str, Any]:
         """With the likeliest types only: there may be thousands."""
@@ -42,9 +41,3 @@ class EntityTyping(Marked, MultiLabel):
             return measured.loose_scores(counts_N3 if chosen is None else counts_N3[chosen])
 
         return score
-
-
-def _at_least_one(prediction: ClassPrediction) -> ClassPrediction:
-    if prediction.label or not prediction.probabilities:
-        return prediction
-    return ClassPrediction((max(prediction.probabilities, key=prediction.probabilities.get),), prediction.probabilities)

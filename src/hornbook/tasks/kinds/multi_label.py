@@ -1,8 +1,13 @@
-"""Multi-label classification of a text or a pair: any number of classes, by sigmoid."""
+"""Multi-label classification of a text or a pair: any number of classes, by sigmoid.
 
+A class is predicted if its probability reaches a threshold. For F1 the best one is half of the best F1 (Lipton et al.
+2014, arXiv 1402.1892), so 0.5 misses classes wherever the task is difficult; the threshold is chosen on dev.
+"""
+
+import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +15,16 @@ import numpy as np
 from hornbook.metrics import classification as measured
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
+from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import TINIEST, Predict
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.texts import TextKind
 from hornbook.tasks.records import TextExample
 
-THRESHOLD = 0.5  # minimum probability of a predicted class
+THRESHOLD = 0.5  # minimum probability of a predicted class, where none is chosen on dev
+THRESHOLDS = tuple(i / 20 for i in range(1, 20))  # that are tried
+FEWEST = 50  # dev examples to choose a threshold on
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,30 @@ class MultiLabel(TextKind):
     has_labels = True
     label_kind = "classes"
     pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
-    decoding = "print([[labels[i] for i in numpy.flatnonzero(row > 0)] for row in logits])\n"
+    saved_fields = ("measures", "threshold")
+
+    threshold: float = THRESHOLD
+
+    @classmethod
+    def build(cls, output: Output, details: Mapping[str, Any]) -> "MultiLabel":
+        threshold = float(details.get("threshold", THRESHOLD))
+        if not 0 < threshold < 1:
+            raise ValueError(f"its threshold is not between 0 and 1, but {threshold:g}")
+        return cls(output, tuple(details.get("measures") or cls.default_measures), threshold)
+
+    @classmethod
+    def merged(cls, tasks: Sequence["MultiLabel"]) -> "MultiLabel":
+        """With the mean of the thresholds."""
+        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
+
+    @property
+    def least_logit(self) -> float:
+        """Minimum logit of a predicted class."""
+        return math.log(self.threshold / (1 - self.threshold))
+
+    @property
+    def decoding(self) -> str:
+        return f"print([[labels[i] for i in numpy.flatnonzero(row >= {self.least_logit:.6g})] for row in logits])\n"
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         rows = [[label in each.label for label in self.output.labels] for each in examples]
@@ -38,18 +69,29 @@ class MultiLabel(TextKind):
         self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
         probabilities = 1 / (1 + np.exp(-np.stack(outputs))) if outputs else np.zeros((0, 0))
-        return [
-            ClassPrediction(tuple(label for label, p in by_label.items() if p >= THRESHOLD), by_label)
-            for row in probabilities.tolist()
-            for by_label in [dict(zip(self.output.labels, row, strict=True))]
-        ]
+        return [self.prediction_for(dict(zip(self.output.labels, row, strict=True))) for row in probabilities.tolist()]
+
+    def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:
+        """The prediction for the probability of each class."""
+        labels = tuple(label for label, p in probabilities.items() if p >= self.threshold)
+        return ClassPrediction(labels, probabilities)
+
+    def thresholded(self, predictions: list[ClassPrediction]) -> list[ClassPrediction]:
+        return [self.prediction_for(each.probabilities) for each in predictions]
+
+    def tuned(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> "MultiLabel":
+        """With the threshold that has the best score; of several, the one closest to 0.5."""
+        if len(examples) < FEWEST:
+            return self
+        tasks = [replace(self, threshold=each) for each in sorted(THRESHOLDS, key=lambda each: abs(each - THRESHOLD))]
+        return max(tasks, key=lambda task: task.scorer(examples, task.thresholded(predictions))(None)[self.measures[0]])
 
     def average(self, logits: np.ndarray) -> np.ndarray:
         yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
         return np.log(yes) - np.log(no)
 
     def predicted(self, outputs: np.ndarray) -> np.ndarray:
-        return outputs > 0
+        return outputs >= self.least_logit
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
