@@ -99,15 +99,23 @@ def _fault_of_sentence(words: str) -> str | None:
     return None
 
 
-def command(*words: object) -> Callable[[], None]:
-    """Runs `hornbook` with some words; an error is one of the program only where it shows a traceback."""
+def command(*words: object, succeeds: bool = False) -> Callable[[], None]:
+    """Runs `hornbook` with some words; raises where it shows a traceback, where it refuses them in no sentence of ours,
+    and where it has to succeed and does not."""
 
     def run() -> None:
         sys.argv = ["hornbook", *map(str, words)]
-        errors = io.StringIO()
-        with contextlib.redirect_stderr(errors), contextlib.suppress(SystemExit):
-            cli.main()
-        if "Traceback" in errors.getvalue():
-            raise AssertionError(errors.getvalue()[-500:])
+        errors, status = io.StringIO(), 0
+        with contextlib.redirect_stderr(errors):
+            try:
+                cli.main()
+            except SystemExit as ended:
+                status = ended.code or 0
+        said = errors.getvalue()
+        if "Traceback" in said or (succeeds and status):
+            raise AssertionError(said[-500:])
+        _, is_refused, refusal = said.strip().rpartition("hornbook: ")
+        if is_refused and (fault := _fault_of_sentence(refusal)):
+            raise AssertionError(fault)
 
     return run

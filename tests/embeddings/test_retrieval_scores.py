@@ -1,11 +1,11 @@
 """Scores of retrieval by hand, and a folder in BEIR's layout."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from finetuned import encoder
+from retrieval_folder import DOCUMENTS, write_beir
 from sklearn.metrics import ndcg_score
 
 import hornbook
@@ -27,29 +27,16 @@ def test_ranks_and_recall_by_hand():
     assert recall(ranked, relevant, 2) == pytest.approx(1 / 3) and recall(ranked, relevant, 10) == pytest.approx(2 / 3)
 
 
-def beir(folder: Path, documents: dict, queries: dict, judged: list[tuple]) -> Path:
-    (folder / "qrels").mkdir(parents=True)
-    for name, rows in (("corpus", documents), ("queries", queries)):
-        lines = [json.dumps({"_id": key, "text": text}) for key, text in rows.items()]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines))
-    rows = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, each)) for each in judged)]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n")
-    return folder
-
-
 @pytest.fixture
 def model(tmp_path, tiny_tokenizer) -> Path:
     return encoder(tmp_path / "model", tiny_tokenizer)
-
-
-DOCUMENTS = {"1": "the river and the bridge", "2": "silver bread", "3": "a teacher of the garden", "4": "the harbour"}
 
 
 def test_evaluate_retrieval(hornbook, model, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation, "DOCUMENTS_AT_ONCE", 3)  # several blocks
     queries = {"q1": "the river and the bridge", "q2": "silver bread", "4": "the harbour", "unjudged": "a"}
     judged = [("q1", "1", 1), ("q2", "3", 1), ("q2", "2", 0), ("4", "1", 2), ("q1", "gone", 1)]
-    data = beir(tmp_path / "data", DOCUMENTS, queries, judged)
+    data = write_beir(tmp_path / "data", DOCUMENTS, queries, judged)
     said = hornbook("evaluate-retrieval", model, "--data", data, "--json")
     found = said.answer
     assert (found["queries"], found["documents"], found["unknown_documents"]) == (3, 4, 1)
@@ -64,14 +51,14 @@ def test_evaluate_retrieval(hornbook, model, tmp_path, monkeypatch):
 def test_the_best_order_is_found(model, tmp_path):
     """Each document is the answer to itself."""
     queries, judged = {f"q{k}": text for k, text in DOCUMENTS.items()}, [(f"q{k}", k, 1) for k in DOCUMENTS]
-    data = beir(tmp_path / "data", DOCUMENTS, queries, judged)
+    data = write_beir(tmp_path / "data", DOCUMENTS, queries, judged)
     found = hornbook.evaluate_retrieval(model, data)
     assert {name: each["value"] for name, each in found["scores"].items()} == dict.fromkeys(evaluation.MEASURES, 1.0)
     assert found["wrong"] == [] and np.isclose(found["scores"]["ndcg@10"]["low"], 1)
 
 
 def test_bad_folders(hornbook, model, tmp_path):
-    data = beir(tmp_path / "data", DOCUMENTS, {"q": "a"}, [("q", "1", 1)])
+    data = write_beir(tmp_path / "data", DOCUMENTS, {"q": "a"}, [("q", "1", 1)])
     for file, content, message in (
         ("qrels/test.tsv", "q\t1\n", "line 1 is not query-id, corpus-id and score"),
         ("qrels/test.tsv", "x\t1\t1\n", "there is no query 'x' in queries.jsonl"),

@@ -31,8 +31,10 @@ def main(file: str) -> None:
 
 
 def _run_one(asked: dict) -> None:
-    from hornbook import cli
+    from hornbook.__main__ import main as run
+    from hornbook.lifecycle import stopping
 
+    stopping.install()  # as the command does before its imports, which are made here already
     operations = None
     if fault := asked.get("fault"):
         from injection import Operations, install
@@ -44,7 +46,7 @@ def _run_one(asked: dict) -> None:
     sys.argv = ["hornbook", *asked["words"]]
     Path(asked["ready"]).touch()
     try:
-        cli.main()
+        run()
     finally:
         if operations and operations.kind == "count":
             operations.kind = "over"

@@ -1,6 +1,7 @@
 import pytest
 
 from hornbook.tasks.datasets import KNOWN, OTHER_SPELLINGS, known
+from hornbook.tasks.kinds import KINDS
 
 MEASURES = {
     "classification": {"accuracy", "f1", "macro_f1", "matthews"},
@@ -69,3 +70,9 @@ def test_submission_names():
     assert known("mnli").submissions == {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
     assert known("diagnostic").submissions == {"test": "AX.tsv"}
     assert not known("nsmc").submissions
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_measure_is_one_of_its_kind(name):
+    kind = KINDS[KNOWN[name].kind]
+    assert {*KNOWN[name].measures} <= {*kind.default_measures, *kind.other_measures}

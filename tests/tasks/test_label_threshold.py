@@ -110,7 +110,7 @@ def rare(num: int, seed: int) -> list[dict]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_tokenizer):
     folder = tmp_path_factory.mktemp("rare")
-    data = {"train": rare(160, 1), "dev": rare(80, 2), "test": rare(80, 3)}
+    data = {"train": rare(160, 1), "dev": rare(220, 2), "test": rare(220, 3)}
     return finetuned(folder / "run", encoder(folder / "encoder", tiny_tokenizer), "multi-label", data)
 
 
@@ -122,7 +122,7 @@ def test_a_run_predicts_with_it(run):
         assert each.label == tuple(name for name, p in each.probabilities.items() if p >= threshold)
     scores = json.loads((run / "scores.json").read_text())["splits"]
     for name, seed in (("dev", 2), ("test", 3)):
-        found = predictor.evaluate({name: rare(80, seed)})["splits"][name]["micro_f1"]["value"]
+        found = predictor.evaluate({name: rare(220, seed)})["splits"][name]["micro_f1"]["value"]
         assert found == pytest.approx(scores[name]["micro_f1"]["value"])
     best = max(json.loads(line).get("micro_f1", 0) for line in (run / "metrics.jsonl").read_text().splitlines())
     assert best == pytest.approx(scores["dev"]["micro_f1"]["value"])

@@ -41,3 +41,10 @@ def test_how_long_sequences_were_is_kept(tmp_path):
     del old["longest"]
     (tmp_path / "task.json").write_text(json.dumps(old))
     assert load_task(tmp_path, saved.task.output).longest is None
+
+
+@pytest.mark.parametrize("damaged", [[None], ["x"], "x", ["accuracy", []]])
+def test_unknown_measures_are_refused(tmp_path, damaged):
+    (tmp_path / "task.json").write_text(json.dumps({"kind": "classification", "measures": damaged}))
+    with pytest.raises(ValueError, match=r"task.json is damaged \(its measures are not those of classification\)"):
+        load_task(tmp_path, Output("sequence", labels=("a", "b")))

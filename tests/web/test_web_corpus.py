@@ -122,6 +122,7 @@ def test_options_without_a_preset(tmp_path):
         ({"executor": "cloud"}, "executor must be one of local, slurm, ray"),
         ({"language": "xx"}, "the language 'xx' is not known"),
         ({"links": ["nowhere.tsv"]}, "nowhere.tsv is not a file"),
+        ({"links": ["nowhere.tsv"], "min_votes": 0}, "min_votes must be at least 1, not 0"),
         ({"executor": "slurm"}, "sbatch"),
     ],
 )

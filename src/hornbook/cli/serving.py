@@ -38,11 +38,11 @@ def serve_command(
         if (error.name or "").startswith("hornbook"):
             raise
         raise ValueError(f'serving needs the package {error.name}: pip install "hornbook[serve]"') from None
+    from hornbook.config import checked
     from hornbook.interop.builtin import builtin_names
     from hornbook.terminal import log
 
-    if timeout <= 0:
-        raise ValueError(f"--timeout must be above 0, not {timeout:g}")
+    checked(timeout, float, "--timeout", above=0, high=86_400)
     if runs is not None and not runs.is_dir():
         raise ValueError(f"{runs} is not a folder: give the folder that contains your runs")
     settings = ServeSettings(

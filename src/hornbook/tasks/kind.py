@@ -49,6 +49,7 @@ class TaskKind:
     output_kind: ClassVar[str]  # one of models.outputs.OUTPUT_TYPES
     problem: ClassVar[str] = "single"
     default_measures: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
+    other_measures: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
     saved_fields: ClassVar[tuple[str, ...]] = ("measures",)  # of a task, in `task.json`
     has_labels: ClassVar[bool] = False  # labels are names, whose list is read from the data
     marks: ClassVar[tuple[str, ...]] = ()  # special tokens around the mentions in a text

@@ -75,4 +75,6 @@ def load_task(folder: Path, output: Output) -> SavedTask:
         if not columns.keys() <= COLUMNS or not all(isinstance(name, str) for name in columns.values()):
             raise ValueError("its columns are not names of text, pair and label")
         task = kind.build(output, details)
+        if not all(each in (*kind.default_measures, *kind.other_measures) for each in task.measures):
+            raise ValueError(f"its measures are not those of {kind.name}")
         return SavedTask(details.get("task", kind.name), task, **{name: details.get(name) for name in SAVED})

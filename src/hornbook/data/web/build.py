@@ -105,6 +105,7 @@ def build_web_corpus(
         raise ValueError(f"there is no preset {preset!r} for web pages: the known ones are {', '.join(PRESETS)}")
     if executor not in EXECUTORS:
         raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {executor!r}")
+    checked(min_votes, int | None, "min_votes", low=1)
     given = {"min_votes": min_votes, "language": language, "exclude_hosts": list(exclude_hosts)}
     settings = {**given, **PRESETS.get(preset or "", {}), **{name: value for name, value in given.items() if value}}
     links = [str(path) for path in ([links] if isinstance(links, str | Path) else links)]
@@ -112,8 +113,6 @@ def build_web_corpus(
         raise ValueError("votes are read from lists of links: give --links")
     if links and not settings["min_votes"]:
         settings["min_votes"] = 3
-    if settings["min_votes"] is not None:
-        checked(settings["min_votes"], int, "min_votes", low=1)
     if settings["language"] is not None:
         _check_language(settings["language"])
     workers = checked(num_cores() if workers is None else workers, int, "workers", low=1, high=100_000)

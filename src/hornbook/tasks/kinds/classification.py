@@ -52,6 +52,7 @@ class Classification(TextKind):
     name = "classification"
     in_words = "one label per text"
     default_measures = ("accuracy", "macro_f1", "matthews")
+    other_measures = ("f1",)
     has_labels = True
     decoding = "print([labels[i] for i in logits.argmax(-1)])\n"
     saved_fields = ("measures", "positive")

@@ -22,6 +22,7 @@ class Relation(Marked, Classification):
     takes = "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
     marks = ("[HD]", "[TL]")
     default_measures = ("macro_f1", "accuracy")
+    other_measures = ()
 
     def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))

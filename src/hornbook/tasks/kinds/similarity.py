@@ -57,6 +57,7 @@ class Similarity(TaskKind):
     example = SimilarityExample
     output_kind = "vectors"
     default_measures = SCORED
+    other_measures = RANKED
     saved_fields = ("measures", "score_range")
     max_length = 256
     label_kind = "number"
