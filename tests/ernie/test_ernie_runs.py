@@ -158,18 +158,21 @@ def test_other_corpora_and_presets_are_refused(made, tmp_path, hornbook):
     assert found.status == 0 and found.answer["model.num_entities"] == 14
 
 
-def test_fine_tuning_reads_entities(made, rows, tmp_path):
+def test_fine_tuning_reads_entities(made, rows, tmp_path, monkeypatch):
     run = library.finetune(
         made / "ernie", rows["typing"], "entity-typing", tmp_path / "run", graph=made / "graph", **TINY
     )
-    predictor = run.predictor
-    text = "the [ENT] river [ENT] and the garden"
-    (with_graph,) = predictor.predict(text)
-    (member,) = predictor.members
-    assert member.linker is not None and isinstance(member.model, Ernie)
-    predictor.members[0] = library.inference.predictor.replace(member, linker=None)
-    (without,) = predictor.predict(text)
-    assert with_graph.probabilities != without.probabilities
+    predictor, (member,), read = run.predictor, run.predictor.members, []
+
+    module = library.inference.predictor
+    run_model = module.run_model
+    watched = lambda model, features, *rest: read.append(features.entities) or run_model(model, features, *rest)  # noqa: E731
+    monkeypatch.setattr(module, "run_model", watched)
+    for linker in (member.linker, None):
+        predictor.members[0] = module.replace(member, linker=linker)
+        predictor.predict("the [ENT] river [ENT] and the garden")
+    assert isinstance(member.model, Ernie)
+    assert [bool(entities and len(entities[0][1])) for entities in read] == [True, False]
     saved = read_json(tmp_path / "run" / "task.json")
     assert saved["graph"]["fingerprint"] == open_graph(made / "graph").fingerprint
     assert read_json(tmp_path / "run" / "run.json")["inputs"]["graph"] == saved["graph"]["fingerprint"]

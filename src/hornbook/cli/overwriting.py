@@ -23,7 +23,8 @@ OWN_NAMES = (
     *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md", ".claims"),
     *("modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"),
     *("index.json", "vectors.f32", "vectors.i8", "scales.f32", "residuals.i8", "rows.arrow", "graph.faiss"),
-    *("manifest.json", "progress*", "chunks", "shard-*.npy", "token_counts.npy", "excluded.npy", ".*.tmp"),
+    *("manifest.json", "sources.ndjson", "progress*", "chunks", "shard-*.npy", "token_counts.npy", "excluded.npy"),
+    ".*.tmp",
     *("entities.txt", "relations.tsv", "names.tsv", "vectors.safetensors"),
     *("heads.npy", "kinds.npy", "tails.npy", "weights.npy", "splits.npy", "pair*.npy", "edge_offsets.npy"),
 )
