@@ -78,7 +78,7 @@ def baseline_scores(data: RetrievalData, method: Callable[[list[str], list[str]]
 
 def their_scores(data: RetrievalData, model: str) -> dict[str, float]:
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.evaluation import InformationRetrievalEvaluator
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
     relevant = {query: set(gains) for query, gains in data.relevant.items()}
     evaluator = InformationRetrievalEvaluator(
