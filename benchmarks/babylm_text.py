@@ -1,9 +1,10 @@
-"""Puts together at most ten million words of text for `hornbook reproduce babylm`, as short documents of sentences.
+"""Puts together at most ten million words of text for `hornbook reproduce babylm`, as documents of sentences.
 
     python benchmarks/babylm_text.py babylm/text/*.txt --fill books.txt wiki.txt --out text.jsonl [--words 10e6]
 
 The first files are used whole; those of `--fill` share what is left, each from its start. Marks of speakers ("*CHI:",
-"A:") and headings ("= = = Title = = =") are removed. Every document starts with a sentence, as BLiMP's items do.
+"A:") and headings ("= = = Title = = =") are removed. Every document starts with a sentence, as BLiMP's items do. Half
+of the words are in short documents, half in long ones, from which entity tracking is learned.
 """
 
 import argparse
@@ -29,18 +30,22 @@ def sentences(file: Path) -> Iterator[str]:
     yield from (each for each in found if len(each.split()) >= LEAST_WORDS)
 
 
-def documents(file: Path, num_sentences: int, most_words: float) -> Iterator[str]:
-    """Documents of at most `most_words` words in all."""
+def documents(file: Path, num_sentences: int, num_long_words: int, most_words: float) -> Iterator[str]:
+    """Documents of at most `most_words` words in all: short ones of `num_sentences` sentences, and long ones of about
+    `num_long_words` words, with as many words in short as in long ones."""
     document: list[str] = []
+    num_words, more_long_words = 0, 0  # of the document; of the long documents than of the short ones
     for sentence in sentences(file):
-        num_words = len(sentence.split())
-        if num_words > most_words:
+        most_words -= len(sentence.split())
+        if most_words < 0:
             break
-        most_words -= num_words
         document.append(sentence)
-        if len(document) == num_sentences:
+        num_words += len(sentence.split())
+        is_long = more_long_words <= 0
+        if num_words >= num_long_words if is_long else len(document) == num_sentences:
             yield " ".join(document)
-            document = []
+            more_long_words += num_words if is_long else -num_words
+            document, num_words = [], 0
     if document:
         yield " ".join(document)
 
@@ -51,7 +56,8 @@ def main() -> None:
     parser.add_argument("--fill", type=Path, nargs="*", default=[])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--words", type=float, default=10e6)
-    parser.add_argument("--sentences", type=int, default=8, help="of a document")
+    parser.add_argument("--sentences", type=int, default=8, help="of a short document")
+    parser.add_argument("--long-words", type=int, default=300, help="of a long document")
     options = parser.parse_args()
     left = options.words
     with open(options.out, "w", encoding="utf-8") as out:
@@ -59,7 +65,7 @@ def main() -> None:
             num_filling = len(options.files) + len(options.fill) - number
             most = left if number < len(options.files) else left / num_filling
             num_words = 0
-            for document in documents(file, options.sentences, most):
+            for document in documents(file, options.sentences, options.long_words, most):
                 out.write(json.dumps({"text": document}, ensure_ascii=False) + "\n")
                 num_words += len(document.split())
             left -= num_words

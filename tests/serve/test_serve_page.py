@@ -14,6 +14,19 @@ from hornbook.serve.api import PAGE, PAGE_FILES, ServeSettings, build_app
 from hornbook.serve.models import open_models
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Runs the panel, and changes the language when the first text arrives: the text on the button, the length of the text.
+CHANGE_LANGUAGE_AT_FIRST_TEXT = """() => new Promise(resolve => {
+  const [run, language, result] = ["#run", "#language", "#result"].map(name => document.querySelector(name));
+  new MutationObserver((changes, observer) => {
+    const written = result.querySelector(".written span:nth-child(2)");
+    if (!written?.textContent) return;
+    observer.disconnect();
+    const length = written.textContent.length;
+    language.click();
+    resolve([run.innerText, length]);
+  }).observe(result, {childList: true, subtree: true, characterData: true});
+  run.click();
+})"""
 
 
 def test_the_page_is_complete_and_loads_nothing_else():
@@ -223,13 +236,11 @@ def test_results_stay_when_the_language_changes(page):
 def test_a_text_is_written_on_while_the_language_changes(page):
     page.click("#tab-generate")
     page.locator("#max_tokens").evaluate("box => { box.value = 256; box.dispatchEvent(new Event('input')); }")
-    page.click("#run")
-    written = page.wait_for_selector(".written span:nth-child(2):not(:empty)")
-    page.click("#language")
-    assert page.inner_text("#run") == "중지"
-    before = len(written.text_content())
+    run_button, num_written = page.evaluate(CHANGE_LANGUAGE_AT_FIRST_TEXT)
+    assert run_button == "중지"
     page.wait_for_selector("#run:text('실행')")
-    assert len(written.text_content()) > before and written.is_visible()
+    written = page.locator(".written span:nth-child(2)")
+    assert len(written.text_content()) > num_written and written.is_visible()
     assert page.inner_text("#result p").endswith("초당 토큰")
 
 
