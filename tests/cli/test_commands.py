@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
 from tiny import TINY_WORDS
 
+from hornbook.cli.pretraining import report_outcome
 from hornbook.config import iter_settings
 from hornbook.runs.pretraining.settings import settings_in
+from hornbook.train.job import Outcome
 
 
 def test_end_to_end(hornbook, tmp_path, tiny_text_file):
@@ -102,3 +105,10 @@ def test_notes_on_problems_are_words(hornbook, tmp_path, tiny_tokenizer):
     assert "note: lines that are not a JSON object, dropped: 1 (" in out
     assert "rows.jsonl line 2" in out
     assert "{'" not in out
+
+
+@pytest.mark.parametrize(("last", "is_noted"), [(3.72, True), (3.70, False)])
+def test_a_validation_loss_that_has_risen_is_noted(tiny_run, capsys, last, is_noted):
+    report_outcome(tiny_run, Outcome("finished", 100, 6400, 5.0, {"validation_loss": last}, best=3.695, best_step=60))
+    note = "the validation loss was lowest at step 60, whose weights were kept, and has risen to 3.720 since"
+    assert (note in capsys.readouterr().err) == is_noted

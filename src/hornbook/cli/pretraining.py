@@ -36,6 +36,7 @@ MEASURED_NOTE = (
     "with --minutes, the steps, the batch, validation and with --recipe budget the learning rate and the length depend "
     "on the speed, which is measured"
 )
+OVERFITTING = 0.01  # how much higher than the best validation loss the last one is then
 
 
 @app.command(
@@ -150,6 +151,13 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     }
     use = next((command for term, command in others.items() if term in terms), fill_mask)
     log(f"  hornbook report {out}      {use}".rstrip())
+    risen = outcome.last.get("validation_loss", 0.0)
+    if outcome.best is not None and risen > outcome.best + OVERFITTING:
+        log(
+            f"  note: the validation loss was lowest at step {outcome.best_step:,}, whose weights were kept, and has "
+            f"risen to {risen:.3f} since: the model overfits. More text, fewer steps, or a higher model.dropout or "
+            "optimizer.weight_decay would help"
+        )
 
 
 @app.command("plan", epilog="Example: hornbook plan bert-large --devices 8 --device-memory 80")
