@@ -298,7 +298,7 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
     claim = '[[claims]]\nname = "masked"\nwords = "So is masking."\n[[claims.conditions]]\nof = "mlm"\nminus = "nsp"'
     file.write_text(file.read_text() + f"\n{claim}\nleast = 0.0\n")
     asked = (file, [tiny_corpus], home / "tasks", out)
-    found = reproduce(*asked, arms=["detecting", "nsp"], resume=True, log=quiet)
+    found = reproduce(*asked, arms=["detecting", "nsp"], join=True, log=quiet)
     assert found.ended == "finished" and found.num_jobs == 12 and scores(out) == scores(unbroken)
     assert [claim["name"] for claim in found.results["claims"]] == ["better"]
     assert "Arms left out: mlm. Claims that need them are not judged: masked." in (out / "report.html").read_text()

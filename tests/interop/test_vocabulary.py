@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hornbook.interop.folder import load_folder, save_model
-from hornbook.interop.vocabulary import grown, with_new_tokens
+from hornbook.interop.vocabulary import extend_vocabulary, with_new_tokens
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.outputs import MASKED_LOGIT, Output
@@ -45,7 +45,7 @@ def test_rows(old, tiny_tokenizer, tied, num_words, num_spare):
     new = extended(old, tiny_tokenizer, words)
     model = random_model(old.vocab_size + num_spare, tied)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    larger = grown(model, old, new)
+    larger = extend_vocabulary(model, old, new)
     size = max(new.vocab_size, model.config.vocab_size)
     assert larger.config.vocab_size == size
     for name, value in larger.state_dict().items():
@@ -65,21 +65,29 @@ def test_rows(old, tiny_tokenizer, tied, num_words, num_spare):
 def test_tables_as_long_as_the_vocabulary_are_not_taken_for_it(old, tiny_tokenizer):
     padded = random_model(old.vocab_size).config.padded_vocab_size
     model = random_model(old.vocab_size, max_positions=padded, inner_width=padded, num_segments=padded)
-    larger = grown(model, old, extended(old, tiny_tokenizer, NEW_WORDS))
+    larger = extend_vocabulary(model, old, extended(old, tiny_tokenizer, NEW_WORDS))
     for name, value in model.state_dict().items():
         if name not in PADDED:
             assert torch.equal(larger.state_dict()[name], value), name
 
 
+def test_a_task_head_is_left_out(old, tiny_tokenizer):
+    plain = random_model(old.vocab_size)
+    model = Bert(plain.config, plain.heads, Output("sequence", num_labels=3))
+    model.load_state_dict(plain.state_dict(), strict=False)
+    larger = extend_vocabulary(model, old, extended(old, tiny_tokenizer, NEW_WORDS))
+    assert larger.state_dict().keys() == plain.state_dict().keys()
+
+
 def test_nothing_new(old):
     model = random_model(old.vocab_size)
-    for name, value in grown(model, old, old).state_dict().items():
+    for name, value in extend_vocabulary(model, old, old).state_dict().items():
         assert torch.equal(value, model.state_dict()[name])
 
 
 def test_saved_and_opened(old, tiny_tokenizer, tmp_path):
     new = extended(old, tiny_tokenizer, NEW_WORDS)
-    larger = grown(random_model(old.vocab_size), old, new)
+    larger = extend_vocabulary(random_model(old.vocab_size), old, new)
     save_model(tmp_path, larger)
     new.save(tmp_path)
     model, tokenizer = load_folder(tmp_path)
@@ -95,9 +103,9 @@ def test_other_vocabulary(old, tiny_tokenizer, is_smaller):
     other = train_tokenizer(["one two three four five six"] * 3, vocab_size=60)
     pair = (old, other) if is_smaller else (other, old)
     with pytest.raises(ValueError, match="a different vocabulary than the model's"):
-        grown(random_model(pair[0].vocab_size), *pair)
+        extend_vocabulary(random_model(pair[0].vocab_size), *pair)
     with pytest.raises(ValueError, match="a different vocabulary than the model's"):
-        grown(random_model(old.vocab_size + 4), extended(old, tiny_tokenizer, NEW_WORDS), old)
+        extend_vocabulary(random_model(old.vocab_size + 4), extended(old, tiny_tokenizer, NEW_WORDS), old)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -10,7 +10,7 @@ from small_families import FAMILIES, VOCABULARY, moved, sequences
 
 from hornbook.batch import pack
 from hornbook.interop.folder import WEIGHTS, hf_weights, load_model, load_weights, read_weights, save_model
-from hornbook.interop.vocabulary import grown
+from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models.albert import Albert
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import PADDED
@@ -122,7 +122,7 @@ def test_a_grown_vocabulary(tiny_tokenizer, sharing):
     old, new = Tokenizer.load(tiny_tokenizer), Tokenizer.load(tiny_tokenizer)
     new.add_words(["bridgeriver", "teacherly"])
     model = model_of(sharing, old.vocab_size)
-    larger = grown(model, old, new)
+    larger = extend_vocabulary(model, old, new)
     check_shares(larger, sharing)
     assert larger.config.vocab_size == new.vocab_size and larger.embeddings.tokens.weight.shape[1] == 16
     for name, value in model.state_dict().items():

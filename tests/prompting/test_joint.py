@@ -16,6 +16,7 @@ from hornbook.report.run import RunRecord
 from hornbook.runs.finetuning import text_run
 from hornbook.runs.finetuning.joint import documents, read_joint
 from hornbook.runs.finetuning.text_run import finetune_text
+from hornbook.train.checkpoint import Checkpoints
 
 SIZE = """
 example = "How large is {text}?"
@@ -147,10 +148,14 @@ def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path)
         finetune_text(gpt, other, out, overrides=QUICK, resume=True, log=quiet)
     command = write_report(out).read_text(encoding="utf-8")
     assert "--task text --data" in command
-    for _ in range(2):  # the second time there is nothing left to do
-        finetune_text(gpt, None, out, overrides={"epochs": QUICK["epochs"]}, resume=True, log=quiet)
+    for ended in ("finished", "already finished"):
+        outcome = finetune_text(gpt, None, out, overrides={"epochs": QUICK["epochs"]}, resume=True, log=quiet)
+        assert (outcome.ended, outcome.step) == (ended, taught[0].step)
         ours, theirs = read_weights(out), read_weights(taught[1])
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+        validations = [each["step"] for each in RunRecord.load(out).metrics if each["kind"] == "validation"]
+        assert len(set(validations)) == len(validations)
+        Checkpoints(out).keep_only_state()  # as `hornbook runs clean` does
 
 
 def test_the_best_weights_are_kept(tasks, gpt, tmp_path, monkeypatch):

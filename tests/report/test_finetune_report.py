@@ -301,7 +301,7 @@ def write_tries(folder, kind="search", **overrides):
 def write_curve(folder):
     points = [
         {"method": method, "examples": num, "score": start + num / 1e4, "low": start, "high": start + 0.2}
-        for method, start in (("scratch", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
+        for method, start in (("random", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
         for num in (512, 32, 128)
     ]
     folder.mkdir(exist_ok=True)
@@ -358,8 +358,12 @@ def test_the_curve_by_number_of_labels(tmp_path):
 def test_scores_in_percent_and_correlations(tmp_path):
     tries = [{"name": "a", "lr": 1e-4, "seed": 0, "score": 71.5, "low": 70.0, "high": 73.0}]
     tries[0] |= {"degenerate": None, "seconds": 75.0}
-    folder = write_tries(tmp_path / "spans", metric_for_best="f1", tries=tries, best="a", median=71.5, spread=0.0)
+    of_spans = {"metric_for_best": "f1", "in_percent": True, "best": "a", "median": 71.5, "spread": 0.0}
+    folder = write_tries(tmp_path / "spans", tries=tries, **of_spans)
     assert "71.5% (70.0% to 73.0%)" in Page(write_report(folder)).text
+    poor = [tries[0] | {"score": 1.2, "low": 0.9, "high": 1.4}]
+    folder = write_tries(tmp_path / "poor", tries=poor, **of_spans)
+    assert "1.2% (0.9% to 1.4%)" in Page(write_report(folder)).text
     tries[0] |= {"score": 0.53, "low": 0.5, "high": None}
     folder = write_tries(tmp_path / "cola", metric_for_best="matthews", tries=tries, best="a", median=0.53, spread=0.05)
     page = Page(write_report(folder))

@@ -178,9 +178,19 @@ def test_large_bodies_are_refused(client):
     assert found.status_code == 413
 
 
+def num_generated(client) -> float:
+    found = re.search(r'hornbook_generated_tokens_total{model="gpt"} ([\d.]+)', client.get("/metrics").text)
+    return float(found[1]) if found else 0.0
+
+
 def test_status_pages(client):
     assert client.get("/health").json() == {"status": "alive"} and client.get("/ready").json() == {"ready": True}
     ask(client, "/v1/embeddings", model="first", input="the river")
+    before = num_generated(client)
+    completion = {"model": "gpt", "prompt": "the river", "max_tokens": 3, "temperature": 0}
+    num_tokens = ask(client, "/v1/completions", **completion)["usage"]["completion_tokens"]
+    assert client.post("/v1/completions", json=completion | {"stream": True}).text.endswith("data: [DONE]\n\n")
+    assert num_generated(client) == before + 2 * num_tokens > before
     metrics = client.get("/metrics").text
     assert 'hornbook_requests_total{path="/v1/embeddings",status="200"}' in metrics
     assert (

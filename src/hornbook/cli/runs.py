@@ -60,14 +60,11 @@ def clean_command(
 
 def _clean(run: Path, dry_run: bool) -> int:
     """Removes the checkpoints of one run if it is finished; returns the number of bytes freed."""
-    from hornbook.report.info import describe
     from hornbook.report.runs import about_run, disk_bytes
     from hornbook.train.checkpoint import Checkpoints
 
     about = about_run(run)
     if about["state"] != "finished" or about["kind"] not in ("run", "fine-tuned run"):
-        return 0
-    if describe(run).get("is_of_text"):  # needs its optimizer state even to see that it is finished
         return 0
     folders = [Checkpoints(run), *map(Checkpoints, sorted((run / "stages").glob("*")))]
     unneeded = {path for each in folders for path in each.finished_files()}

@@ -156,6 +156,7 @@ def _score(
     return found, {
         "task": scores["task"],
         "metric_for_best": scores["metric_for_best"],
+        "in_percent": models[0].predictor.task.in_percent,
         "split": chosen,
         "notes": notes,
     }
@@ -178,6 +179,7 @@ def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, An
     return found, {
         "task": of_task[0].predictor.saved.name,
         "metric_for_best": metric_for_best,
+        "in_percent": of_task[0].predictor.task.in_percent,
         "split": "dev",
         "notes": notes,
     }

@@ -247,7 +247,12 @@ def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int, 
         }
         for (method, size), found in sorted(done.items())
     ]
-    curve = {"metric_for_best": metric_for_best, "finished": all(file.exists() for file in expected), "points": points}
+    curve = {
+        "metric_for_best": metric_for_best,
+        "in_percent": in_percent,
+        "finished": all(file.exists() for file in expected),
+        "points": points,
+    }
     write_json(out / "curve.json", curve)
     return curve
 

@@ -122,6 +122,10 @@ class EncoderModel(LoadedModel):
         return self.tokenizer.mask_token
 
     @property
+    def _mask_id(self) -> int:
+        return self.tokenizer.backend.token_to_id(self._mask_token)
+
+    @property
     def mask_filler(self) -> nn.Module:
         """The model that fills in masks: this one or, for an ELECTRA discriminator, its generator."""
         if self.model.family == "electra" and (folder := filler_folder(self.folder)) != Path(self.folder):
@@ -203,9 +207,7 @@ class EncoderModel(LoadedModel):
                 MaskedText(np.array(each.ids), where, its[where] if within_word else None)
                 for each, where, its in zip(encoded, positions, words, strict=True)
             ]
-            filler = self.mask_filler
-            assert self._mask_token
-            scores = masked_scores(filler, masked, self.tokenizer.mask_id, progress)
+            scores = masked_scores(self.mask_filler, masked, self._mask_id, progress)
         return [
             Score(text, [self.tokenizer.token(each.ids[i]) for i in where], its.tolist())
             for text, each, where, its in zip(texts, encoded, positions, scores, strict=True)
@@ -233,8 +235,7 @@ class EncoderModel(LoadedModel):
             )
             for (context, _), each in zip(pairs, encoded, strict=True)
         ]
-        assert self._mask_token
-        return [Continuation(its) for its in masked_scores(self.mask_filler, masked, self.tokenizer.mask_id, progress)]
+        return [Continuation(its) for its in masked_scores(self.mask_filler, masked, self._mask_id, progress)]
 
     def score_definition(self, within_word: bool = False) -> str:
         """What the log-probabilities of `score` are, in words."""
@@ -319,6 +320,10 @@ class HybridEncoder(EncoderModel):
         found = self.tokenizer.encode(text)
         start = self.model.config.end_id
         return Encoded([start, *found.ids], [0, *found.segments], [(0, 0), *found.offsets], [None, *found.word_ids])
+
+    @property
+    def _mask_id(self) -> int:
+        return self.tokenizer.backend.token_to_id(self._mask_token)
 
     @property
     def mask_filler(self) -> nn.Module:

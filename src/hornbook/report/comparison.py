@@ -6,7 +6,6 @@ from pathlib import Path
 from hornbook.files import read_json
 from hornbook.report import wording
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import number
 
 FILE, PICTURE = "comparison.json", "comparison.png"
 KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
@@ -91,7 +90,7 @@ def has_scores(found: dict) -> bool:
 
 def in_percent(found: dict) -> bool:
     """Whether scores are in percent, as those of span tasks are; the others are fractions."""
-    return any(number(each.get("score", {}).get("value")) > 1.5 for each in found["rows"])
+    return bool(found.get("in_percent"))
 
 
 def about_comparison(folder: Path) -> dict:

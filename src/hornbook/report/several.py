@@ -18,7 +18,7 @@ TRIES, CURVE = "tries.json", "curve.json"
 METHODS = {
     "finetune": "fine-tuning",
     "features": "frozen features",
-    "scratch": "random weights",
+    "random": "random weights",
     "tfidf": "TF-IDF",
     "vectors": "averaged word vectors",
 }
@@ -39,7 +39,7 @@ class Scored:
     @property
     def in_percent(self) -> bool:
         """Whether scores are in percent, as those of span tasks are; the others are fractions."""
-        return any(number(row.get("score")) > 1.5 for row in self.rows)
+        return bool(self.about.get("in_percent"))
 
     def format_score(self, value: object) -> str:
         return wording.score(self.metric_for_best, value, self.in_percent)
@@ -67,10 +67,11 @@ def _read(path: Path, name: str) -> Scored | None:
 
 
 def is_several(folder: str | Path) -> bool:
-    """Whether a folder contains several runs and is not a run itself."""
-    folder = Path(folder)
-    has_several = (folder / TRIES).is_file() or (folder / CURVE).is_file()
-    return has_several and not (folder / "run.json").is_file()
+    """Whether a folder contains several runs and is not a fine-tuned model itself."""
+    tries, curve, record = (Path(folder) / name for name in (TRIES, CURVE, "run.json"))
+    if not record.is_file():
+        return tries.is_file() or curve.is_file()
+    return curve.is_file() and read_json(record).get("command") == "label-curve"
 
 
 def about_several(folder: Path) -> dict:

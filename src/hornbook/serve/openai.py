@@ -97,7 +97,13 @@ class _Completion:
         except ValueError as error:
             raise HTTPException(422, self.model.public(str(error))) from None
         ids = await self.server.tokenized(self.model, self.prompts, self.model.generator.encode)
-        return self.model.generator.submit(ids, request, on_text)
+        job = self.model.generator.submit(ids, request, on_text)
+        job.future.add_done_callback(self._count_tokens)
+        return job
+
+    def _count_tokens(self, future: asyncio.Future) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.server.metrics.generated.labels(self.model.name).inc(_num_tokens(future.result()))
 
     async def whole(self, request: Request) -> dict[str, Any]:
         job = await self._submit()
@@ -164,9 +170,12 @@ class _Completion:
 
     def _usage(self, found: list[list[Generated]]) -> dict[str, int]:
         num_prompt = self.model.count(self.prompts)
-        num_new = sum(len(each.ids) for samples in found for each in samples)
-        self.server.metrics.generated.labels(self.model.name).inc(num_new)
+        num_new = _num_tokens(found)
         return {"prompt_tokens": num_prompt, "completion_tokens": num_new, "total_tokens": num_prompt + num_new}
+
+
+def _num_tokens(found: list[list[Generated]]) -> int:
+    return sum(len(each.ids) for samples in found for each in samples)
 
 
 def _data(value: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ class LossProblem(NamedTuple):
 
 @dataclass
 class Guard:
-    """Call `judge` on the loss of every step, in order. The state is saved with each checkpoint."""
+    """Call `check` on the loss of every step, in order. The state is saved with each checkpoint."""
 
     settings: GuardSettings
     mean: float = 0.0

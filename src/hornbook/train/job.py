@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
 from torch import nn
 
@@ -94,6 +95,11 @@ class Outcome:
     last: dict[str, float]
     best: float | None
     best_step: int = 0
+
+    @classmethod
+    def of_state(cls, ended: str, state: dict[str, Any]) -> Self:
+        """The outcome of an earlier process, from the `state.json` of its last checkpoint."""
+        return cls(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
 
 
 OnProgress = Callable[[Status], bool | None]  # returning True stops the run, with everything saved

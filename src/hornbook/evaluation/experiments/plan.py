@@ -60,7 +60,7 @@ class Job:
 
     @property
     def cost_group(self) -> tuple[str, str]:
-        """Jobs with the same key take about equally long."""
+        """Jobs of the same group take about equally long."""
         return self.kind, self.task if self.is_task else self.arm
 
     def file(self, out: Path) -> Path:

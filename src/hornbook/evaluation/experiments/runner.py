@@ -1,7 +1,7 @@
 """Runs or resumes an experiment: its jobs one after another, fine-tunings optionally in parallel.
 
 OUT/run.json                       values resolved at the start (`resolved.py`)
-OUT/jobs/, pretrained/, running/ jobs (`plan.py`)
+OUT/jobs/, pretrained/, running/   jobs (`plan.py`)
 OUT/results.json                   scores, costs and verdicts from the finished jobs
 OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """
@@ -143,8 +143,8 @@ def _prepared(
     if arms is not None:
         whole, experiment = experiment, experiment.with_arms(arms)
         if len(experiment.arms) < len(whole.arms):
-            claims = f"{len(experiment.claims)} of {len(whole.claims)} claims"
-            log(f"{len(experiment.arms)} of {len(whole.arms)} arms, and the {claims} that need no other arm")
+            judged = f"{len(experiment.claims)} of {len(whole.claims)} claims"
+            log(f"{len(experiment.arms)} of {len(whole.arms)} arms, and the {judged} that need no other arm")
     if overrides:
         experiment = experiment.with_settings(overrides)
     if device != "auto":
@@ -236,7 +236,7 @@ class _Runner:
     def run_with_others(self, signals: Signals) -> Reproduced:
         """Runs the jobs that no other process has taken, until all are done or the rest has failed here."""
         done = sum(job.is_done(self.out) for job in self.jobs)
-        self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.flops:.3g} FLOPs per pre-training run")
+        self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.amount} per pre-training run")
         jobs = {job.key: job for job in self.jobs}
         is_stopped = False
 

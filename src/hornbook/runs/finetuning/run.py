@@ -182,7 +182,7 @@ def read_result(out: Path) -> Finetuned:
     """The result of a finished run, from its files."""
     found, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
     ended = "finished early" if state["ended_early"] else "finished"
-    outcome = Outcome(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
+    outcome = Outcome.of_state(ended, state)
     return Finetuned(out, found["splits"], found["metric_for_best"], found["degenerate"], outcome)
 
 

@@ -5,6 +5,7 @@ under OUT/tries."""
 import dataclasses
 import statistics
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def run_many(
     if not folder.has_record:
         folder.write_record(request.to_dict(), {}, restarts=restarts, search=search)
     first_seed, tries = inputs.settings.runtime.seed, {}
+    write = partial(_write, out, inputs.saved.task.in_percent)
 
     def run_try(name: str, variant: FinetuneRequest) -> Outcome | None:
         """Runs a variant of the request and adds it to `tries`; an `Outcome` if it was stopped."""
@@ -54,7 +56,7 @@ def run_many(
     for lr in searched_lrs(inputs.trained.config.width) if search else ():
         if stopped := run_try(f"lr-{lr:g}", dataclasses.replace(request, lr=lr)):
             return stopped
-        _write(out, "search", tries)
+        write("search", tries)
     if not search and (stopped := run_try(f"seed-{first_seed}", request)):
         return stopped
     if restarts > 1:
@@ -65,8 +67,8 @@ def run_many(
         for seed in range(first_seed + 1, first_seed + restarts):
             if stopped := run_try(f"seed-{seed}", dataclasses.replace(request, lr=best_lr, seed=seed)):
                 return stopped
-            _write(out, "restarts", tries)
-    _write(out, "restarts" if restarts > 1 else "search", tries)
+            write("restarts", tries)
+    write("restarts" if restarts > 1 else "search", tries)
     best = tries[_best(tries)]
     if current_ranks().is_main:
         draw_tries(out, read_tries(out))
@@ -84,7 +86,7 @@ def _settings(result: Finetuned) -> dict[str, Any]:
     return read_json(result.out / "run.json")["settings"]
 
 
-def _write(out: Path, kind: str, tries: dict[str, Finetuned]) -> None:
+def _write(out: Path, in_percent: bool, kind: str, tries: dict[str, Finetuned]) -> None:
     rows = []
     for name, result in tries.items():
         settings = _settings(result)
@@ -106,6 +108,7 @@ def _write(out: Path, kind: str, tries: dict[str, Finetuned]) -> None:
     about = {
         "kind": kind,
         "metric_for_best": next(iter(tries.values())).metric_for_best,
+        "in_percent": in_percent,
         "tries": rows,
         "best": _best(tries),
         "median": statistics.median(scores),

@@ -25,12 +25,14 @@ from hornbook.lifecycle.resuming import other_request
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
+from hornbook.report.run import read_metrics
 from hornbook.runs.finetuning.job import checkpoint_io
 from hornbook.runs.finetuning.joint import Documents, Learns, documents, read_joint
 from hornbook.runs.finetuning.settings import MAX_LR, FinetuningLoopSettings, rounded, width_factor
-from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
+from hornbook.runs.finetuning.steps import TaskBatches, is_trained, planned_flops, with_steps
 from hornbook.tasks.text.sources import Log
 from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
@@ -133,6 +135,9 @@ def finetune_text(
     else:
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
         before = run["runtime"]["threads"], run["runtime"]["compiles"]
+        if _is_finished(folder.path, settings):
+            folder.publish(folder.path / "best")
+            return Outcome.of_state("already finished", read_state(Checkpoints(folder.path).last()))
     runtime = decide(settings.runtime, planned_flops(trained, found.train, settings.epochs, 1.0, "clm"), *before)
     prepare(runtime)
     log(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
@@ -154,6 +159,12 @@ def finetune_text(
     if outcome.ended != "stopped":
         folder.publish(folder.path / "best")
     return outcome
+
+
+def _is_finished(run: Path, settings: TextSettings) -> bool:
+    """Whether all steps were taken, and the last one validated."""
+    validated = {each["step"] for each in read_metrics(run) if each["kind"] == "validation"}
+    return is_trained(run, settings) and Checkpoints(run).last_step() in validated
 
 
 def _fingerprint(found: Documents) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 from hornbook.files import read_json
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
-from hornbook.interop.vocabulary import grown
+from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models import registry
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.pair import DistillationPair
@@ -117,7 +117,7 @@ def initialise_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
             continue
         trained, old_tokenizer = load_folder(Path(folder) / name)
         if tokenizer.fingerprint != old_tokenizer.fingerprint:
-            trained = grown(trained, old_tokenizer, tokenizer)
+            trained = extend_vocabulary(trained, old_tokenizer, tokenizer)
         if trained.config.width != encoder.config.width or trained.config.num_layers != encoder.config.num_layers:
             found = trained.config
             raise ValueError(

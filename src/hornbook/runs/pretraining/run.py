@@ -27,7 +27,7 @@ from hornbook.devices import chosen_device, refuse_beyond_memory
 from hornbook.inference.samples import write_samples
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.interop.vocabulary import grown
+from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models import registry
@@ -271,9 +271,7 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
             if not (out / "samples.json").exists():
                 prepared.job.load_model(out)
                 _write_samples(out, prepared)
-    state = read_state(last)
-    last_numbers = (state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
-    return Outcome("already finished", *last_numbers)
+    return Outcome.of_state("already finished", read_state(last))
 
 
 def _write_samples(out: Path, prepared: _Prepared) -> None:
@@ -368,7 +366,7 @@ def _fitted_to_base(
         )
     if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
-        trained = grown(trained, old_tokenizer, tokenizer)
+        trained = extend_vocabulary(trained, old_tokenizer, tokenizer)
         if num_new:
             log(f"{num_new:,} new words are initialised with the mean of their old tokens")
     settings = _with_shape_of(trained, settings, request)

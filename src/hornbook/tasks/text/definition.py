@@ -1,5 +1,5 @@
 """The definition of a task as text: a description, a template, choices or a free answer, measures, and the source of
-its examples. `docs/prompting.md` explains one; those in `tasks/` are shipped.
+its examples. `docs/prompting.md` explains one; those in `shipped/` come with the package.
 
 task = read_task("sst-2-question")      # the name of a shipped task, or a path to a .toml file
 task.measures
