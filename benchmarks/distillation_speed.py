@@ -34,9 +34,9 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.saved import make_task, output_for
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.captured import bucket_for, padded_to_bucket
-from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.objective import StepInputs, TrainingModule
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
 
@@ -153,8 +153,8 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    runtime = decide(RuntimeSettings(), 0.0)
-    prepare(runtime)
+    runtime = choose_runtime(RuntimeSettings(), 0.0)
+    configure_torch(runtime)
     print(f"{runtime.reason}; torch {torch.__version__}", flush=True)
     for name in args.teachers.split(","):
         found = measured(name, args, runtime)

@@ -30,7 +30,7 @@ def measured(corpus: str, sequences: int, mode: str, steps: int, workers: int) -
     overrides = {
         "batch.micro_tokens": max(65_536, sequences * LENGTH),
         "runtime.compile": compiles,
-        "runtime.graphs": graphs,
+        "runtime.cuda_graphs": graphs,
         "runtime.loader_workers": workers,
         "runtime.tensorboard": False,
         "runtime.log_every_steps": 25,

@@ -48,7 +48,7 @@ def request_for(recipe: Recipe) -> FinetuneRequest:
         "task.threshold_fraction": 0.0,
         "schedule.warmup_fraction": recipe.warmup,
         "optimizer.weight_decay": recipe.weight_decay,
-        "optimizer.clip": recipe.clip,
+        "optimizer.max_grad_norm": recipe.clip,
         "validation.every_steps": NEVER,
         "checkpoint.every_minutes": 0.0,
         "runtime.threads": recipe.threads,

@@ -27,9 +27,9 @@ from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt2
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import set_learning_rate
+from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.validation import validate
 
@@ -117,8 +117,8 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--out", default="language_learning.json")
     args = parser.parse_args()
-    runtime = decide(RuntimeSettings(compile="no"), 0)
-    prepare(runtime)
+    runtime = choose_runtime(RuntimeSettings(compile="no"), 0)
+    configure_torch(runtime)
     print(runtime.reason, "torch", torch.__version__, "transformers", transformers.__version__)
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder)

@@ -26,9 +26,9 @@ from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt2
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.train.device import decide, prepare
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.runtime import choose_runtime, configure_torch
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
 
@@ -118,9 +118,9 @@ def main() -> None:
     parser.add_argument("--out", help="write the rows as JSON here")
     args = parser.parse_args()
 
-    runtime = decide(RuntimeSettings(compile="yes", graphs=False), 1e20)
-    captured = decide(RuntimeSettings(compile="yes"), 1e20)
-    prepare(runtime)
+    runtime = choose_runtime(RuntimeSettings(compile="yes", cuda_graphs=False), 1e20)
+    captured = choose_runtime(RuntimeSettings(compile="yes"), 1e20)
+    configure_torch(runtime)
     matmul = matmul_rate(runtime.device)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     print(f"{captured.reason}; {versions}; matmul {matmul:.0f} TFLOP/s")

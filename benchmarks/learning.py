@@ -33,9 +33,9 @@ from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer, set_learning_rate
+from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.step import Stepper
 from hornbook.train.validation import validate
@@ -162,8 +162,8 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--out", default="learning.json")
     args = parser.parse_args()
-    runtime = decide(RuntimeSettings(compile="no"), 0)
-    prepare(runtime)
+    runtime = choose_runtime(RuntimeSettings(compile="no"), 0)
+    configure_torch(runtime)
     print(runtime.reason, "torch", torch.__version__, "transformers", transformers.__version__)
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder, workers=2)

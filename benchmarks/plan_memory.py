@@ -24,10 +24,10 @@ from hornbook.runs.pretraining.assembly import new_network, objective_of
 from hornbook.runs.pretraining.plan import plan
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
-from hornbook.train.device import decide, prepare
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.sharding import checkpoint_activations
+from hornbook.train.runtime import choose_runtime, configure_torch
 from hornbook.train.step import Stepper
 
 CHECKPOINTED = {"parallel.activation_checkpointing": True}
@@ -63,8 +63,8 @@ def made_batch(settings: PretrainSettings, number: int) -> Batch:
 
 def take_steps(settings: PretrainSettings, device: torch.device, steps: int = STEPS) -> list[float]:
     """The losses of a few steps of a newly initialised model, made on the device itself."""
-    runtime = decide(settings.runtime, 0.0)
-    prepare(runtime)
+    runtime = choose_runtime(settings.runtime, 0.0)
+    configure_torch(runtime)
     with device:
         model = new_network(settings)
         for parameter in model.parameters():
@@ -77,8 +77,8 @@ def take_steps(settings: PretrainSettings, device: torch.device, steps: int = ST
     if settings.parallel.activation_checkpointing:
         runtime = checkpoint_activations(model, runtime)
     optimizer = make_optimizer(model, settings.optimizer)
-    module, seed, clip = TrainingModule(model, objective), 0, settings.optimizer.clip
-    stepper = Stepper(module, optimizer, runtime, seed, clip, settings.batch.micro_tokens)
+    module, seed, max_norm = TrainingModule(model, objective), 0, settings.optimizer.max_grad_norm
+    stepper = Stepper(module, optimizer, runtime, seed, max_norm, settings.batch.micro_tokens)
     results = [stepper.take(made_batch(settings, i).to(device), i, 1e-4) for i in range(steps)]
     losses = [float(each.loss) for each in results]
     stepper.close()

@@ -29,9 +29,9 @@ from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.train.device import decide, prepare
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.runtime import choose_runtime, configure_torch
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper
 
@@ -156,8 +156,8 @@ def main() -> None:
     parser.add_argument("--out", help="write the rows as JSON here")
     args = parser.parse_args()
 
-    runtime = decide(RuntimeSettings(compile="yes"), 1e20)
-    prepare(runtime)
+    runtime = choose_runtime(RuntimeSettings(compile="yes"), 1e20)
+    configure_torch(runtime)
     matmul = matmul_rate(runtime.device)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     print(f"{runtime.reason}; {versions}; matmul {matmul:.0f} TFLOP/s")

@@ -21,10 +21,10 @@ from hornbook.nn import attention, kernels
 from hornbook.runs.pretraining.assembly import new_network, objective_of
 from hornbook.runs.pretraining.plan import plan
 from hornbook.runs.pretraining.presets import preset_settings
-from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.sharding import checkpoint_activations
+from hornbook.train.runtime import Runtime
 from hornbook.train.step import Stepper
 
 CHECKPOINTED = {"parallel.activation_checkpointing": True}

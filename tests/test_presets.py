@@ -28,7 +28,7 @@ def test_presets_carry_the_published_training(preset):
     optimizer = settings.optimizer
     family = preset.partition("-")[0]
     assert (optimizer.name, optimizer.bias_correction) == (("lamb", False) if family == "albert" else ("adamw", True))
-    assert (optimizer.beta2, optimizer.clip) == ((0.98, 0.0) if family == "roberta" else (0.999, 1.0))
+    assert (optimizer.beta2, optimizer.max_grad_norm) == ((0.98, 0.0) if family == "roberta" else (0.999, 1.0))
     assert (optimizer.eps, optimizer.weight_decay) == (1e-6, 0.01)
     assert settings.masking.unit == ("ngram" if family == "albert" else "token")
     assert settings.objective.sentence == {"bert": "nsp", "albert": "sop", "roberta": "none"}[family]

@@ -41,7 +41,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary(path: Path) -> Iterator[Path]:
-    """A name for a file beside `path` that is removed at the end; what a kill leaves is swept."""
+    """Yields a temporary path next to `path` and removes the file at the end; leftovers of a killed process are removed
+    later (`lifecycle/leftovers.py`)."""
     file = temporary_for(path)
     try:
         yield file

@@ -137,10 +137,10 @@ class TrainingDisplay:
                 self.task = self.progress.add_task("", total=status.num_steps, text="")
             self.progress.update(self.task, completed=status.step, text=text)
             return
-        self.pending = f"{status.counted} {status.step:,} of {status.num_steps:,}  {text}".rstrip()
+        self.pending = f"{status.unit} {status.step:,} of {status.num_steps:,}  {text}".rstrip()
         is_last, is_due = status.step == status.num_steps, time.monotonic() - self.logged_at >= LINE_EVERY_SECONDS
         # The last step may be reported twice, the second time with its validation: it is logged in __exit__.
-        if (is_due and not is_last) or (is_last and status.counted != "step"):
+        if (is_due and not is_last) or (is_last and status.unit != "step"):
             log(self.pending)
             self.logged_at, self.pending = time.monotonic(), None
 

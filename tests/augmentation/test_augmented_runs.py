@@ -99,7 +99,7 @@ def test_resume_after_kill_makes_the_same_copies(tmp_path, teacher, base, data, 
     shown = []
     learn(teacher, base, data, out, resume=True, on_progress=shown.append)
     assert shown[0].step == 24  # what was done is not done again
-    assert (shown[0].counted, shown[-1].counted) == ("copies of example", "step")
+    assert (shown[0].unit, shown[-1].unit) == ("augmenting: example", "step")
     assert (out / kept.LINES).read_bytes() == (whole / kept.LINES).read_bytes()
     assert load_file(out / "model.safetensors").keys() == load_file(whole / "model.safetensors").keys()
 
@@ -177,4 +177,4 @@ def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch
     stopped = CliRunner().invoke(cli.app, [*asked, *settings, "--augment", "2", "--out", str(tmp_path / "run")])
     assert stopped.exit_code == 130
     assert "the same command with --resume to resume" in stopped.output
-    assert "copies of example 0 of" in stopped.output and "left" not in stopped.output.splitlines()[-2]
+    assert "augmenting: example 0 of" in stopped.output and "left" not in stopped.output.splitlines()[-2]

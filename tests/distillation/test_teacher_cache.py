@@ -29,7 +29,7 @@ from hornbook.runs.finetuning.layers import with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.device import decide
+from hornbook.train.runtime import choose_runtime
 from hornbook.train.step import bucketed
 
 TASKS = {
@@ -71,7 +71,7 @@ def opened(student: Path, teacher: Path, data: Path, task: str, overrides: dict)
 def kept_of(inputs: Inputs, teacher: Teacher, folder: Path, on_progress=lambda status: None) -> TeacherCache:
     settings = inputs.settings
     return cached_teacher(
-        inputs, settings, teacher, decide(settings.runtime, 0.0), folder, on_progress, lambda words: None
+        inputs, settings, teacher, choose_runtime(settings.runtime, 0.0), folder, on_progress, lambda words: None
     )
 
 
@@ -153,7 +153,7 @@ def test_too_much_to_keep(tmp_path, teacher, small, data):
     said: list[str] = []
     settings = dataclasses.replace(inputs.settings.objective, cache_gigabytes=1.0)
     settings = dataclasses.replace(inputs.settings, objective=settings)
-    runtime = decide(settings.runtime, 0.0)
+    runtime = choose_runtime(settings.runtime, 0.0)
     cache = cached_teacher(inputs, settings, opened_teacher, runtime, tmp_path, lambda status: None, said.append)
     on_disk = sum(file.stat().st_size for file in cache.folder.glob("*.npy"))
     kilobytes = float(re.search(r"outputs: (\S+) kB in", said[0]).group(1))

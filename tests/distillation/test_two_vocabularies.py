@@ -19,7 +19,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.tasks.features import softmax
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
-from hornbook.train.device import decide
+from hornbook.train.runtime import choose_runtime
 
 SCORES = ONCE | {"objective.recipe": "minilm"}
 
@@ -67,7 +67,7 @@ def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, da
     """Kept scores are those that it predicts by itself."""
     request = FinetuneRequest(str(student), "classification", str(data), overrides=SCORES, teacher=str(teacher))
     inputs = open_inputs(request, data, lambda words: None)
-    runtime = decide(inputs.settings.runtime, 0.0)
+    runtime = choose_runtime(inputs.settings.runtime, 0.0)
     kept = cached_teacher(
         inputs, inputs.settings, open_teacher(str(teacher)), runtime, tmp_path, lambda status: None, lambda words: None
     )

@@ -176,6 +176,6 @@ def test_a_piece_belongs_to_one(tmp_path, monkeypatch):
             done.add(piece)
             with yours.take(piece) as is_yours_too:
                 assert not is_yours_too
-        assert taken == ["b", "c"] and logged == ["waiting for other processes, which work on 1"]
+        assert taken == ["b", "c"] and logged == ["waiting for 1 job of other processes"]
     logged.clear()
     assert list(mine.share(missing, done.__contains__, lambda: bool(done.update("a")), logged.append)) == []

@@ -88,8 +88,8 @@ class Bench:
     def many(self, lines: list[list[str]], folder: Path) -> list[tuple[int, str, str | None]]:
         """What became of each command line, run one after the other in one process."""
         results, log = folder / "results.jsonl", folder / "log"
-        (folder / "asked.json").write_text(json.dumps({"lines": lines, "log": str(log), "results": str(results)}))
-        status = ended(forked.begun(PROGRAM, folder / "asked.json"), 600)
+        (folder / "sweep.json").write_text(json.dumps({"lines": lines, "log": str(log), "results": str(results)}))
+        status = ended(forked.begun(PROGRAM, folder / "sweep.json"), 600)
         found = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
         if len(found) < len(lines):
             found.append([status, log.read_text(errors="replace")[-500:], f"the process died with status {status}"])

@@ -14,9 +14,9 @@ from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.runtime import Runtime
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
 

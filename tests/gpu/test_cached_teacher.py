@@ -16,9 +16,9 @@ from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.job import with_teacher
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.runtime import Runtime
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
 

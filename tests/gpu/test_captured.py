@@ -16,10 +16,10 @@ from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, RtdSettings
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.randomness import seed_of
+from hornbook.train.runtime import Runtime
 from hornbook.train.settings import OptimizerSettings
 from hornbook.train.step import Stepper
 from train.formulas import check

@@ -15,11 +15,11 @@ from hornbook.objectives import clm
 from hornbook.objectives.clm import ClmObjective
 from hornbook.objectives.mlm import summed_loss
 from hornbook.objectives.vocabulary_loss import is_fused
-from hornbook.train.device import decide
 from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.runtime import choose_runtime
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings, ScheduleSettings
 from hornbook.train.step import Stepper, bucketed
 from train.small import small_batch, small_job, small_model, small_objective, small_settings
@@ -116,7 +116,7 @@ def test_float32_parity_with_transformers(tmp_path):
 
 
 def runtime(**overrides):
-    return decide(RuntimeSettings(device="cuda", **overrides), planned_flops=0)
+    return choose_runtime(RuntimeSettings(device="cuda", **overrides), planned_flops=0)
 
 
 def stepper(micro_tokens: int = 4096, compiled: bool = False, **model_changes) -> Stepper:

@@ -8,9 +8,9 @@ from hornbook.batch import pack
 from hornbook.models.ernie import Ernie, ErnieConfig
 from hornbook.objectives.dea import ErnieObjective, ErnieSettings
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.train.device import decide
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
+from hornbook.train.runtime import choose_runtime
 from hornbook.train.settings import OptimizerSettings, RuntimeSettings
 from hornbook.train.step import Stepper, bucketed
 
@@ -68,7 +68,7 @@ def test_losses_and_gradients_are_those_of_a_cpu():
 
 @pytest.mark.parametrize("compiles", [False, True])
 def test_steps_lower_the_loss(compiles):
-    runtime = decide(RuntimeSettings(device="cuda", compile="yes" if compiles else "no"), 0.0)
+    runtime = choose_runtime(RuntimeSettings(device="cuda", compile="yes" if compiles else "no"), 0.0)
     model, objective = model_of().cuda(), objective_of()
     if compiles:
         model.compile_parts()

@@ -25,7 +25,7 @@ def test_captured_steps_equal_full_forward_passes(random, window, dtype, toleran
     model.to("cuda", dtype)
     texts = [random.integers(0, 90, length).tolist() for length in (5, 1, 17)]
     decoding = DecodingState(model, len(texts), 48)
-    logits = decoding.read(texts)
+    logits = decoding.prefill(texts)
     for _ in range(20):
         with torch.no_grad():
             batch = pack([np.array(text) for text in texts]).to("cuda")
@@ -49,7 +49,7 @@ def test_texts_that_join_and_leave_a_captured_batch_are_those_of_each_alone(tmp_
     batch = ContinuousBatch(model.model, model.tokenizer, model.end_id, 3)
     waiting, running = list(enumerate(PROMPTS)), {}
     while waiting or len(batch):
-        if waiting and batch.has_room:
+        if waiting and batch.has_free_slot:
             number, prompt = waiting.pop(0)
             running[number] = batch.add(model.prompt_ids([prompt])[0], Request(5 + 3 * number, seed=number))
         batch.step()

@@ -40,7 +40,7 @@ def test_texts_are_those_of_each_prompt_alone(model):
     ]
     batch, waiting, running, found, sizes = batch_of(model), list(enumerate(wanted)), {}, {}, []
     while waiting or running:
-        if waiting and batch.has_room:
+        if waiting and batch.has_free_slot:
             number, (prompt, settings) = waiting.pop(0)
             pieces = []
             sequence = batch.add(model.prompt_ids([prompt])[0], request_for(**settings), on_text=pieces.append)
@@ -62,7 +62,7 @@ def test_a_text_that_is_removed_changes_no_other(model):
     for _ in range(4):
         batch.step()
     batch.remove(sequences[0])
-    late = batch.add(model.prompt_ids([PROMPTS[3]])[0], request_for(5, 0.0)) if batch.has_room else None
+    late = batch.add(model.prompt_ids([PROMPTS[3]])[0], request_for(5, 0.0)) if batch.has_free_slot else None
     while len(batch):
         batch.step()
     assert not sequences[0].ended and late.result(model.end_id) == model.generate(PROMPTS[3], 5, temperature=0)[0]

@@ -59,7 +59,7 @@ def test_every_step_equals_a_full_forward_pass(ours, random, window, lengths):
     texts = [random.integers(0, 200, each).tolist() for each in lengths] if lengths else ids_of(ours)
     decoding = DecodingState(model.eval(), len(texts), CONTEXT)
     assert decoding.single_blocks is not None
-    logits = decoding.read(texts)
+    logits = decoding.prefill(texts)
     for _ in range(CONTEXT - max(map(len, texts)) + 1):  # until one is full
         with torch.no_grad():
             batch = pack([np.array(text) for text in texts])
@@ -73,11 +73,11 @@ def test_every_step_equals_a_full_forward_pass(ours, random, window, lengths):
 def test_rows_are_prefilled_again_and_copied(ours):
     first, second, third = ids_of(ours)[:3]
     decoding = DecodingState(ours.model, 3, CONTEXT)
-    decoding.read([first, second, third])
+    decoding.prefill([first, second, third])
     token = torch.tensor([9, 9, 9])
     alone = DecodingState(ours.model, 1, CONTEXT)
-    assert torch.allclose(alone.read([third]), decoding.read([third], [0])[0], atol=1e-12)
-    decoding.choose(torch.tensor([1, 0, 0]))
+    assert torch.allclose(alone.read([third]), decoding.prefill([third], [0])[0], atol=1e-12)
+    decoding.reorder(torch.tensor([1, 0, 0]))
     found = decoding.step(token)
     for place, text in enumerate((second, third, third)):
         alone = DecodingState(ours.model, 1, CONTEXT)
@@ -89,7 +89,7 @@ def test_a_full_room_harms_no_neighbour(ours):
     texts = ids_of(ours)[:2]
     long = [*texts[0], *[11] * (CONTEXT - len(texts[0]))]
     decoding, alone = DecodingState(ours.model, 2, CONTEXT), DecodingState(ours.model, 1, CONTEXT)
-    decoding.read([long, texts[1]])
+    decoding.prefill([long, texts[1]])
     alone.read([texts[1]])
     for token in (5, 6, 7):
         found = decoding.step(torch.tensor([token, token]))

@@ -177,7 +177,7 @@ def loss_by_steps(model: Gpt2, rows: np.ndarray, monkeypatch, kind: torch.dtype)
     monkeypatch.setattr(going_on_file, "cache_dtype", lambda like: kind)
     decoding = DecodingState(model, len(rows), rows.shape[1])
     ids_NL = torch.from_numpy(rows).long()
-    logits_NV, losses = decoding.read(rows[:, :1]), []
+    logits_NV, losses = decoding.prefill(rows[:, :1]), []
     for place in range(1, rows.shape[1]):
         losses.append(torch.nn.functional.cross_entropy(logits_NV, ids_NL[:, place]).item())
         logits_NV = decoding.step(ids_NL[:, place])

@@ -10,7 +10,7 @@ from teachers_and_students import LENGTHS, batch_of, corpus_objective, drawn_of,
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.distilbert import Distilbert, DistilbertConfig
 from hornbook.models.gpt import Gpt2
-from hornbook.models.pair import DistillationPair, FixedProjection, first_layers, initialise_from_teacher
+from hornbook.models.pair import DistillationPair, FixedProjection, initialise_from_teacher, layers_to_copy
 from hornbook.objectives.distillation import losses as matched_losses
 from hornbook.objectives.distillation import matching
 from hornbook.objectives.distillation.matching import PLANS, Match, Recipe, layer_pairs, recipes_in
@@ -167,7 +167,7 @@ def test_first_weights_from_every_other_layer():
         assert all(torch.equal(value, expected[name]) for name, value in block.state_dict().items())
     assert torch.equal(student.embeddings.tokens.weight, teacher.embeddings.tokens.weight)
     assert torch.equal(student.mlm.bias, teacher.mlm.bias)
-    assert first_layers(6, 12) == [1, 3, 5, 8, 10, 12] and first_layers(1, 3) == [1]
+    assert layers_to_copy(6, 12) == [1, 3, 5, 8, 10, 12] and layers_to_copy(1, 3) == [1]
     narrow = encoder(Distilbert, 9, width=12)
     untouched = {name: value.clone() for name, value in narrow.state_dict().items()}
     assert "random weights: it has width 12 and the teacher 24" in initialise_from_teacher(narrow, teacher)

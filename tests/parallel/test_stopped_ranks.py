@@ -61,7 +61,7 @@ def test_a_rank_without_memory_makes_all_use_smaller_micro_batches(corpus, tmp_p
     run_ranks(2, resumed, str(tmp_path / "enough"), corpus, 6)
     run_ranks(2, out_of_memory, str(tmp_path / "short"), corpus)
     assert losses(tmp_path / "short") == pytest.approx(losses(tmp_path / "enough"), rel=1e-4)
-    assert events(tmp_path / "short") == ["smaller_parts"] * 3
+    assert events(tmp_path / "short") == ["micro_batch_halved"] * 3
 
 
 def test_all_ranks_roll_back(corpus, tmp_path):

@@ -122,7 +122,7 @@ from tool_questions import questions
 from hornbook.runs.finetuning.api import finetune
 encoder, graph, vectors, out, stop = sys.argv[1:]
 def watch(status):
-    if status.counted == "step" and status.step == int(stop):
+    if status.unit == "step" and status.step == int(stop):
         os.kill(os.getpid(), 9)
 finetune(encoder, {"train": questions("en"), "dev": questions("en")[:8]}, "choice", out, reason="kagnet", graph=graph,
          vectors=vectors, epochs=1, batch_size=8, lr=2e-3, resume=True, on_progress=watch, log=lambda words: None,

@@ -18,7 +18,7 @@ def titles(record):
 
 
 def test_every_number_has_its_panel(make_run):
-    event = {"kind": "event", "step": 1000, "event": "rollback", "words": "went back", "at_step": 1203}
+    event = {"kind": "event", "step": 1000, "event": "rollback", "message": "went back", "at_step": 1203}
     record = RunRecord.load(make_run([*train_lines(3000), *validation_lines(3000), event]))
     found = titles(record)
     assert [title.split()[0] for title in found] == ["Loss", "Loss", "Next-sentence", "Accuracy", "Learning", "Tokens"]

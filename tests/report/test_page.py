@@ -38,7 +38,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The report of a run that went to its end."""
-    event = {"kind": "event", "step": 1000, "event": "rollback", "words": "at step 1203 the loss <jumped>"}
+    event = {"kind": "event", "step": 1000, "event": "rollback", "message": "at step 1203 the loss <jumped>"}
     lines = [*train_lines(3000), event, *validation_lines(3000)]
     state = {"step": 3000, "tokens": 24_576_000, "seconds": 1170.0}
     return write_report(write_run(tmp_path_factory.mktemp("runs") / "finished", lines, SAMPLES, state=state))

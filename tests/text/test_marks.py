@@ -4,7 +4,7 @@ import pytest
 import transformers
 from tiny import tiny_text
 
-from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START, filled_up, marked
+from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START, marked, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 
@@ -39,7 +39,7 @@ def test_a_vocabulary_that_has_them_is_unchanged(plain, tmp_path):
 
 
 def test_transformers_writes_the_same(plain, tmp_path):
-    found = filled_up(marked(plain))
+    found = with_pad_token(marked(plain))
     found.save(tmp_path, num_segments=0)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs(TEXTS, TEXTS[::-1])["input_ids"] == [
@@ -51,11 +51,11 @@ def test_transformers_writes_the_same(plain, tmp_path):
 
 def test_what_fills_up_a_batch(plain):
     """Its own pad token, else what ends a text, else what starts one."""
-    assert filled_up(plain).pad_id == plain.pad_id is not None
+    assert with_pad_token(plain).pad_id == plain.pad_id is not None
     without = Tokenizer(plain.backend, {name: token for name, token in plain.names.items() if name != "pad_token"})
-    assert without.pad_id is None and filled_up(without).pad_id == without.end_id is not None
+    assert without.pad_id is None and with_pad_token(without).pad_id == without.end_id is not None
     marks = marked(without)
     marks.end_id = None
-    assert filled_up(marks).pad_id == marks.id(START)
+    assert with_pad_token(marks).pad_id == marks.id(START)
     without.end_id = None
-    assert filled_up(without) is without
+    assert with_pad_token(without) is without

@@ -12,9 +12,9 @@ from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
-from hornbook.train.device import Runtime
 from hornbook.train.job import Job
 from hornbook.train.objective import TrainingModule
+from hornbook.train.runtime import Runtime
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,

@@ -17,7 +17,7 @@ STEPS = 40
 def settings(average: float = DECAY, **checkpoint):
     options = {"every_steps": 10, "every_minutes": 0} | checkpoint
     return small_settings(
-        optimizer=OptimizerSettings(lr=1e-2, average=average), checkpoint=CheckpointSettings(**options)
+        optimizer=OptimizerSettings(lr=1e-2, ema_decay=average), checkpoint=CheckpointSettings(**options)
     )
 
 

@@ -229,7 +229,7 @@ def test_a_nan_rolls_back_once_and_leaves_out_the_batch(tmp_path):
     outcome = run(tmp_path, job=bad.break_losses(small_job(make_batch=bad)))
     assert outcome.ended == "finished" and outcome.step == 40
     event = next(line for line in read_metrics(tmp_path) if line["kind"] == "event")
-    assert event["event"] == "rollback" and event["skipped_batch"] == 13 and "step 10" in event["words"]
+    assert event["event"] == "rollback" and event["skipped_batch"] == 13 and "step 10" in event["message"]
     assert json.loads((tmp_path / "skipped.json").read_text()) == {"skipped": [13], "rolled_back_to": [10]}
     assert all(torch.isfinite(value).all() for value in weights(tmp_path).values())
 
@@ -271,7 +271,7 @@ def test_a_change_of_micro_batches_in_mid_run_is_logged_and_kept(tmp_path):
     job.model.forward = lambda batch: forward(batch) if batch.num_tokens <= 100 else _raise_out_of_memory()
     run(tmp_path, job=job)
     event = next(line for line in read_metrics(tmp_path) if line["kind"] == "event")
-    assert event["event"] == "smaller_parts" and event["micro_tokens"] <= 128
+    assert event["event"] == "micro_batch_halved" and event["micro_tokens"] <= 128
     state = json.loads((tmp_path / "checkpoints" / "step-00000040" / "state.json").read_text())
     assert state["micro_tokens"] == event["micro_tokens"]
 

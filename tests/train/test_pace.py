@@ -64,8 +64,8 @@ def test_steps_are_timed_with_activations_recomputed_if_the_run_does_so(monkeypa
 
 
 def test_recomputed_activations_are_not_captured():
-    runtime = checkpoint_activations(small_job().model, replace(CPU, graphs=True, precision=torch.bfloat16))
-    assert not runtime.graphs
+    runtime = checkpoint_activations(small_job().model, replace(CPU, cuda_graphs=True, precision=torch.bfloat16))
+    assert not runtime.cuda_graphs
     with runtime.autocast():
         assert not torch.is_autocast_cache_enabled()
     with CPU.autocast():

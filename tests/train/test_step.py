@@ -31,7 +31,7 @@ def gradients(one: Stepper, batch) -> dict[str, torch.Tensor]:
         caught.update({name: p.grad.clone() for name, p in one.model.named_parameters()})
 
     one.optimizer.step = catch
-    one.clip = 0.0
+    one.max_grad_norm = 0.0
     one.take(batch, 3, 1e-3)
     return caught
 

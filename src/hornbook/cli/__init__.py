@@ -78,7 +78,7 @@ def main() -> None:
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
             raise
-        if not launched.is_said_elsewhere(str(error)):
+        if not launched.is_already_printed(str(error)):
             print_error(f"rank {launched.rank()}: {error}" if launched.rank() else error)
         sys.exit(2)
 

@@ -20,7 +20,7 @@ from hornbook.data.shards import load_array, load_arrays, parts_of, shard_file
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.files import read_json, refusing_damage, replacing, write_json
 from hornbook.lifecycle.resuming import changed_values
-from hornbook.lifecycle.stopping import postponed
+from hornbook.lifecycle.stopping import block_signals
 
 PROGRESS = "progress.json"
 SOURCES = "sources.ndjson"  # the input files; not .jsonl, so that it is never an input itself
@@ -139,5 +139,5 @@ def _different_files(before: Callable[[], Iterator[Source]], now: Callable[[], I
 
 def _save(path: Path, write) -> None:
     # Signals wait: one in the middle of an .npz file makes the zip module print errors.
-    with postponed(), replacing(path) as temporary, open(temporary, "wb") as file:
+    with block_signals(), replacing(path) as temporary, open(temporary, "wb") as file:
         write(file)

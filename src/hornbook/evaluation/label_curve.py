@@ -31,9 +31,9 @@ from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_wit
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import Finetuned, clean_up, run_once
 from hornbook.tasks.records import Example
-from hornbook.train.device import torch_settings_restored
 from hornbook.train.job import Outcome, Status
 from hornbook.train.randomness import seed_of
+from hornbook.train.runtime import torch_settings_restored
 
 METHODS = ("random", "features", "finetune", "tfidf")
 FINETUNED = ("random", "finetune")

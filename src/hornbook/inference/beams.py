@@ -85,9 +85,9 @@ class _Search:
     @torch.inference_mode()
     def run(self) -> list[list[Generated]]:
         prompts, num_beams = self.prompts, self.settings.beams
-        logits_NV = self.decoding.read(prompts)
+        logits_NV = self.decoding.prefill(prompts)
         copies_N = torch.arange(len(prompts), device=self.device).repeat_interleave(num_beams)
-        self.decoding.choose(copies_N)
+        self.decoding.reorder(copies_N)
         logits_NV = logits_NV[copies_N]
         penalty = self.request.sampling.repetition_penalty
         seen_NV = None if penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
@@ -102,7 +102,7 @@ class _Search:
                 break
             rows_N = (from_PB + first_row_P1).flatten()
             chosen_N = beams.running[:, :, number - 1].flatten()
-            self.decoding.choose(rows_N)
+            self.decoding.reorder(rows_N)
             if seen_NV is not None:
                 seen_NV = seen_NV[rows_N].scatter(1, chosen_N[:, None], True)
             logits_NV = self.decoding.step(chosen_N)

@@ -1,7 +1,7 @@
 """Incremental decoding with a GPT: a key-value cache for several texts, and steps of one token per text.
 
 decoding = DecodingState(model, num_sequences=3, capacity=200)
-logits_NV = decoding.read([first_ids, second_ids, third_ids])     # the whole prompts, packed
+logits_NV = decoding.prefill([first_ids, second_ids, third_ids])     # the whole prompts, packed
 logits_NV = decoding.step(chosen_N)                               # then one token of each
 
 Shapes: T tokens, N sequences, V vocabulary, D width.
@@ -56,7 +56,7 @@ class DecodingState:
         self.logits_NV: Tensor | None = None
 
     @torch.inference_mode()
-    def read(self, sequences: Sequence[Sequence[int]], rows: Sequence[int] | None = None) -> Tensor:
+    def prefill(self, sequences: Sequence[Sequence[int]], rows: Sequence[int] | None = None) -> Tensor:
         """Encodes sequences into the first rows of the cache, or into `rows`, replacing their contents; returns the
         logits of the next token of each, N x V."""
         ids = [np.asarray(each, np.int64) for each in sequences]
@@ -88,7 +88,7 @@ class DecodingState:
         self.graph.replay()
         return self.logits_NV
 
-    def choose(self, rows_N: Tensor) -> None:
+    def reorder(self, rows_N: Tensor) -> None:
         """Replaces sequence i by a copy of sequence `rows_N[i]`."""
         self.lengths_N.copy_(self.lengths_N[rows_N])
         for layer in self.layers:

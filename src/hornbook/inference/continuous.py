@@ -48,7 +48,7 @@ class ContinuousBatch:
         return len(self.slots)
 
     @property
-    def has_room(self) -> bool:
+    def has_free_slot(self) -> bool:
         return len(self.slots) < self.num_slots
 
     @torch.inference_mode()
@@ -57,8 +57,8 @@ class ContinuousBatch:
     ) -> GeneratedSequence:
         """Reads the prompt, which must fit into the context, into a free slot; sliding is not supported. `sample` is
         its number among the `request.num` samples of this prompt."""
-        assert self.has_room and 0 < len(prompt) <= self.context and not request.slide
-        logits_1V = self.decoding.read([prompt], [len(self.slots)])
+        assert self.has_free_slot and 0 < len(prompt) <= self.context and not request.slide
+        logits_1V = self.decoding.prefill([prompt], [len(self.slots)])
         if request.not_first:
             logits_1V = logits_1V.index_fill(
                 1, torch.tensor(sorted(request.not_first)).to(logits_1V.device), -torch.inf

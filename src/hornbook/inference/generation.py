@@ -159,11 +159,11 @@ def _generate_batch(
 ) -> None:
     context, num, sampling = model.config.max_positions, request.num, request.sampling
     decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + request.max_tokens, context))
-    logits_NV = decoding.read(prompts)
+    logits_NV = decoding.prefill(prompts)
     device = logits_NV.device
     copies_N = torch.arange(len(prompts), device=device).repeat_interleave(num)
     if num > 1:
-        decoding.choose(copies_N)
+        decoding.reorder(copies_N)
         logits_NV = logits_NV[copies_N]
     if request.not_first:
         logits_NV = logits_NV.index_fill(1, torch.tensor(sorted(request.not_first), device=device), -torch.inf)
@@ -188,7 +188,7 @@ def _generate_batch(
         if full:
             for i in full:
                 sequences[i].window = sequences[i].window[-max(context // 2, 1) :]
-            logits_NV[full] = decoding.read([sequences[i].window for i in full], full)
+            logits_NV[full] = decoding.prefill([sequences[i].window for i in full], full)
 
 
 def _append_tokens(

@@ -105,7 +105,7 @@ class Claims:
                 return
             if not is_waiting:
                 is_waiting = True
-                log(f"waiting for other processes, which work on {num_others}")
+                log(f"waiting for {num_others} job{'s' * (num_others > 1)} of other processes")
             until = time.monotonic() + WAIT_SECONDS
             while time.monotonic() < until and not should_stop():
                 time.sleep(0.1)

@@ -23,7 +23,7 @@ _is_working = False  # whether the command has started, so that a KeyboardInterr
 _was_signalled = False  # whether a signal was already received
 
 
-def heeded() -> list[signal.Signals]:
+def stop_signals() -> list[signal.Signals]:
     """The signals that stop this process. SIGHUP is left out if it is ignored, as under `nohup`."""
     hangup = getattr(signal, "SIGHUP", None)
     return [each for each in SIGNALS if each != hangup or signal.getsignal(each) != signal.SIG_IGN]
@@ -33,7 +33,7 @@ def install() -> None:
     """Installs the signal handlers; called first in a command, so that no signal prints a traceback."""
     global _is_command
     _is_command = True
-    for each in heeded():
+    for each in stop_signals():
         signal.signal(each, _stop)
     sys.unraisablehook = _unraisable
 
@@ -46,7 +46,7 @@ def begin_work() -> None:
 
 def finish() -> None:
     """Called when the command has ended: a signal during interpreter shutdown then exits without further output."""
-    for each in heeded():
+    for each in stop_signals():
         signal.signal(each, lambda *_: os._exit(STATUS))
 
 
@@ -113,7 +113,7 @@ def interruptible() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, interrupt) for each in heeded() if each != signal.SIGINT}
+    before = {each: signal.signal(each, interrupt) for each in stop_signals() if each != signal.SIGINT}
     try:
         yield
     finally:
@@ -122,7 +122,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def postponed() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Context in which signals are blocked; they are delivered at its end."""
     with _blocked(set(SIGNALS)):
         yield

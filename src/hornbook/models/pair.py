@@ -107,10 +107,10 @@ class DistillationPair(nn.Module):
         self.teacher.compile_parts()
 
 
-def first_layers(num_student: int, num_teacher: int) -> list[int]:
+def layers_to_copy(num_student: int, num_teacher: int) -> list[int]:
     """The teacher's layer, counted from 1, that initialises each of the student's: evenly from the first to the last.
 
-    >>> first_layers(6, 12)  # as published
+    >>> layers_to_copy(6, 12)  # as published
     [1, 3, 5, 8, 10, 12]
     """
     if num_student == 1:
@@ -124,7 +124,7 @@ def initialise_from_teacher(student: Transformer, teacher: Transformer) -> str:
     ours, theirs = student.config, teacher.config
     if difference := _difference(ours, theirs):
         return f"starts from random weights: {difference}"
-    layers = first_layers(ours.num_layers, theirs.num_layers)
+    layers = layers_to_copy(ours.num_layers, theirs.num_layers)
     for block, number in zip(student.blocks, layers, strict=True):
         block.load_state_dict(teacher.blocks[number - 1].state_dict())
     copied = [f"layers {', '.join(map(str, layers))} of the teacher"]

@@ -134,7 +134,7 @@ class Transformer(nn.Module):
     head_factories: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the pre-training heads, by name
     vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
     naming: ClassVar[Naming]
-    mask_offset: ClassVar[int] = 0  # a masked token is predicted so many positions before it
+    mask_offset: ClassVar[int] = 0  # how many positions before a masked token its prediction is
     initialises_from: ClassVar[tuple[str, ...]] = ()  # other families whose weights pre-training may start from
     reads_entities: ClassVar[bool] = False  # `Batch.entities`, besides the tokens
     is_capturable: ClassVar[bool] = True  # a training step may run as a CUDA graph

@@ -9,7 +9,7 @@ from hornbook.report import several, wording
 from hornbook.report.info import describe
 from hornbook.report.run import number
 
-MARKS = ("run.json", "asked.json")  # files that mark a run folder
+MARKS = ("run.json", "sweep.json")  # files that mark a run folder
 HEADINGS = ("run", "what", "state", "result", "steps", "size", "age")
 
 
@@ -48,7 +48,7 @@ def about_run(run: Path) -> dict:
 
 
 def _of_kind(run: Path) -> dict:
-    if (run / "asked.json").is_file() and not (run / several.TRIES).is_file():
+    if (run / "sweep.json").is_file() and not (run / several.TRIES).is_file():
         return _about({"kind": "several runs"}, "search or restarts", False, "")
     found = describe(run)
     kind = found["kind"]

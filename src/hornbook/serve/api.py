@@ -87,7 +87,7 @@ class Server:
         return self.models[name]
 
     async def tokenized(self, model: ServedModel, items: list, tokenize: Callable[[list[str]], T]) -> T:
-        """`tokenize` of the texts in the items of a request, which are logged if the settings say so."""
+        """`tokenize` of the texts in the items of a request, which are logged with `log_text`."""
         texts = [text for item in items for text in _texts_in(item)]
         if not 1 <= len(items) <= MOST_ITEMS:
             raise HTTPException(422, f"the request has {len(items)} texts: give 1 to {MOST_ITEMS}")

@@ -100,7 +100,7 @@ class GenerationEngine(Queue):
 
     def _join(self) -> None:
         """Gives free slots to the texts that have waited longest."""
-        while self.batch.has_room:
+        while self.batch.has_free_slot:
             writing = next((each for each in self.running if each.waiting), None) or self._next()
             if writing is None:
                 return

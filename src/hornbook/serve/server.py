@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from hornbook.lifecycle.stopping import heeded
+from hornbook.lifecycle.stopping import stop_signals
 from hornbook.models.quantized import Weights
 from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
@@ -26,8 +26,8 @@ class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The first signal stops the server after the running requests, the second one at once. Unlike uvicorn's own,
-        the signal is not raised again afterwards: to stop is what was asked for."""
-        before = {each: signal.signal(each, self.handle_exit) for each in heeded()}
+        the signal is not raised again afterwards, because stopping was requested."""
+        before = {each: signal.signal(each, self.handle_exit) for each in stop_signals()}
         try:
             yield
         finally:

@@ -33,7 +33,7 @@ def show_masking(
     seed: int = 0,
     language: Language = "en",
 ) -> Picture:
-    """The text masked `num` times with different random numbers, as every epoch of pre-training masks it anew."""
+    """The text masked `num` times with different random numbers, as pre-training masks it in every epoch."""
     settings, said = settings or MaskingSettings(), partial(say, language)
     batch = copies(tokenizer, text, pair, num)
     ids_T, targets = masking_of(tokenizer, settings).prepare(batch, token_keys(batch, seed))

@@ -47,7 +47,7 @@ def with_mention_marks(tokenizer: Tokenizer, marks: Sequence[str]) -> Tokenizer:
     return Tokenizer(backend, tokenizer.names, tokenizer.model_inputs)
 
 
-def filled_up(tokenizer: Tokenizer) -> Tokenizer:
+def with_pad_token(tokenizer: Tokenizer) -> Tokenizer:
     """A copy of the tokenizer with a padding token, if it has none, for batches in `transformers`, which reads the task
     at the last token that is not padding. The padding token is the end-of-text or the start token, because no text of a
     task ends with these."""

@@ -135,8 +135,8 @@ class CapturedSteps:
         """Clips and updates. The optimizer's kernel scales the gradient as it reads it, which saves a pass over it."""
         stepper = self.stepper
         norm = stepper.grad_norm()
-        if stepper.clip > 0:
-            stepper.optimizer.grad_scale = (norm / stepper.clip).clamp(min=1)
+        if stepper.max_grad_norm > 0:
+            stepper.optimizer.grad_scale = (norm / stepper.max_grad_norm).clamp(min=1)
         stepper.optimizer.step()
         stepper.optimizer.grad_scale = None
         return norm

@@ -34,7 +34,7 @@ class Guard:
             return LossProblem("nan", f"the loss is {loss:g} and the gradient norm {grad_norm:g}")
         settings = self.settings
         if self.seen >= settings.history_steps and settings.spike_deviations > 0:
-            limit = self.mean + max(settings.spike_deviations * math.sqrt(self.variance), settings.spike_least)
+            limit = self.mean + max(settings.spike_deviations * math.sqrt(self.variance), settings.min_spike)
             if loss > limit:
                 return LossProblem("spike", f"the loss jumped to {loss:.3f}, from {self.mean:.3f} on average")
         self.update(loss)

@@ -64,7 +64,7 @@ class Status:
     seconds_left: float
     message: str | None = None
     metric_for_best: str = "loss"  # the metric that decides which validation is best
-    counted: str = "step"  # the unit of `step` and `num_steps`
+    unit: str = "step"  # the unit of `step` and `num_steps`
 
 
 @dataclass

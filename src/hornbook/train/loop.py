@@ -15,12 +15,12 @@ from hornbook.data.loader import batches
 from hornbook.lifecycle.locking import run_lock
 from hornbook.train.average import WEIGHTS, AveragedWeights
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
-from hornbook.train.device import Runtime
 from hornbook.train.guard import Guard, LossProblem, SkippedBatches
 from hornbook.train.job import Job, OnProgress, Outcome, State, Status
 from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, single_process
+from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
 from hornbook.train.signals import Signals
 from hornbook.train.step import Stepper, StepResult
@@ -85,16 +85,16 @@ class _Loop:
         if self.sharded is not None:
             self.optimizer.shards = self.sharded
         self.average: AveragedWeights | None = None
-        if settings.optimizer.average:
+        if settings.optimizer.ema_decay:
             if self.sharded is not None:
-                raise ValueError("optimizer.average needs the whole weights on every device: set parallel.shard=false")
-            self.average = AveragedWeights(job.model, settings.optimizer.average)
+                raise ValueError("optimizer.ema_decay needs whole weights on every device: set parallel.shard=false")
+            self.average = AveragedWeights(job.model, settings.optimizer.ema_decay)
         self.stepper = Stepper(
             module,
             self.optimizer,
             runtime,
             settings.runtime.seed,
-            settings.optimizer.clip,
+            settings.optimizer.max_grad_norm,
             settings.batch.micro_tokens,
             ranks,
             self.sharded,
@@ -232,7 +232,7 @@ class _Loop:
                 f"out of memory: micro-batches of {self.stepper.micro_tokens:,} tokens from now on, with the same "
                 "batch size"
             )
-            self._log_event("smaller_parts", message, micro_tokens=self.stepper.micro_tokens)
+            self._log_event("micro_batch_halved", message, micro_tokens=self.stepper.micro_tokens)
 
     def _read_results(self) -> bool:
         """Reads, checks and logs the results of all pending steps. True if one of them caused a rollback."""
@@ -281,7 +281,7 @@ class _Loop:
             self.signals.stop = self.signals.stop or "on_progress"
 
     def _log_event(self, event: str, message: str, **values: object) -> None:
-        self.log.write("event", self.state.step, event=event, words=message, **values)
+        self.log.write("event", self.state.step, event=event, message=message, **values)
         self._report_progress(message)
 
     def _averaged(self) -> AbstractContextManager[None]:

@@ -31,12 +31,12 @@ def make_optimizer(
         {
             "params": parameters,
             "weight_decay": settings.weight_decay if is_matrix else 0.0,
-            "share": share,
+            "lr_multiplier": lr_multiplier,
             "adapted": is_matrix,  # read by LAMB
             "orthogonal": in_block,  # read by Muon
             "counted_from": 0 if settings.bias_correction else UNCORRECTED_START,
         }
-        for (is_matrix, in_block, share), parameters in parameters_by_kind.items()
+        for (is_matrix, in_block, lr_multiplier), parameters in parameters_by_kind.items()
     ]
     betas = (settings.beta1, settings.beta2)
     if settings.name in OPTIMIZERS:
@@ -79,12 +79,12 @@ def _reset_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Gives each parameter group its share of the learning rate."""
+    """Gives each parameter group its learning rate."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):  # in place: a captured step reads this tensor
-            group["lr"].fill_(lr * group["share"])
+            group["lr"].fill_(lr * group["lr_multiplier"])
         else:
-            group["lr"] = lr * group["share"]
+            group["lr"] = lr * group["lr_multiplier"]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import torch
 
 from hornbook.batch import Batch
-from hornbook.train.device import Runtime
 from hornbook.train.job import Job
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import current_ranks
+from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
 from hornbook.train.step import Stepper
 
@@ -37,7 +37,7 @@ def seconds_per_step(
         make_optimizer(job.model, settings.optimizer),
         runtime,
         settings.runtime.seed,
-        settings.optimizer.clip,
+        settings.optimizer.max_grad_norm,
         settings.batch.micro_tokens,
     )
     make_batch = current_ranks().own_part(job.make_batch)

@@ -7,7 +7,7 @@ from typing import Literal
 from hornbook.config import LARGEST_SEED, MANY, Typed, setting
 
 MOST_BATCH_TOKENS = 2**28
-MINUTES_A_YEAR = 525_600
+MINUTES_PER_YEAR = 525_600
 UNCORRECTED_START = 2**20  # step counts start here without bias correction: beta^step is 0, and counts exact in float32
 HIGHEST_UNCORRECTED_BETA = 0.9999  # to the power of UNCORRECTED_START: 3e-46
 
@@ -24,8 +24,8 @@ class OptimizerSettings(Typed, group="optimizer"):
     weight_decay: float = setting(
         0.01, "decoupled weight decay of matrices and embeddings; never of biases and norms", low=0, high=100
     )
-    clip: float = setting(1.0, "clip the gradient to this norm; 0: no clipping", low=0, high=1e9)
-    average: float = setting(
+    max_grad_norm: float = setting(1.0, "clip the gradient to this norm; 0: no clipping", low=0, high=1e9)
+    ema_decay: float = setting(
         0.0,
         "decay of a running average of the weights, which is validated and saved in their place (EMA, such as 0.999); "
         "0: none",
@@ -136,7 +136,7 @@ class BatchSettings(Typed, group="batch"):
 @dataclass(frozen=True)
 class CheckpointSettings(Typed, group="checkpoint"):
     every_steps: int = setting(1000, "steps between checkpoints; 0: only by minutes", low=0, high=MANY)
-    every_minutes: float = setting(5.0, "minutes between checkpoints; 0: only by steps", low=0, high=MINUTES_A_YEAR)
+    every_minutes: float = setting(5.0, "minutes between checkpoints; 0: only by steps", low=0, high=MINUTES_PER_YEAR)
     keep: int = setting(2, "number of most recent checkpoints to keep", low=1, high=MANY)
     at_start: bool = setting(True, "save a checkpoint before the first step, so that a rollback is always possible")
     keep_optimizer: bool = setting(True, "keep the optimizer state in the last checkpoint of a finished run")
@@ -149,8 +149,8 @@ class CheckpointSettings(Typed, group="checkpoint"):
 class ValidationSettings(Typed, group="validation"):
     every_steps: int | None = setting(
         None,
-        "steps between validations; none: a twentieth of the run (more if it is short), in fine-tuning an epoch; at "
-        "most 1,000",
+        "steps between validations, at most 1,000; none: a twentieth of the steps, or more where validation would "
+        "take a tenth of the time; in fine-tuning, an epoch",
         low=1,
         high=MANY,
     )
@@ -165,7 +165,7 @@ class GuardSettings(Typed, group="guard"):
     spike_deviations: float = setting(
         10.0, "a spike is a loss this many standard deviations above its running mean; 0: off", low=0, high=1e6
     )
-    spike_least: float = setting(1.0, "a spike is at least this far above the running mean", low=0, high=1e6)
+    min_spike: float = setting(1.0, "a spike is at least this far above the running mean", low=0, high=1e6)
     history_steps: int = setting(50, "steps before spike detection starts", low=0, high=1_000_000)
 
 
@@ -187,7 +187,7 @@ class RuntimeSettings(Typed, group="runtime"):
     compile: Literal["auto", "yes", "no"] = setting(
         "auto", "torch.compile the blocks; auto: on CUDA, when the run is long enough"
     )
-    graphs: bool = setting(True, "on CUDA, capture whole steps as CUDA graphs where a batch is one micro-batch")
+    cuda_graphs: bool = setting(True, "on CUDA, capture whole steps as CUDA graphs where a batch is one micro-batch")
     threads: int = setting(
         0, "CPU threads; 0: all cores; a resumed run uses the number it started with", low=0, high=1024
     )

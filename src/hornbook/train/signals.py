@@ -26,7 +26,7 @@ class Signals:
     def __enter__(self) -> "Signals":
         if _are_ignored:
             return self
-        for each in stopping.heeded():
+        for each in stopping.stop_signals():
             try:
                 self.previous[each] = signal.signal(each, self._handle)
             except ValueError:  # not in the main thread: stopping is up to the caller

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.train.captured import CapturedSteps
-from hornbook.train.device import Runtime
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, is_out_of_memory
 from hornbook.train.randomness import seed_generators, seed_of
+from hornbook.train.runtime import Runtime
 
 if TYPE_CHECKING:
     from hornbook.train.parallel.sharding import Sharded
@@ -49,7 +49,7 @@ class Stepper:
         optimizer: torch.optim.Optimizer,
         runtime: Runtime,
         seed: int,
-        clip: float,
+        max_grad_norm: float,
         micro_tokens: int,
         ranks: Ranks = SINGLE_PROCESS,
         sharded: "Sharded | None" = None,
@@ -61,11 +61,12 @@ class Stepper:
         self.optimizer = optimizer
         self.runtime = runtime
         self.seed = seed
-        self.clip = clip
+        self.max_grad_norm = max_grad_norm
         self.micro_tokens = micro_tokens
-        parts = {self.objective: False, module.model: True}  # objectives say so, models only if they cannot
+        # An objective must declare `is_capturable`; a model is capturable unless it declares otherwise.
+        parts = {self.objective: False, module.model: True}
         is_capturable = all(getattr(part, "is_capturable", default) for part, default in parts.items())
-        self.captured = CapturedSteps(self) if runtime.graphs and is_capturable else None
+        self.captured = CapturedSteps(self) if runtime.cuda_graphs and is_capturable else None
 
     @property
     def model(self) -> nn.Module:
@@ -121,8 +122,8 @@ class Stepper:
         micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), number, is_padding)
         terms = self.ranks.all_reduce(self._summed_backward(micro_batches, counts, number, is_padding))
         norm = self.grad_norm()
-        if self.clip > 0:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
+        if self.max_grad_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.max_grad_norm, norm)
         set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from hornbook.batch import Batch
 from hornbook.devices import eagerly
-from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.randomness import seed_of
+from hornbook.train.runtime import Runtime
 
 
 # Compiling the forward pass a second time, for evaluation, takes longer than it saves in short runs.

@@ -21,8 +21,8 @@ from hornbook.runs.finetuning.record import FinetuneRequest, Scored
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
-from hornbook.train.device import decide, torch_settings_restored
 from hornbook.train.job import Outcome, Status
+from hornbook.train.runtime import choose_runtime, torch_settings_restored
 
 Method = Literal["logistic", "bilstm"]
 DEFAULT_POOLING = "mean"
@@ -96,7 +96,7 @@ def probe_inputs(
     done = start_run(out, "probe", request, {"method": method, "layers": layers, "pooling": pooling}, inputs.data)
     if done:
         return done
-    runtime = decide(inputs.settings.runtime, 0.0)
+    runtime = choose_runtime(inputs.settings.runtime, 0.0)
     inputs.trained.to(runtime.device)
     if task.unit == "word":
         if method == "bilstm":

@@ -34,8 +34,8 @@ from hornbook.tasks.features import softmax
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import TaggedExample
-from hornbook.train.device import torch_settings_restored
 from hornbook.train.job import Outcome, Status
+from hornbook.train.runtime import torch_settings_restored
 
 NAMES = ("majority", "tfidf", "vectors", "random")
 NEIGHBOURS = 1  # words on either side whose vectors are concatenated with a word's own

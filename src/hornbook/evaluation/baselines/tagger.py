@@ -31,11 +31,11 @@ from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
-from hornbook.train.device import Runtime, prepare
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
+from hornbook.train.runtime import Runtime, configure_torch
 
 WIDTH, NUM_LAYERS, DROPOUT = 768, 2, 0.1
 DEFAULT_OVERRIDES = {"epochs": "5", "optimizer.lr": "0.001"}  # not given in the paper
@@ -84,7 +84,7 @@ def fit_tagger(
             "validation.every_steps": inputs.settings.validation.every_steps or steps,
         },
     )
-    prepare(runtime)
+    configure_torch(runtime)
     task = inputs.saved.task
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(settings.runtime.seed, "tagger"))

@@ -16,7 +16,7 @@ from hornbook.interop.folder import load_model
 from hornbook.metrics.bootstrap import interval
 from hornbook.runs.pretraining.batches import Corpora
 from hornbook.runs.pretraining.settings import PretrainSettings
-from hornbook.train.device import decide, prepare, torch_settings_restored
+from hornbook.train.runtime import choose_runtime, configure_torch, torch_settings_restored
 
 PAIRS_PER_BATCH = 256
 
@@ -24,8 +24,8 @@ PAIRS_PER_BATCH = 256
 @torch_settings_restored()
 def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pairs: int) -> dict[str, dict]:
     """Accuracy in percent of a saved sentence head on `num_pairs` held-out pairs of each task, with intervals."""
-    runtime = decide(settings.runtime, 0.0)
-    prepare(runtime)
+    runtime = choose_runtime(settings.runtime, 0.0)
+    configure_torch(runtime)
     model = load_model(weights).to(runtime.device)
     found = {}
     for layout in LABELLED:

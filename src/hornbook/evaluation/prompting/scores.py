@@ -66,7 +66,7 @@ def _described(task: TextTask, name: str) -> dict[str, Any]:
         description += f"; normalised by {task.choices.normalise}"
     if name == "bleu":
         description += f" ({signature()})"
-    return {"words": description, "share": measure.is_share, "higher_is_better": measure.is_better_high}
+    return {"words": description, "share": measure.is_share, "higher_is_better": measure.higher_is_better}
 
 
 def _point(out: Path, task: TextTask, runs: Sequence["PromptRun"], num_questions: int) -> dict[str, Any]:

@@ -30,10 +30,10 @@ from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
-from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.job import Status
 from hornbook.train.metrics import MetricsLog
 from hornbook.train.randomness import seed_of
+from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.settings import RuntimeSettings
 from hornbook.train.signals import Signals
 
@@ -98,10 +98,10 @@ def embed_graph(
     if is_started:
         before = dataclasses.asdict(recorded) | {"held_out": recorded_share, "epochs": chosen.epochs}
         folder.refuse(changed_values(before, dataclasses.asdict(chosen) | {"held_out": held_out}))
-    runtime = decide(RuntimeSettings(device=device, precision="float32", seed=chosen.seed), 0.0, threads)
+    runtime = choose_runtime(RuntimeSettings(device=device, precision="float32", seed=chosen.seed), 0.0, threads)
     if not folder.has_record:
         folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.about())
-    prepare(runtime)
+    configure_torch(runtime)
     training = _Training(opened, folder, chosen, held_out, runtime, on_progress or (lambda status: None))
     # Explicitly without the check, whose default prints a warning.
     with Signals() as signals, torch.sparse.check_sparse_tensor_invariants(False):

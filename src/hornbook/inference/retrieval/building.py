@@ -311,7 +311,7 @@ def _full_name(name: str | Path | LoadedModel) -> str:
 
 
 def _is_built(before: Manifest, source: Source, append: bool, out: Path) -> bool:
-    """Whether the index has all rows of the source. Raises if it holds others and nothing was said of adding to it."""
+    """Whether the index has all rows of the source. Raises if it holds others and does not `append`."""
     last = before.sources[-1]
     if not before.is_finished:
         if (last.fingerprint, last.rows) == (source.fingerprint, source.rows):
@@ -392,7 +392,7 @@ def refuse_other_model(manifest: Manifest, model: LoadedModel, fingerprint: str,
 
 
 def _check_ids(found: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
-    """Raises if an id is in the index already. Rows without ids that are added to an index are numbered on: returns the
+    """Raises if an id is in the index already. Rows without ids that are appended continue the numbering: returns the
     number of the first one."""
     num_before = manifest.count - manifest.sources[-1].done
     if extra := [name for name in found.names if name not in manifest.columns]:

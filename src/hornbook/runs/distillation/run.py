@@ -33,7 +33,7 @@ from hornbook.runs.pretraining import presets
 from hornbook.runs.pretraining import run as pretraining
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.runs.pretraining.settings import PretrainSettings, changed_of_family
+from hornbook.runs.pretraining.settings import PretrainSettings, with_model_overrides
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.job import Outcome, Status
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
@@ -239,7 +239,7 @@ def open_student(
     if "model.vocab_size" in shape:
         raise ValueError("model.vocab_size is that of the teacher, whose tokenizer the student uses: leave it out")
     config, theirs = presets.preset(name).model, teacher.model.config
-    config = changed_of_family(_Student(config), shape, registry.family_of(config).family).model
+    config = with_model_overrides(_Student(config), shape, registry.family_of(config).family).model
     positions = min(config.max_positions, theirs.max_positions)
     if "model.max_positions" in shape and positions < config.max_positions:
         raise ValueError(f"model.max_positions is at most the teacher's {positions}: lower it, or leave it out")

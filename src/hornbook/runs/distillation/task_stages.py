@@ -25,11 +25,11 @@ from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.device import Runtime
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
 from hornbook.train.parallel.ranks import current_ranks
+from hornbook.train.runtime import Runtime
 from hornbook.train.signals import Signals
 
 NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time

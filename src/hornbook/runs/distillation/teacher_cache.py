@@ -25,8 +25,8 @@ from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.running import grouped
-from hornbook.train.device import Runtime
 from hornbook.train.job import Status
+from hornbook.train.runtime import Runtime
 
 FOLDER, STATE = "teacher", "cache.json"
 GROUPS_BETWEEN_SAVES = 20
@@ -211,4 +211,4 @@ def _fill(
             cache.save(done)
         seconds = max(time.monotonic() - started, 1e-9)
         left = seconds / (done - first) * (len(groups) - done)
-        on_progress(Status(done, len(groups), {}, num_tokens / seconds, left, counted="answers to batch"))
+        on_progress(Status(done, len(groups), {}, num_tokens / seconds, left, unit="caching teacher outputs: batch"))

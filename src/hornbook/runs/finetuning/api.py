@@ -41,9 +41,9 @@ from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
 from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.device import torch_settings_restored
 from hornbook.train.job import Outcome, Status
 from hornbook.train.parallel.ranks import current_ranks
+from hornbook.train.runtime import torch_settings_restored
 
 
 class Stopped(RuntimeError):
@@ -183,7 +183,7 @@ def _grounding_progress(on_progress: Callable[[Status], None]) -> Callable[[int,
         nonlocal started
         seconds = time.monotonic() - started
         left = (num_all - num_done) * seconds / num_done if num_done else math.inf
-        on_progress(Status(num_done, num_all, {}, 0.0, left, counted="paths of question"))
+        on_progress(Status(num_done, num_all, {}, 0.0, left, unit="finding paths: question"))
         started = time.monotonic() if num_done == num_all else started
 
     return show

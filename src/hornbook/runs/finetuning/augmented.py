@@ -15,8 +15,8 @@ from hornbook.runs.augmentation.kept import KeptCopies, made_from
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.train.device import decide, prepare
 from hornbook.train.job import Status
+from hornbook.train.runtime import choose_runtime, configure_torch
 
 OnProgress = Callable[[Status], None]
 
@@ -32,8 +32,8 @@ def with_copies(
     kept = KeptCopies(out, made_from(inputs.train, model, settings, seed), len(inputs.train))
     if kept.num_done() < len(inputs.train):
         log(f"making up to {settings.copies} copies per text of {len(inputs.train):,} examples with {model}")
-        runtime = decide(inputs.settings.runtime, 0.0)
-        prepare(runtime)
+        runtime = choose_runtime(inputs.settings.runtime, 0.0)
+        configure_torch(runtime)
         augmenter = Augmenter(_open_filler(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
         kept.make(inputs.train, augmenter.changes, _progress(on_progress, len(inputs.train), augmenter))
     copies = kept.read(inputs.train)
@@ -82,6 +82,6 @@ def _progress(on_progress: OnProgress, num_examples: int, augmenter: Augmenter) 
         seconds = max(time.monotonic() - started, 1e-9)
         left = (num_examples - num_done) * seconds / (num_done - first) if num_done > first else math.inf
         speed = augmenter.num_tokens / seconds
-        on_progress(Status(num_done, num_examples, {}, speed, left, counted="copies of example"))
+        on_progress(Status(num_done, num_examples, {}, speed, left, unit="augmenting: example"))
 
     return show

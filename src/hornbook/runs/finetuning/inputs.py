@@ -46,7 +46,7 @@ from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.saved import SavedTask, make_task, output_for
 from hornbook.tasks.summary import in_short, summarize
-from hornbook.text.marks import filled_up, marked, with_mention_marks
+from hornbook.text.marks import marked, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
@@ -340,7 +340,7 @@ def with_task_format(
                 raise ValueError(f"task.{name} is for GPTs, and the model is {trained.in_words()}: leave it out")
         return trained, tokenizer
     trained = _in_direction(trained, settings)
-    adapted = filled_up(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
+    adapted = with_pad_token(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
     if adapted.vocab_size == tokenizer.vocab_size and adapted.pad_id == trained.config.pad_id:
         return trained, adapted
     return with_new_tokens(trained, tokenizer, adapted, seed_of("new tokens")), adapted

@@ -36,10 +36,10 @@ from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.device import Runtime
 from hornbook.train.job import Job
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
+from hornbook.train.runtime import Runtime
 from hornbook.train.validation import validate
 
 

@@ -13,9 +13,9 @@ from hornbook.lifecycle.run_folder import RECORD, RunFolder
 from hornbook.runs.augmentation.kept import MADE_FROM
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.records import DataSet, fingerprint
-from hornbook.train.device import Runtime
+from hornbook.train.runtime import Runtime
 
-REQUEST = "asked.json"  # the record of several runs (`sweep.py`), each of which has its own
+REQUEST = "sweep.json"  # the record of several runs (`sweep.py`), each of which has its own
 MARKS = (RECORD, REQUEST, MADE_FROM)  # any of these shows that a run was started
 SHAPE = "model."  # prefix of the settings of a model's shape
 

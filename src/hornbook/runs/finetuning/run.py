@@ -52,12 +52,12 @@ from hornbook.tasks.evaluation import (
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import Example
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.device import Runtime, decide, prepare
 from hornbook.train.job import Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.pace import seconds_per_step
 from hornbook.train.parallel.ranks import current_ranks
+from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
 
 if TYPE_CHECKING:
     from hornbook.inference.predictor import Predictor
@@ -113,7 +113,7 @@ def run_once(
         if teacher is not None:
             refuse_other_teacher(folder, run, teacher)
         settings = settings_of(run)
-        runtime = decide(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
+        runtime = choose_runtime(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
         if is_finished:
             with ranks.main_first():
                 if ranks.is_main:
@@ -121,10 +121,10 @@ def run_once(
             return read_result(out)
     else:
         settings = with_steps(inputs.settings, inputs.train_features)
-        runtime = decide(settings.runtime, _planned_flops(inputs, settings))
+        runtime = choose_runtime(settings.runtime, _planned_flops(inputs, settings))
     if has_record and Checkpoints(out).last() is None and not has_started_stage(out):
         log("the run was stopped before its first checkpoint: restarting from the same initial weights")
-    prepare(runtime)
+    configure_torch(runtime)
     job, model = build_job(inputs, settings, request, runtime, log, teacher)
     if not has_record:
         if teacher is not None:
@@ -195,8 +195,8 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
     """The expected time of a run in seconds, measured on a few steps at learning rate 0. Validation is estimated at a
     third of the training cost per token, as it has only the forward pass."""
     settings = with_steps(inputs.settings, inputs.train_features)
-    runtime = decide(settings.runtime, _planned_flops(inputs, settings))
-    prepare(runtime)
+    runtime = choose_runtime(settings.runtime, _planned_flops(inputs, settings))
+    configure_torch(runtime)
     job, model = build_job(inputs, settings, request, runtime, _quiet)
     numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
     step_seconds = seconds_per_step(job, settings, runtime, numbers, MEASURING_SECONDS)

@@ -33,10 +33,10 @@ from hornbook.runs.finetuning.steps import TaskBatches, is_trained, planned_flop
 from hornbook.tasks.text.sources import Log
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
+from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings
 from hornbook.train.validation import validate
 
@@ -138,8 +138,10 @@ def finetune_text(
         if _is_finished(folder.path, settings):
             folder.publish(folder.path / "best")
             return Outcome.of_state("already finished", read_state(Checkpoints(folder.path).last()))
-    runtime = decide(settings.runtime, planned_flops(trained, found.train, settings.epochs, 1.0, "clm"), *before)
-    prepare(runtime)
+    runtime = choose_runtime(
+        settings.runtime, planned_flops(trained, found.train, settings.epochs, 1.0, "clm"), *before
+    )
+    configure_torch(runtime)
     log(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
     if run is None:
         folder.write_record(

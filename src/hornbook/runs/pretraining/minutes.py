@@ -10,9 +10,9 @@ from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batc
 from hornbook.runs.pretraining.recipes import Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
-from hornbook.train.device import Runtime
 from hornbook.train.job import Job
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
+from hornbook.train.runtime import Runtime
 
 Log = Callable[[str], None]
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them

@@ -20,7 +20,7 @@ from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.mlm import MlmSettings
 from hornbook.objectives.rtd import RtdSettings
-from hornbook.runs.pretraining.settings import PretrainSettings, changed_of_family
+from hornbook.runs.pretraining.settings import PretrainSettings, with_model_overrides
 from hornbook.train.settings import BatchSettings, OptimizerSettings, ScheduleSettings
 
 FULL_LENGTH = DataSettings(length=512, short_fraction=0.0)  # no part of the training with shorter sequences
@@ -66,7 +66,7 @@ def _roberta(num_layers: int, width: int, lr: float, warmup_steps: int) -> Pretr
         model=RobertaConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width),
         data=FULL_LENGTH,
         objective=MlmSettings(sentence="none"),
-        optimizer=OptimizerSettings(lr=lr, beta2=0.98, eps=1e-6, weight_decay=0.01, clip=0.0),
+        optimizer=OptimizerSettings(lr=lr, beta2=0.98, eps=1e-6, weight_decay=0.01, max_grad_norm=0.0),
         schedule=ScheduleSettings(steps=500_000, warmup_steps=warmup_steps),
         batch=BatchSettings(tokens=8192 * 512),
     )
@@ -197,7 +197,7 @@ def _distilgpt2() -> PretrainSettings:
     return dataclasses.replace(
         small,
         model=dataclasses.replace(small.model, num_layers=6),
-        optimizer=dataclasses.replace(small.optimizer, beta2=0.98, weight_decay=0.0, clip=5.0),
+        optimizer=dataclasses.replace(small.optimizer, beta2=0.98, weight_decay=0.0, max_grad_norm=5.0),
         schedule=ScheduleSettings(steps=5_000, warmup_steps=250),
     )
 
@@ -207,7 +207,7 @@ def _distilbert() -> PretrainSettings:
         model=DistilbertConfig(),
         data=FULL_LENGTH,
         objective=MlmSettings(sentence="none"),
-        optimizer=OptimizerSettings(lr=5e-4, beta2=0.98, weight_decay=0.0, clip=5.0),
+        optimizer=OptimizerSettings(lr=5e-4, beta2=0.98, weight_decay=0.0, max_grad_norm=5.0),
         schedule=ScheduleSettings(steps=5_000, warmup_fraction=0.05),  # about three epochs of Wikipedia and the books
         batch=BatchSettings(tokens=4096 * 512),
     )
@@ -286,6 +286,6 @@ def preset_settings(name: str, overrides: dict | None = None, has_teacher: bool 
     overrides = dict(overrides or {})
     if "schedule.warmup_fraction" in overrides:  # it takes precedence over a published number of warmup steps
         overrides.setdefault("schedule.warmup_steps", None)
-    settings = changed_of_family(settings, overrides, registry.family_of(settings.model).family)
+    settings = with_model_overrides(settings, overrides, registry.family_of(settings.model).family)
     configuration.refuse_unused(settings, overrides)
     return settings

@@ -21,8 +21,8 @@ from hornbook.runs.pretraining.settings import GPU_FLOPS_PER_SECOND, PretrainSet
 
 Recipe = Literal["published", "budget"]
 FAR_SHORTER = 0.1  # of the published tokens: below, the budget recipe is the default
-CPU_FLOPS_PER_SECOND = 4e10  # per core; only to estimate how long a run of so many minutes is
-STEPS_WANTED = 2500  # batches are halved until the budget has about so many steps
+CPU_FLOPS_PER_SECOND = 4e10  # per core; only to estimate the length of a run with --minutes
+STEPS_WANTED = 2500  # batches are halved until the budget has about this many steps
 SMALLEST_BATCH, LARGEST_BATCH, LARGEST_GPT_BATCH = 2048, 32_768, 65_536  # tokens
 LEARNING_RATES = {640: 1e-3, 256: 2e-3, 0: 4e-3}  # of Muon, by the smallest width
 DROPOUTS = {"dropout", "attention_dropout", "embedding_dropout"}
@@ -71,8 +71,8 @@ def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Re
             overrides |= {"data.short_length": length, "data.short_fraction": 1.0}
     if not _has(given, "optimizer."):
         overrides |= {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
-        if settings.optimizer.clip == 0:
-            overrides["optimizer.clip"] = 1.0
+        if settings.optimizer.max_grad_norm == 0:
+            overrides["optimizer.max_grad_norm"] = 1.0
     if not _has(
         given, "schedule.warmup", "schedule.decay_in_warmup", "schedule.decay", "schedule.min", "schedule.power"
     ):

@@ -14,9 +14,9 @@ from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.pretraining.assembly import kept_model
 from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
-from hornbook.train.device import Runtime
 from hornbook.train.job import Job
-from hornbook.train.settings import MINUTES_A_YEAR, MOST_BATCH_TOKENS
+from hornbook.train.runtime import Runtime
+from hornbook.train.settings import MINUTES_PER_YEAR, MOST_BATCH_TOKENS
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PretrainRequest(RunRequest):
     base: str | None = None
     steps: int | None = setting(None, "number of optimizer steps", low=1, high=MANY)
     tokens: int | None = setting(None, "training tokens, instead of steps", low=1, high=10**15)
-    minutes: float | None = setting(None, "training time in minutes, instead of steps", above=0, high=MINUTES_A_YEAR)
+    minutes: float | None = setting(None, "training time in minutes, instead of steps", above=0, high=MINUTES_PER_YEAR)
     batch_tokens: int | None = setting(None, "tokens per batch", low=8, high=MOST_BATCH_TOKENS)
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     teacher: str | None = None

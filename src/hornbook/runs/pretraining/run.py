@@ -75,13 +75,13 @@ from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.runs.pretraining.warnings import warnings_of
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.device import Runtime, decide, prepare, torch_settings_restored
 from hornbook.train.job import Job, OnProgress, Outcome
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import FORWARD_SHARE
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
 from hornbook.train.randomness import seed_of
+from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.validation import validate
 
 Log = Callable[[str], None]
@@ -176,11 +176,11 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     for corpus, _ in opened:
         if is_url(corpus.origin):
             log(f"{corpus.origin}: copied to {corpus.folder} in the background")
-    runtime = decide(settings.runtime, settings.planned_flops(request.minutes))
-    prepare(runtime)
+    runtime = choose_runtime(settings.runtime, settings.planned_flops(request.minutes))
+    configure_torch(runtime)
     if request.minutes is not None and settings.parallel.shard:
         raise ValueError(
-            "--minutes measures steps of the whole model in one process, which parallel.shard is there to avoid: give "
+            "--minutes times steps of the unsharded model, so it cannot be combined with parallel.shard=true: give "
             "--steps or --tokens"
         )
     settings, model = _model_to_train(settings, opened, request, teacher, log)
@@ -190,7 +190,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         settings = with_batch_that_fits(request, recipe, settings, job, runtime, opened, log)
         job = _with_batches(job, settings, opened, runtime)
         settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, log)
-        settings = current_ranks().from_main(lambda: settings)  # of whose measurements
+        settings = current_ranks().from_main(lambda: settings)  # the steps that the main rank measured
         job = _with_batches(job, settings, opened, runtime)
     elif teacher is not None:
         log_expected_time(settings, job, runtime, opened, log)
@@ -246,8 +246,10 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
     named = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in entries]
     opened = [(Corpus(path, settings.data.held_out_fraction), weight) for path, weight in named]
     refuse_other_inputs(folder, run, opened, teacher)
-    runtime = decide(settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"])
-    prepare(runtime)
+    runtime = choose_runtime(
+        settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"]
+    )
+    configure_torch(runtime)
     out = folder.path
     if Checkpoints(out).last() is None:  # killed before the first checkpoint: initialise again
         before = PretrainRequest(**run["request"])
@@ -289,8 +291,8 @@ def measured_pace(preset: str, corpora: list[str | Path], minutes: float, overri
     request = PretrainRequest(preset, [str(each) for each in corpora], overrides=overrides)
     settings = preset_settings(preset, overrides)
     opened = open_corpora(request.named_corpora(), settings)
-    runtime = decide(settings.runtime, settings.planned_flops(minutes))
-    prepare(runtime)
+    runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
+    configure_torch(runtime)
     settings, model = _model_to_train(settings, opened, request, None, lambda message: None)
     torch.compiler.reset()  # measure without what an earlier run compiled
     job = _job(settings, opened, model, runtime)

@@ -212,7 +212,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         return flops
 
 
-def changed_of_family(settings: S, overrides: dict, family: str) -> S:
+def with_model_overrides(settings: S, overrides: dict, family: str) -> S:
     """Applies overrides to settings with a group `model`; the error for another family's setting names it."""
     try:
         return configuration.with_overrides(settings, overrides)

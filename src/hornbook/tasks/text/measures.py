@@ -41,7 +41,7 @@ class Measure:
     description: str  # for reports
     score: Callable[[np.ndarray, int], float]  # from the sum of the rows and their number
     is_share: bool = True
-    is_better_high: bool = True
+    higher_is_better: bool = True
 
 
 def _percent(sums: np.ndarray, num: int) -> float:
@@ -98,6 +98,6 @@ MEASURES: dict[str, Measure] = {
         "exp of the mean negative log-probability of the whole right answer",
         _perplexity,
         is_share=False,
-        is_better_high=False,
+        higher_is_better=False,
     ),
 }

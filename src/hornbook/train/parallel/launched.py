@@ -1,4 +1,4 @@
-"""What torchrun told this process, read from the environment, without torch."""
+"""Rank, number of processes and restarts of this process, from torchrun's environment variables. Needs no torch."""
 
 import hashlib
 import os
@@ -35,7 +35,7 @@ def as_restarted(resume: bool, overwrite: bool) -> tuple[bool, bool]:
     return resume, overwrite and rank() == 0
 
 
-def is_said_elsewhere(message: str) -> bool:
+def is_already_printed(message: str) -> bool:
     """Whether another process of the run has printed this error message already, as all of them meet most errors."""
     if num_processes() == 1:
         return False

@@ -26,7 +26,7 @@ from hornbook.train.parallel.launched import num_processes, num_restarts
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-PATIENCE = timedelta(days=1)  # how long ranks wait for the main one, such as while it caches a teacher's outputs
+HOST_TIMEOUT = timedelta(days=1)  # how long ranks wait for the main one, such as while it caches a teacher's outputs
 
 
 class OtherRankFailed(RuntimeError):
@@ -212,7 +212,7 @@ def _connected_ranks() -> Ranks:
         # torchrun may keep the store, with the addresses of processes that are gone, when it starts a run again.
         store = dist.PrefixStore(f"hornbook/{num_restarts()}/{size}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-        host = dist.new_group(backend="gloo", timeout=PATIENCE)
+        host = dist.new_group(backend="gloo", timeout=HOST_TIMEOUT)
     if rank:
         discard_writes()
     return Ranks(rank, size, local_rank, host)

@@ -22,10 +22,10 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from hornbook.train.device import Runtime
 from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import Ranks
+from hornbook.train.runtime import Runtime
 
 
 class Sharded:
@@ -173,7 +173,7 @@ def checkpoint_activations(model: nn.Module, runtime: Runtime) -> Runtime:
     for block in blocks_of(model):
         if getattr(block.forward, "func", None) is not _recomputed:
             block.forward = partial(_recomputed, block.forward)
-    return dataclasses.replace(runtime, graphs=False, keeps_casts=False)
+    return dataclasses.replace(runtime, cuda_graphs=False, keeps_casts=False)
 
 
 def _recomputed(forward, *arguments):

@@ -27,7 +27,7 @@ class Runtime:
     threads: int
     loader_workers: int
     reason: str  # one line for the log
-    graphs: bool = False  # capture whole steps as CUDA graphs, where the objective allows it
+    cuda_graphs: bool = False  # capture whole steps as CUDA graphs, where the objective allows it
     keeps_casts: bool = True  # autocast keeps its copies of weights, 2 bytes per parameter, during a forward pass
 
     def autocast(self) -> contextlib.AbstractContextManager:
@@ -41,7 +41,7 @@ class Runtime:
         return {"device": str(self.device), **{name: getattr(self, name) for name in names}}
 
 
-def decide(
+def choose_runtime(
     settings: RuntimeSettings, planned_flops: float, threads: int | None = None, compiled: bool | None = None
 ) -> Runtime:
     """The runtime for these settings. A resumed run passes the `threads` and `compiled` it started with, as its results
@@ -87,17 +87,17 @@ def _on_cuda(
     if half and settings.compile == "auto" and not compiles:
         details[-1] += " (the run is too short for it to pay)"
     workers = settings.loader_workers if settings.loader_workers >= 0 else 4
-    graphs = half and settings.graphs and current_ranks().size == 1  # a captured step does not communicate
-    if graphs:
+    cuda_graphs = half and settings.cuda_graphs and current_ranks().size == 1  # a captured step does not communicate
+    if cuda_graphs:
         details.append("steps captured as CUDA graphs where a batch fits into one micro-batch")
     precision = torch.bfloat16 if half else torch.float32
-    return Runtime(device, precision, compiles, threads, workers, ", ".join(details), graphs)
+    return Runtime(device, precision, compiles, threads, workers, ", ".join(details), cuda_graphs)
 
 
 @contextlib.contextmanager
 def torch_settings_restored() -> Iterator[None]:
-    """Context manager or decorator around a run: restores the process settings that `prepare` changes, also when the
-    run fails."""
+    """Context manager or decorator around a run: restores the process settings that `configure_torch` changes, also
+    when the run fails."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -111,7 +111,7 @@ def torch_settings_restored() -> Iterator[None]:
         torch.utils.deterministic.fill_uninitialized_memory = fills
 
 
-def prepare(runtime: Runtime) -> None:
+def configure_torch(runtime: Runtime) -> None:
     """Sets the number of threads, and on a CPU deterministic algorithms only, for the whole process. Call it within
     `torch_settings_restored`."""
     torch.set_num_threads(runtime.threads)
