@@ -23,7 +23,7 @@ import torch.nn.functional as F
 import transformers
 
 from hornbook.config import with_overrides
-from hornbook.inference.generation import Request, generate
+from hornbook.inference.generation import GenerationConfig, generate
 from hornbook.inference.opening import to_column_major
 from hornbook.inference.sampling import Sampling
 from hornbook.interop.folder import save_model
@@ -56,7 +56,7 @@ def random_model(preset: str, num_layers: int | None) -> Gpt2:
 
 
 def ours(model: Gpt2, prompts: list[list[int]], num_new: int) -> list[list[int]]:
-    request = Request(num_new, Sampling(temperature=0.0))
+    request = GenerationConfig(num_new, Sampling(temperature=0.0))
     return [its[0].ids for its in generate(model, NoText(model.config.vocab_size), prompts, request)]
 
 

@@ -30,10 +30,10 @@ def byte_tokenizer() -> Tokenizer:
 def saved_gpt(folder: Path, family: str = "gpt2", end: str | None = "</s>", **overrides):
     """The folder of a random model, so loud that its guesses differ; and the model in `transformers`."""
     tokenizer = byte_tokenizer()
-    end_id = None if end is None else tokenizer.id(end)
+    eos_id = None if end is None else tokenizer.id(end)
     kind, config = FAMILIES[family]
     torch.manual_seed(0)
-    settings = SIZE | DROPOUTS | {"vocab_size": tokenizer.vocab_size, "eos_token_id": end_id, "bos_token_id": end_id}
+    settings = SIZE | DROPOUTS | {"vocab_size": tokenizer.vocab_size, "eos_token_id": eos_id, "bos_token_id": eos_id}
     model = kind(config(**settings | {"attn_implementation": "eager", "pad_token_id": 0} | overrides)).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -138,7 +138,7 @@ def test_a_gpt_run(tmp_path, corpus, family):
     encoded_alone(tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["heads"] == ["clm"] and set(record["frequency_baseline"]) == {"clm", "clm_accuracy"}
-    assert record["settings"]["model"]["end_id"] == Corpus(corpus).tokenizer.end_id
+    assert record["settings"]["model"]["eos_id"] == Corpus(corpus).tokenizer.eos_id
     assert not (tmp_path / "run" / "samples.json").exists()
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "next-token accuracy" in page and "of next tokens: exp of the clm loss" in page

@@ -32,7 +32,7 @@ def taken_apart(batch) -> list[tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize("length", [9, LENGTH, 1000])
 def test_every_token_is_predicted_once_an_epoch(corpus, held_out, length):
     examples = examples_of(corpus, held_out, length=length)
-    end_id, seen, num_ends = corpus.tokenizer.end_id, [], 0
+    eos_id, seen, num_ends = corpus.tokenizer.eos_id, [], 0
     for number in range(examples.chunks[0].total):
         batch = examples.batch(number, 1)
         assert batch.longest == length and batch.num_tokens <= length
@@ -40,12 +40,12 @@ def test_every_token_is_predicted_once_an_epoch(corpus, held_out, length):
             assert np.array_equal(ids[1:], next_ids[:-1])
             text = next_ids[next_ids >= FIRST]
             assert (np.diff(text) == 1).all() and len(np.unique(documents_of(corpus, text))) <= 1
-            assert set(ids[ids < FIRST]) | set(next_ids[next_ids < FIRST]) <= {end_id}
+            assert set(ids[ids < FIRST]) | set(next_ids[next_ids < FIRST]) <= {eos_id}
             assert (ids[1:] >= FIRST).all() and (next_ids[:-1] >= FIRST).all()  # the end of text stands at the ends
-            if next_ids[-1] == end_id and len(text):
+            if next_ids[-1] == eos_id and len(text):
                 after = documents_of(corpus, np.array([text[-1], text[-1] + 1]))
                 assert after[0] != after[1]
-            num_ends += next_ids[-1] == end_id
+            num_ends += next_ids[-1] == eos_id
             seen.append(text)
     seen = np.concatenate(seen)
     everything = FIRST + np.arange(corpus.num_tokens)
@@ -61,7 +61,7 @@ def test_a_document_begins_with_the_end_of_text_and_positions_with_zero(corpus):
     begun = 0
     for number, (ids, _) in enumerate(taken_apart(batch)):
         assert batch.slice(number, number + 1).positions_T.tolist() == list(range(len(ids)))
-        if ids[0] == corpus.tokenizer.end_id and len(ids) > 1:
+        if ids[0] == corpus.tokenizer.eos_id and len(ids) > 1:
             before = documents_of(corpus, np.array([ids[1] - 1, ids[1]]))
             assert before[0] != before[1] or ids[1] in first_tokens
             begun += 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.evaluation.experiments.definition import Experiment
-from hornbook.evaluation.experiments.plan import Job, jobs_of
+from hornbook.evaluation.experiments.plan import ExperimentJob, jobs_of
 from hornbook.evaluation.experiments.resolved import ArmBudget, ResolvedExperiment
 from hornbook.files import write_json
 
@@ -17,7 +17,7 @@ def decided_for(experiment: Experiment, flops: float = 1.0e16) -> ResolvedExperi
 
 def leave(
     out: Path, decided: ResolvedExperiment, means: dict[str, float], spread: float = 0.5, missing: tuple[str, ...] = ()
-) -> list[Job]:
+) -> list[ExperimentJob]:
     """Leaves every job but those whose key holds one of `missing`. An arm's scores lie `spread` around its mean, and
     lower at the earlier checkpoints."""
     tasks = [task.name for task in decided.experiment.tasks]
@@ -30,7 +30,7 @@ def leave(
     return jobs
 
 
-def found_by(job: Job, decided: ResolvedExperiment, means: dict[str, float], spread: float, random) -> dict:
+def found_by(job: ExperimentJob, decided: ResolvedExperiment, means: dict[str, float], spread: float, random) -> dict:
     if job.kind == "finetune":
         score = means[job.arm] + 4 * float(np.log2(job.share)) + spread * float(random.normal())
         score += {"cola": -40.0, "squad": -10.0}.get(job.task, 5.0)

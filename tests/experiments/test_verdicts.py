@@ -9,7 +9,7 @@ from made_up_jobs import decided_for, leave
 from smallest import write_smallest
 
 from hornbook.evaluation.experiments.definition import Claim, Condition, read_experiment
-from hornbook.evaluation.experiments.plan import Job
+from hornbook.evaluation.experiments.plan import ExperimentJob
 from hornbook.evaluation.experiments.results import write_results
 from hornbook.evaluation.experiments.scores import Scores
 from hornbook.evaluation.experiments.verdicts import (
@@ -103,7 +103,7 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
 def test_sentence_heads_of_several_seeds_are_reported_together(tmp_path, experiment):
     decided = decided_for(with_equal(experiment, seeds=(0, 1)))
     jobs = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
-    second = Job("crossed", "nsp", 1)
+    second = ExperimentJob("crossed", "nsp", 1)
     write_json(second.file(tmp_path), second.found(tmp_path) | {"nsp": {"value": 80.0, "low": 78.0, "high": 82.0}})
     crossed = write_results(tmp_path, decided, jobs, ALL)["arms"]["nsp"]["crossed"]
     assert crossed["nsp"] == {"value": 85.0, "low": 78.0, "high": 91.5}  # of the first 90, 88.5 and 91.5

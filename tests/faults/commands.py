@@ -137,7 +137,7 @@ def make_materials(folder: Path) -> Path:
     encoder = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), ("mlm", "pooler"))
     gpt_tokenizer = train_tokenizer(text.split("\n\n"), kind="bpe", vocab_size=300).without_special_tokens()
     config = Gpt2Config(
-        vocab_size=gpt_tokenizer.vocab_size, end_id=gpt_tokenizer.end_id, **size | {"max_positions": 128}
+        vocab_size=gpt_tokenizer.vocab_size, eos_id=gpt_tokenizer.eos_id, **size | {"max_positions": 128}
     )
     for name, model, its in (
         ("run", encoder, tokenizer),

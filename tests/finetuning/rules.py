@@ -44,7 +44,7 @@ def random_gpt(folder: Path, family: str = "openai-gpt", dropout: float = 0.0, *
     dropouts = dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout", "head_dropout"), dropout)
     kind = MODELS[family]
     config = kind.config_class(vocab_size=tokenizer.vocab_size, **size | dropouts | overrides)
-    model = kind(kind.for_tokenizer(config, tokenizer.pad_id, tokenizer.end_id))
+    model = kind(kind.for_tokenizer(config, tokenizer.pad_id, tokenizer.eos_id))
     model.initialise(torch.Generator().manual_seed(0))
     tokenizer.save(folder, config.max_positions, config.num_segments)
     save_model(folder, model)

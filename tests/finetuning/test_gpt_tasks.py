@@ -291,7 +291,7 @@ def test_an_empty_text_is_read_at_the_end_of_text_token_in_any_batch(gpt1, pair_
     pair = None if pair_encoding == "joint" else ""
     features = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
     group_size = task.output.group_size
-    assert [each.tolist() for each in features.ids[-group_size:]] == [[tokenizer.end_id]] * group_size
+    assert [each.tolist() for each in features.ids[-group_size:]] == [[tokenizer.eos_id]] * group_size
 
 
 def test_an_empty_text_predicts_the_same_alone_and_in_a_batch(tmp_path, gpt1):
@@ -306,7 +306,7 @@ def test_an_empty_text_predicts_the_same_alone_and_in_a_batch(tmp_path, gpt1):
 
 def test_an_empty_text_is_refused_where_no_token_could_stand_for_it(gpt1):
     _, tokenizer = load_folder(gpt1)
-    tokenizer.end_id = None
+    tokenizer.eos_id = None
     task = Classification(Output("sequence", 2, ("no", "yes")), ("accuracy",))
     with pytest.raises(ValueError, match="remove the text"):
         task.encode([TextExample("1", "")], tokenizer, 48)

@@ -42,16 +42,16 @@ def test_texts_that_join_and_leave_a_captured_batch_are_those_of_each_alone(tmp_
 
     import hornbook
     from hornbook.inference.continuous import ContinuousBatch
-    from hornbook.inference.generation import Request
+    from hornbook.inference.generation import GenerationConfig
 
     saved_gpt(tmp_path / "gpt")
     model = hornbook.load(tmp_path / "gpt", device="cuda")
-    batch = ContinuousBatch(model.model, model.tokenizer, model.end_id, 3)
+    batch = ContinuousBatch(model.model, model.tokenizer, model.eos_id, 3)
     waiting, running = list(enumerate(PROMPTS)), {}
     while waiting or len(batch):
         if waiting and batch.has_free_slot:
             number, prompt = waiting.pop(0)
-            running[number] = batch.add(model.prompt_ids([prompt])[0], Request(5 + 3 * number, seed=number))
+            running[number] = batch.add(model.prompt_ids([prompt])[0], GenerationConfig(5 + 3 * number, seed=number))
         batch.step()
     for number, prompt in enumerate(PROMPTS):
-        assert running[number].result(model.end_id) == model.generate(prompt, 5 + 3 * number, seed=number)[0]
+        assert running[number].result(model.eos_id) == model.generate(prompt, 5 + 3 * number, seed=number)[0]

@@ -224,7 +224,7 @@ def test_of_a_gpt_the_last_token_is_taken_which_alone_has_seen_the_text(tmp_path
     found = np.load(tmp_path / "X.npy")
     tokenizer = small_gpts.byte_tokenizer()
     for vector, text in zip(found, texts, strict=True):
-        ids = tokenizer.encode(text).ids or [tokenizer.end_id]
+        ids = tokenizer.encode(text).ids or [tokenizer.eos_id]
         with torch.no_grad():
             states = theirs.transformer(torch.tensor([ids])).last_hidden_state[0]
         np.testing.assert_allclose(vector, states[-1].numpy(), atol=1e-4)

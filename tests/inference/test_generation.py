@@ -120,7 +120,7 @@ def test_beams(pair, monkeypatch, num_beams, length_penalty, early_stopping):
     """With a token as the end of texts that is often met. All prompts at once here, one at a time there."""
     ours, theirs, _ = pair
     end = common_end(ours)
-    monkeypatch.setattr(ours.model, "config", dataclasses.replace(ours.model.config, end_id=end))
+    monkeypatch.setattr(ours.model, "config", dataclasses.replace(ours.model.config, eos_id=end))
     settings = {"length_penalty": length_penalty, "early_stopping": early_stopping}
     settings |= {"repetition_penalty": 1.2 if num_beams == 4 else 1.0}
     found = ours.generate(PROMPTS, 12, beams=num_beams, num=num_beams, **settings)
@@ -244,7 +244,7 @@ def test_sliding_window_prefills_the_last_half_again(ours):
         with torch.no_grad():
             logits = ours.model.clm_logits(ours.model(pack([np.array(window)]))[-1:])
         token = int(logits[0, : ours.tokenizer.vocab_size].argmax())
-        if token == ours.end_id:
+        if token == ours.eos_id:
             break
         expected.append(token)
         window.append(token)
@@ -268,7 +268,7 @@ def test_a_prompt_that_is_too_long(ours):
 
 def test_an_empty_prompt_begins_a_text(ours, tmp_path):
     (found,) = ours.generate("", 5, temperature=0)
-    logits = DecodingState(ours.model, 1, CONTEXT).read([[ours.end_id]])
+    logits = DecodingState(ours.model, 1, CONTEXT).read([[ours.eos_id]])
     assert found.ids[:1] == [int(logits.argmax())]
     saved_gpt(tmp_path, end=None)
     with pytest.raises(ValueError, match="the prompt is empty"):

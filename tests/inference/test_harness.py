@@ -80,7 +80,7 @@ def test_what_is_too_long_loses_its_beginning(pair, answers):
 def test_a_long_text_in_windows_of_which_the_last_is_full(pair, answers):
     ours, theirs, _ = pair
     text = "A teacher of the garden, and letters. " * 12
-    ids = [ours.end_id, *ours.tokenizer.encode_batch([text])[0].ids]
+    ids = [ours.eos_id, *ours.tokenizer.encode_batch([text])[0].ids]
     expected, done = 0.0, 0
     while done < len(ids) - 1:
         end = min(done + CONTEXT, len(ids) - 1)

@@ -145,7 +145,7 @@ def trained() -> DecoderModel:
         num_heads=4,
         inner_width=192,
         max_positions=CONTEXT,
-        end_id=tokenizer.id("</s>"),
+        eos_id=tokenizer.id("</s>"),
     )
     model = Gpt2(config).eval()
     model.initialise(torch.Generator().manual_seed(0))

@@ -61,7 +61,7 @@ def test_score_is_the_sum_of_log_softmax(pair):
     found = ours.score(PROMPTS)
     for text, score in zip(PROMPTS, found, strict=True):
         ids = ours.tokenizer.encode_batch([text])[0].ids
-        expected = their_scores(theirs, [ours.end_id, *ids])
+        expected = their_scores(theirs, [ours.eos_id, *ids])
         assert np.allclose(score.log_probabilities, expected, atol=1e-9)
         assert score.total == pytest.approx(expected.sum()) and score.per_token == pytest.approx(expected.mean())
         assert len(score.tokens) == len(ids) and score.text == text
@@ -71,7 +71,7 @@ def test_score_is_the_sum_of_log_softmax(pair):
 
 def test_a_long_text_is_scored_in_windows(pair):
     ours, theirs = pair
-    ids = [ours.end_id, *ours.tokenizer.encode_batch([LONG])[0].ids]
+    ids = [ours.eos_id, *ours.tokenizer.encode_batch([LONG])[0].ids]
     assert len(ids) > 5 * CONTEXT
     assert np.allclose(ours.score(LONG)[0].log_probabilities, by_a_loop(theirs, ids, CONTEXT // 2), atol=1e-9)
 
@@ -103,7 +103,7 @@ def test_perplexity_is_that_of_a_plain_loop(pair, tmp_path, monkeypatch, stride,
     found = ours.perplexity(tmp_path / "text.txt", stride, documents, progress=lambda *each: seen.append(each))
     texts = LONG.strip().split("\n\n") if documents == "blank-line" else [LONG.strip()]
     encoded = [ours.tokenizer.encode_batch([text])[0].ids for text in texts]
-    total = sum(by_a_loop(theirs, [ours.end_id, *ids], stride or CONTEXT // 2).sum() for ids in encoded)
+    total = sum(by_a_loop(theirs, [ours.eos_id, *ids], stride or CONTEXT // 2).sum() for ids in encoded)
     num_tokens = sum(map(len, encoded))
     assert (found.num_tokens, found.num_documents) == (num_tokens, len(texts))
     assert found.per_token == pytest.approx(math.exp(-total / num_tokens))

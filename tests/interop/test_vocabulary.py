@@ -119,7 +119,7 @@ def test_new_tokens_are_newly_initialised(old, tied, num_spare):
     new = with_pad_token(marked(old))
     larger, again, other = (with_new_tokens(model, old, new, seed) for seed in (0, 0, 1))
     assert larger.task is None and larger.config.vocab_size == old.vocab_size + max(3, num_spare)
-    assert (larger.config.pad_id, larger.config.end_id) == (new.pad_id, new.end_id)
+    assert (larger.config.pad_id, larger.config.eos_id) == (new.pad_id, new.eos_id)
     for name, value in larger.state_dict().items():
         before = model.state_dict()[name]
         if name not in PADDED:

@@ -121,7 +121,7 @@ def test_hidden_states(tmp_path, random, family):
 def test_transformers_opens_what_is_saved(tmp_path, random, family, tied):
     if family == "openai-gpt" and not tied:
         pytest.skip("their head is tied whatever the config says")
-    ours = our_model(family, tied=tied, end_id=7)
+    ours = our_model(family, tied=tied, eos_id=7)
     save_model(tmp_path, ours)
     theirs, report = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path, output_loading_info=True, attn_implementation="eager"

@@ -36,7 +36,7 @@ LENGTHS = [9, 20, 31, 1, 17, 25]  # the first three are read from left to right
 
 
 def model_of(kind=Gpt2, config=Gpt2Config, **overrides):
-    model = kind(config(**SIZE | NO_DROPOUT | {"mask_id": MASK, "end_id": 2} | overrides))
+    model = kind(config(**SIZE | NO_DROPOUT | {"mask_id": MASK, "eos_id": 2} | overrides))
     model.initialise(torch.Generator().manual_seed(0))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -246,7 +246,7 @@ TEXT = "The river of silver letters and the bridge"
 def test_the_folder_is_a_decoder(trained):
     model = hornbook.load(trained / "run")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(trained / "run").eval()
-    ids = [model.end_id, *model.tokenizer.encode(TEXT).ids]
+    ids = [model.eos_id, *model.tokenizer.encode(TEXT).ids]
     with torch.no_grad():
         expected = theirs(torch.tensor([ids])).logits[0].log_softmax(-1)
     scores = [float(expected[place, token]) for place, token in enumerate(ids[1:])]
@@ -259,7 +259,7 @@ def test_the_folder_is_an_encoder(trained, tmp_path):
     """Masked tokens are predicted from both sides, at the position before them."""
     model = hornbook.load(trained / "run", direction="both")
     network = model.model
-    ids = [network.config.end_id, *model.tokenizer.encode(TEXT).ids]
+    ids = [network.config.eos_id, *model.tokenizer.encode(TEXT).ids]
     totals = []
     for place in range(1, len(ids)):
         masked = np.array([*ids[:place], model.tokenizer.mask_id, *ids[place + 1 :]])

@@ -99,7 +99,7 @@ def test_what_has_a_loss(tasks, learns):
     found = documents(read_joint(tasks / "joint.toml"), tokenizer, 160, learns, quiet)
     for ids, wanted in zip(found.train.ids, found.train.token_labels, strict=True):
         is_learned = wanted >= 0
-        assert (wanted[:-1][is_learned[:-1]] == ids[1:][is_learned[:-1]]).all() and wanted[-1] == tokenizer.end_id
+        assert (wanted[:-1][is_learned[:-1]] == ids[1:][is_learned[:-1]]).all() and wanted[-1] == tokenizer.eos_id
         text = tokenizer.decode(ids.tolist())
         answer = tokenizer.decode(wanted[is_learned].tolist())
         if learns == "answer":
@@ -129,7 +129,7 @@ def test_long_documents_keep_their_answer(tasks):
     found = documents(read_joint(tasks / "joint.toml"), bytes_tokenizer(), context, "answer", quiet)
     assert max(map(len, found.train.ids)) <= context
     for wanted in found.train.token_labels:
-        assert (wanted >= 0).sum() > 1 and wanted[-1] == bytes_tokenizer().end_id
+        assert (wanted >= 0).sum() > 1 and wanted[-1] == bytes_tokenizer().eos_id
 
 
 def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path):

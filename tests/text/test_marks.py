@@ -53,9 +53,9 @@ def test_what_fills_up_a_batch(plain):
     """Its own pad token, else what ends a text, else what starts one."""
     assert with_pad_token(plain).pad_id == plain.pad_id is not None
     without = Tokenizer(plain.backend, {name: token for name, token in plain.names.items() if name != "pad_token"})
-    assert without.pad_id is None and with_pad_token(without).pad_id == without.end_id is not None
+    assert without.pad_id is None and with_pad_token(without).pad_id == without.eos_id is not None
     marks = marked(without)
-    marks.end_id = None
+    marks.eos_id = None
     assert with_pad_token(marks).pad_id == marks.id(START)
-    without.end_id = None
+    without.eos_id = None
     assert with_pad_token(without) is without

@@ -84,13 +84,13 @@ def test_gpt2(tmp_path, names):
     ours = Tokenizer.load(tmp_path)
     theirs = transformers.GPT2Tokenizer(vocab=vocabulary, merges=[tuple(pair) for pair in merges])
     check_equal(ours, theirs, round_trips=True)
-    assert ours.end_id == vocabulary[END] == ours.vocab_size - 1 and ours.cls_id is None
+    assert ours.eos_id == vocabulary[END] == ours.vocab_size - 1 and ours.cls_id is None
     assert END not in [ours.token(i) for i in ours.encode_sentences([f"a {END} in a corpus is text"]).ids]
     with pytest.raises(ValueError, match="lone surrogate"):
         ours.encode("a \ud800")
     ours.save(tmp_path / "saved")
     again, outside = Tokenizer.load(tmp_path / "saved"), transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-    assert again.end_id == ours.end_id == outside.eos_token_id
+    assert again.eos_id == ours.eos_id == outside.eos_token_id
     text = DOCUMENTS[1] + " 🙂"
     assert again.encode(text).ids == ours.encode(text).ids == outside(text)["input_ids"]
 
@@ -101,7 +101,7 @@ def test_gpt1(tmp_path):
     ours = Tokenizer.load(tmp_path)
     theirs = transformers.OpenAIGPTTokenizer(vocab=vocabulary, merges=[tuple(pair) for pair in merges])
     check_equal(ours, theirs, round_trips=False)
-    assert ours.unk_id == vocabulary["<unk>"] and ours.end_id == vocabulary["\n</w>"]
+    assert ours.unk_id == vocabulary["<unk>"] and ours.eos_id == vocabulary["\n</w>"]
     assert ours.decode(ours.encode("The QUICK brown fox").ids) == "the quick brown fox"
 
 
@@ -110,7 +110,7 @@ def test_roberta(tmp_path):
     write(tmp_path, ("vocab.json", "merges.txt"), vocabulary, merges)
     ours = Tokenizer.load(tmp_path)
     assert (ours.cls_id, ours.sep_id, ours.mask_id) == tuple(vocabulary[t] for t in ("<s>", "</s>", "<mask>"))
-    assert ours.is_unsegmented and ours.end_id == ours.sep_id
+    assert ours.is_unsegmented and ours.eos_id == ours.sep_id
     assert ours.encode("a").ids[0] == ours.cls_id and ours.encode("a").ids[-1] == ours.sep_id
 
 
@@ -127,7 +127,7 @@ def test_a_tokenizer_of_our_own_ends_a_text_too(tmp_path, kind, end):
     from hornbook.text.training import train_tokenizer
 
     tokenizer = train_tokenizer(DOCUMENTS, kind=kind, vocab_size=480)
-    assert tokenizer.token(tokenizer.end_id) == end
+    assert tokenizer.token(tokenizer.eos_id) == end
     bare = tokenizer.without_special_tokens()
     bare.save(tmp_path)
     text = "The quick brown fox"

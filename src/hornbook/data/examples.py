@@ -145,7 +145,7 @@ class Examples:
 
     def _cut(self, corpus: Corpus) -> Chunks | DocumentStream:
         if self.layout == "documents":
-            return DocumentStream(corpus, self.length, self.held_out, corpus.tokenizer.end_id)
+            return DocumentStream(corpus, self.length, self.held_out, corpus.tokenizer.eos_id)
         return cut(corpus, self.capacity, CHUNK_RULES[self.layout], self.held_out)
 
     def _check(self, corpus: Corpus, num_chunks: int, num_documents: int) -> None:

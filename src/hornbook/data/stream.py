@@ -27,8 +27,8 @@ class DocumentStream:
     """The chunks of `length` tokens of a corpus' training documents, or of its held-out documents. The last chunk of a
     shard may be shorter."""
 
-    def __init__(self, corpus: Corpus, length: int, held_out: bool, end_id: int):
-        self.corpus, self.length, self.end_id = corpus, length, end_id
+    def __init__(self, corpus: Corpus, length: int, held_out: bool, eos_id: int):
+        self.corpus, self.length, self.eos_id = corpus, length, eos_id
         self.documents: list[np.ndarray] = []  # per shard: indices of the selected documents
         self.starts: list[np.ndarray] = []  # per shard: start of each document in the stream, and the end
         for number, shard in enumerate(corpus.shards):
@@ -62,8 +62,8 @@ class DocumentStream:
         # With an end-of-text token before it, token i of the document is at position i + 1.
         low, high = max(begin, start) - start, min(stop, end) - start
         first, last = token + max(low - 1, 0), token + min(high, end - start - 1)
-        before = [[self.end_id]] if low == 0 else []
-        after = [[self.end_id]] if high == end - start else []
+        before = [[self.eos_id]] if low == 0 else []
+        after = [[self.eos_id]] if high == end - start else []
         row = np.concatenate([*before, np.asarray(shard.tokens[first:last], np.int64), *after])
         word_starts = np.concatenate([np.ones(len(before), bool), unpack_word_starts(shard.word_starts, first, last)])
         return Stretch(row[:-1], row[1:], word_starts[: len(row) - 1])

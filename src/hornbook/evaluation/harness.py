@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.generation import Request, generate
+from hornbook.inference.generation import GenerationConfig, generate
 from hornbook.inference.sampling import Sampling
 from hornbook.inference.scoring import Window, window_scores
 
@@ -28,7 +28,7 @@ class Answers:
                 f"{model.folder} is a {model.model.family}: lm-evaluation-harness needs a left-to-right model (GPT)"
             )
         model._needs("clm", "lm-evaluation-harness")
-        if model.end_id is None:
+        if model.eos_id is None:
             raise ValueError(f"{model.folder} has no end-of-text token, which the harness starts texts with")
         self.model = model
         self.context = model.model.config.max_positions
@@ -46,7 +46,7 @@ class Answers:
 
     def rolling_log_likelihoods(self, texts: Sequence[str]) -> list[float]:
         """Log-probabilities of whole texts, each token once; in windows, the last one full, beyond the context."""
-        ids = [[self.model.end_id, *tokens] for tokens in self._tokens(texts)]
+        ids = [[self.model.eos_id, *tokens] for tokens in self._tokens(texts)]
         windows = [
             Window(number, *bounds)
             for number, its in enumerate(ids)
@@ -73,15 +73,15 @@ class Answers:
                     f"context of {self.context:,}: lower max_gen_toks"
                 )
             prompts = [
-                ids[-max_prompt:] or [self.model.end_id] for ids in self._tokens([requests[i][0] for i in numbers])
+                ids[-max_prompt:] or [self.model.eos_id] for ids in self._tokens([requests[i][0] for i in numbers])
             ]
-            texts = generate(self.model.model, self.model.tokenizer, prompts, request, self.model.end_id)
+            texts = generate(self.model.model, self.model.tokenizer, prompts, request, self.model.eos_id)
             found |= {number: its[0].text for number, its in zip(numbers, texts, strict=True)}
         return [found[number] for number in range(len(requests))]
 
     def _tokens_of_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         if not context:
-            return [self.model.end_id], self._tokens([continuation])[0]
+            return [self.model.eos_id], self._tokens([continuation])[0]
         spaces = context[len(context.rstrip()) :]
         context = context[: len(context) - len(spaces)]
         before, whole = self._tokens([context, context + spaces + continuation])
@@ -91,7 +91,7 @@ class Answers:
         return [encoded.ids for encoded in self.model.tokenizer.encode_batch(list(texts))]
 
 
-def request_for(settings: dict[str, Any]) -> Request:
+def request_for(settings: dict[str, Any]) -> GenerationConfig:
     """Converts the harness's generation settings.
 
     >>> request_for({"until": "Q:", "max_gen_toks": 8}).stop
@@ -110,7 +110,7 @@ def request_for(settings: dict[str, Any]) -> Request:
         **(sampled if does_sample else {"temperature": 0.0}),
         repetition_penalty=settings.get("repetition_penalty") or 1.0,
     )
-    return Request(limits[0] if limits else MAX_TOKENS, sampling, stop, settings.get("seed") or 0)
+    return GenerationConfig(limits[0] if limits else MAX_TOKENS, sampling, stop, settings.get("seed") or 0)
 
 
 def disjoint_windows(num_targets: int, context: int) -> Iterator[tuple[int, int, int]]:

@@ -17,9 +17,16 @@ from torch import Tensor
 
 from hornbook.config import Typed, setting
 from hornbook.inference.cache import DecodingState
-from hornbook.inference.generation import Generated, Request, fit_prompts, group_prompts, mask_unused, token_mask
+from hornbook.inference.detokenizer import StreamingDetokenizer
+from hornbook.inference.generation import (
+    Generated,
+    GenerationConfig,
+    fit_prompts,
+    group_prompts,
+    mask_unused,
+    token_mask,
+)
 from hornbook.inference.sampling import penalise_repetition
-from hornbook.inference.writing import Writer
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
 
@@ -50,9 +57,9 @@ def beam_search(
     model: Gpt,
     tokenizer: Tokenizer,
     prompts: Sequence[Sequence[int]],
-    request: Request,
+    request: GenerationConfig,
     settings: BeamSettings,
-    end_id: int | None = None,
+    eos_id: int | None = None,
 ) -> list[list[Generated]]:
     """Returns the `request.num` best continuations of each prompt. `slide` is not supported, as the beams of a prompt
     would drop different contexts."""
@@ -64,16 +71,16 @@ def beam_search(
     prompts = fit_prompts(prompts, context, False)
     found: dict[int, list[Generated]] = {}
     for group in group_prompts(prompts, settings.beams, request.max_tokens, context):
-        search = _Search(model, tokenizer, [prompts[i] for i in group], request, settings, end_id)
+        search = _Search(model, tokenizer, [prompts[i] for i in group], request, settings, eos_id)
         for number, its in zip(group, search.run(), strict=True):
             found[number] = its
     return [found[number] for number in range(len(prompts))]
 
 
 class _Search:
-    def __init__(self, model, tokenizer, prompts, request, settings, end_id):
+    def __init__(self, model, tokenizer, prompts, request, settings, eos_id):
         self.prompts, self.request, self.settings = prompts, request, settings
-        self.tokenizer, self.end_id = tokenizer, end_id
+        self.tokenizer, self.eos_id = tokenizer, eos_id
         context, num_beams = model.config.max_positions, settings.beams
         # One token more than the free positions: the last one is not fed back.
         self.limits = [min(request.max_tokens, context - len(prompt) + 1) for prompt in prompts]
@@ -159,8 +166,8 @@ class _Search:
         """Whether each candidate ends with its last token, P x K."""
         limits_P = torch.tensor(self.limits, device=self.device)
         ends_PK = (limits_P <= number)[:, None].expand(tokens_PKS.shape[:2]).clone()
-        if self.end_id is not None:
-            ends_PK |= tokens_PKS[:, :, number - 1] == self.end_id
+        if self.eos_id is not None:
+            ends_PK |= tokens_PKS[:, :, number - 1] == self.eos_id
         if self.request.stop:
             rows = tokens_PKS[:, :, :number].tolist()
             stopped = [
@@ -170,9 +177,9 @@ class _Search:
             ends_PK |= torch.tensor(stopped, device=self.device)
         return ends_PK
 
-    def _decoded(self, prompt: list[int], ids: list[int]) -> Writer:
-        writer = Writer(self.tokenizer, prompt, self.request.stop)
-        writer.add(ids[:-1] if ids[-1] == self.end_id else ids)
+    def _decoded(self, prompt: list[int], ids: list[int]) -> StreamingDetokenizer:
+        writer = StreamingDetokenizer(self.tokenizer, prompt, self.request.stop)
+        writer.add(ids[:-1] if ids[-1] == self.eos_id else ids)
         writer.finish()
         return writer
 
@@ -187,7 +194,7 @@ class _Search:
 
     def _answer(self, prompt: list[int], ids: list[int], limit: int) -> Generated:
         writer = self._decoded(prompt, ids)
-        if ids[-1] == self.end_id:
+        if ids[-1] == self.eos_id:
             return Generated(writer.text, ids[:-1], "end")
         if writer.is_stopped:
             return Generated(writer.text, ids, "stop")

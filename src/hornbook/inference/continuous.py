@@ -1,6 +1,6 @@
 """Continuous batching: texts join and leave a running batch of generation between any two tokens.
 
-batch = ContinuousBatch(model, tokenizer, end_id, num_slots=4)
+batch = ContinuousBatch(model, tokenizer, eos_id, num_slots=4)
 sequence = batch.add(prompt_ids, request)      # joins; its prompt is read into a free slot of the key-value cache
 while not sequence.ended:
     batch.step()                               # one token of every text
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from hornbook.inference.cache import DecodingState
-from hornbook.inference.generation import GeneratedSequence, Request, append_token, mask_unused, token_mask
+from hornbook.inference.detokenizer import StreamingDetokenizer
+from hornbook.inference.generation import GeneratedSequence, GenerationConfig, append_token, mask_unused, token_mask
 from hornbook.inference.sampling import Sampling, uniform_numbers
-from hornbook.inference.writing import Writer
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
 
@@ -29,7 +29,7 @@ from hornbook.text.tokenizer import Tokenizer
 @dataclass
 class _Slot:
     sequence: GeneratedSequence
-    request: Request
+    request: GenerationConfig
     uniform: np.ndarray  # one number per token
     seen_1V: Tensor | None  # the tokens already in the text; None without a penalty for them
 
@@ -37,8 +37,8 @@ class _Slot:
 class ContinuousBatch:
     """Up to `num_slots` texts that are generated together, one token of each per step."""
 
-    def __init__(self, model: Gpt, tokenizer: Tokenizer, end_id: int | None, num_slots: int):
-        self.model, self.tokenizer, self.end_id, self.num_slots = model, tokenizer, end_id, num_slots
+    def __init__(self, model: Gpt, tokenizer: Tokenizer, eos_id: int | None, num_slots: int):
+        self.model, self.tokenizer, self.eos_id, self.num_slots = model, tokenizer, eos_id, num_slots
         self.context = model.config.max_positions
         self.decoding = DecodingState(model, num_slots, self.context)
         self.slots: list[_Slot] = []  # slot i is row i of the cache
@@ -53,7 +53,11 @@ class ContinuousBatch:
 
     @torch.inference_mode()
     def add(
-        self, prompt: Sequence[int], request: Request, sample: int = 0, on_text: Callable[[str], None] | None = None
+        self,
+        prompt: Sequence[int],
+        request: GenerationConfig,
+        sample: int = 0,
+        on_text: Callable[[str], None] | None = None,
     ) -> GeneratedSequence:
         """Reads the prompt, which must fit into the context, into a free slot; sliding is not supported. `sample` is
         its number among the `request.num` samples of this prompt."""
@@ -65,7 +69,9 @@ class ContinuousBatch:
             )
         has_penalty = request.sampling.repetition_penalty != 1
         seen_1V = token_mask([prompt], logits_1V) if has_penalty else None
-        sequence = GeneratedSequence(list(prompt), Writer(self.tokenizer, list(prompt), request.stop), on_text)
+        sequence = GeneratedSequence(
+            list(prompt), StreamingDetokenizer(self.tokenizer, list(prompt), request.stop), on_text
+        )
         uniform = uniform_numbers(request.seed, sample, request.max_tokens)
         self.logits_NV = logits_1V if not self.slots else torch.cat([self.logits_NV, logits_1V])
         self.slots.append(_Slot(sequence, request, uniform, seen_1V))
@@ -87,7 +93,7 @@ class ContinuousBatch:
         tokens = self._choose()
         for slot, token in zip(self.slots, tokens, strict=True):
             is_last = len(slot.sequence.new) + 1 == slot.request.max_tokens
-            append_token(slot.sequence, token, self.end_id, self.context, False, is_last)
+            append_token(slot.sequence, token, self.eos_id, self.context, False, is_last)
         for row in reversed(range(len(self.slots))):
             if self.slots[row].sequence.ended:
                 tokens = [tokens[kept] for kept in self._free(row)]

@@ -19,7 +19,7 @@ from hornbook.data.problems import Problems
 from hornbook.data.readers import DocumentsAre, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.encoder import HybridEncoder
-from hornbook.inference.generation import MAX_TOKENS, Generated, OnToken, Request, generate
+from hornbook.inference.generation import MAX_TOKENS, Generated, GenerationConfig, OnToken, generate
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.ngrams import ORDER, NGrams
 from hornbook.inference.sampling import Sampling
@@ -38,10 +38,10 @@ class DecoderModel(LoadedModel):
     """A left-to-right model with its tokenizer, ready to use."""
 
     @property
-    def end_id(self) -> int | None:
+    def eos_id(self) -> int | None:
         """The end-of-text token, which also precedes every text; None if the config has none or one out of range."""
-        end_id = self.model.config.end_id
-        return end_id if end_id is not None and end_id < self.model.config.vocab_size else None
+        eos_id = self.model.config.eos_id
+        return eos_id if eos_id is not None and eos_id < self.model.config.vocab_size else None
 
     def generate(
         self,
@@ -84,13 +84,13 @@ class DecoderModel(LoadedModel):
         ids = self.prompt_ids([prompts] if isinstance(prompts, str) else list(prompts))
         beam_settings = BeamSettings(beams, length_penalty, early_stopping)
         if beams > 1:
-            found = beam_search(self.model, self.tokenizer, ids, request, beam_settings, self.end_id)
+            found = beam_search(self.model, self.tokenizer, ids, request, beam_settings, self.eos_id)
             if on_token is not None:
                 for number, its in enumerate(found):
                     for sample, each in enumerate(its):
                         on_token(number, sample, each.text)
         else:
-            found = generate(self.model, self.tokenizer, ids, request, self.end_id, on_token)
+            found = generate(self.model, self.tokenizer, ids, request, self.eos_id, on_token)
         return found[0] if isinstance(prompts, str) else found
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
@@ -100,7 +100,7 @@ class DecoderModel(LoadedModel):
 
     @property
     def _start(self) -> list[int]:
-        return [] if self.end_id is None else [self.end_id]
+        return [] if self.eos_id is None else [self.eos_id]
 
     def score(
         self, texts: str | Sequence[str], within_word: bool = False, progress: Callable[[int], None] | None = None
@@ -277,10 +277,10 @@ def generation_request(
     slide: bool = False,
     not_first: Collection[int] = (),
     is_beam_search: bool = False,
-) -> Request:
+) -> GenerationConfig:
     """The arguments of `DecoderModel.generate`, validated."""
     sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p, repetition_penalty)
     if num > 1 and sampling.is_greedy and not is_beam_search:
         raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    return Request(max_tokens, sampling, stops, seed, num, slide, frozenset(not_first))
+    return GenerationConfig(max_tokens, sampling, stops, seed, num, slide, frozenset(not_first))

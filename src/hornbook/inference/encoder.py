@@ -318,7 +318,7 @@ class HybridEncoder(EncoderModel):
 
     def _encode(self, text: str) -> Encoded:
         found = self.tokenizer.encode(text)
-        start = self.model.config.end_id
+        start = self.model.config.eos_id
         return Encoded([start, *found.ids], [0, *found.segments], [(0, 0), *found.offsets], [None, *found.word_ids])
 
     @property

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from hornbook.config import LARGEST_SEED, Typed, setting
 from hornbook.inference.cache import DecodingState
+from hornbook.inference.detokenizer import StreamingDetokenizer
 from hornbook.inference.sampling import Sampling, uniform_numbers
-from hornbook.inference.writing import Writer
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
 
@@ -36,7 +36,7 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Request(Typed, group=""):
+class GenerationConfig(Typed, group=""):
     """Generation settings, the same for every prompt."""
 
     max_tokens: int = setting(MAX_TOKENS, "maximum number of new tokens", low=1, high=1_000_000)
@@ -56,7 +56,7 @@ class Request(Typed, group=""):
 class GeneratedSequence:
     """One text that is being generated."""
 
-    def __init__(self, prompt: list[int], writer: Writer, on_text: Callable[[str], None] | None):
+    def __init__(self, prompt: list[int], writer: StreamingDetokenizer, on_text: Callable[[str], None] | None):
         self.window = list(prompt)  # the tokens in the cache
         self.new: list[int] = []
         self.writer = writer
@@ -76,9 +76,9 @@ class GeneratedSequence:
         if ended != "stop" and (rest := self.writer.finish()) and self.on_text is not None:
             self.on_text(rest)
 
-    def result(self, end_id: int | None) -> Generated:
+    def result(self, eos_id: int | None) -> Generated:
         """What was generated, once the sequence has ended."""
-        ids = self.new[:-1] if self.new and self.new[-1] == end_id else self.new
+        ids = self.new[:-1] if self.new and self.new[-1] == eos_id else self.new
         return Generated(self.writer.text, ids, self.ended)
 
     def _write(self, tokens: list[int]) -> None:
@@ -119,13 +119,13 @@ def generate(
     model: Gpt,
     tokenizer: Tokenizer,
     prompts: Sequence[Sequence[int]],
-    request: Request,
-    end_id: int | None = None,
+    request: GenerationConfig,
+    eos_id: int | None = None,
     on_token: OnToken | None = None,
 ) -> list[list[Generated]]:
     """Returns `request.num` continuations of each prompt. Token ids that the tokenizer does not have are never chosen.
 
-    A sequence ends with the token `end_id`, at a stop string, after `max_tokens`, or when the context is full. With
+    A sequence ends with the token `eos_id`, at a stop string, after `max_tokens`, or when the context is full. With
     `slide`, generation continues past a full context: the last half of the context is encoded again as the new one.
     """
     context = model.config.max_positions
@@ -135,16 +135,16 @@ def generate(
         sequences = [
             GeneratedSequence(
                 prompts[number],
-                Writer(tokenizer, prompts[number], request.stop),
+                StreamingDetokenizer(tokenizer, prompts[number], request.stop),
                 on_token and partial(on_token, number, sample),
             )
             for number in group
             for sample in range(request.num)
         ]
-        _generate_batch(model, [prompts[number] for number in group], sequences, request, end_id, tokenizer.vocab_size)
+        _generate_batch(model, [prompts[number] for number in group], sequences, request, eos_id, tokenizer.vocab_size)
         for i, number in enumerate(group):
             its = sequences[i * request.num : (i + 1) * request.num]
-            found[number] = [each.result(end_id) for each in its]
+            found[number] = [each.result(eos_id) for each in its]
     return [found[number] for number in range(len(prompts))]
 
 
@@ -153,8 +153,8 @@ def _generate_batch(
     model: Gpt,
     prompts: list[list[int]],
     sequences: list[GeneratedSequence],
-    request: Request,
-    end_id: int | None,
+    request: GenerationConfig,
+    eos_id: int | None,
     num_tokens: int,
 ) -> None:
     context, num, sampling = model.config.max_positions, request.num, request.sampling
@@ -180,7 +180,7 @@ def _generate_batch(
         is_last = number + 1 == request.max_tokens
         if launches_ahead and not is_last:
             logits_NV = decoding.step(chosen_N)
-        full = _append_tokens(sequences, chosen_N.tolist(), end_id, context, request.slide, is_last)
+        full = _append_tokens(sequences, chosen_N.tolist(), eos_id, context, request.slide, is_last)
         if all(sequence.ended for sequence in sequences):
             return
         if not launches_ahead:
@@ -192,21 +192,21 @@ def _generate_batch(
 
 
 def _append_tokens(
-    sequences: list[GeneratedSequence], tokens: list[int], end_id: int | None, context: int, slide: bool, is_last: bool
+    sequences: list[GeneratedSequence], tokens: list[int], eos_id: int | None, context: int, slide: bool, is_last: bool
 ) -> list[int]:
     """Appends its token to each sequence that has not ended; returns the sequences whose context is full and slides."""
     return [
         i
         for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True))
-        if not sequence.ended and append_token(sequence, token, end_id, context, slide, is_last)
+        if not sequence.ended and append_token(sequence, token, eos_id, context, slide, is_last)
     ]
 
 
 def append_token(
-    sequence: GeneratedSequence, token: int, end_id: int | None, context: int, slide: bool, is_last: bool
+    sequence: GeneratedSequence, token: int, eos_id: int | None, context: int, slide: bool, is_last: bool
 ) -> bool:
     """Appends a token, with which the sequence may end; returns whether its context is full and slides."""
-    if token == end_id:
+    if token == eos_id:
         sequence.new.append(token)
         sequence.finish("end")
         return False
@@ -237,7 +237,7 @@ def token_mask(prompts: Sequence[Sequence[int]], logits_NV: Tensor) -> Tensor:
     return torch.from_numpy(found_NV).to(logits_NV.device)
 
 
-def uniform_for(request: Request, num_prompts: int) -> Tensor:
+def uniform_for(request: GenerationConfig, num_prompts: int) -> Tensor:
     """Uniform numbers, N x max_tokens; sample i of every prompt gets the same ones."""
     each = [uniform_numbers(request.seed, sample, request.max_tokens) for sample in range(request.num)]
     return torch.from_numpy(np.stack(each)).repeat(num_prompts, 1)

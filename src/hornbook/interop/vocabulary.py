@@ -28,7 +28,7 @@ def with_new_tokens(model: nn.Module, old: Tokenizer, new: Tokenizer, seed: int)
     config, num_kept = model.config, model.config.vocab_size  # may exceed the tokenizer's: rows without a token
     config = dataclasses.replace(config, vocab_size=max(num_kept, new.vocab_size))
     with torch.device("meta"):
-        larger = type(model)(model.for_tokenizer(config, new.pad_id, new.end_id), model.heads)
+        larger = type(model)(model.for_tokenizer(config, new.pad_id, new.eos_id), model.heads)
     larger.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
     source = model.state_dict()

@@ -37,7 +37,7 @@ class GptConfig(TransformerConfig):
     norm_eps: float = setting(1e-5, "added to the variance in each layer norm")
     embedding_dropout: float = setting(0.1, "dropout of the embeddings", low=0, below=1)
     head_dropout: float = setting(0.1, "dropout before the classifier of a task", low=0, below=1)
-    end_id: int | None = setting(None, "id of the end-of-text token; taken from the corpus", low=0, high=2**24)
+    eos_id: int | None = setting(None, "id of the end-of-text token; taken from the corpus", low=0, high=2**24)
     pad_id: int | None = setting(
         None, "id of the padding token in transformers; taken from the corpus", low=-1, high=2**24
     )
@@ -147,12 +147,12 @@ class Gpt(Transformer):
         settings["direction"] = hf_config.get("attention_direction", "left")
         if settings.get("inner_width") is None:
             settings["inner_width"] = 4 * settings["width"]
-        if not isinstance(settings.get("end_id"), int):  # some folders have a list
-            settings["end_id"] = None
+        if not isinstance(settings.get("eos_id"), int):  # some folders have a list
+            settings["eos_id"] = None
         return cls.config_class(**settings)
 
     def hf_config(self) -> dict:
-        hf_config = super().hf_config() | {"bos_token_id": self.config.end_id}
+        hf_config = super().hf_config() | {"bos_token_id": self.config.eos_id}
         for name in ("attention_direction", "is_decoder"):
             hf_config.pop(name, None)
         if self.config.is_hybrid:
@@ -160,9 +160,9 @@ class Gpt(Transformer):
         return hf_config | ({"attention_direction": "both"} if self.config.direction == "both" else {})
 
     @classmethod
-    def for_tokenizer(cls, config: GptConfig, pad_id: int | None, end_id: int | None = None) -> GptConfig:
+    def for_tokenizer(cls, config: GptConfig, pad_id: int | None, eos_id: int | None = None) -> GptConfig:
         """Sets the end-of-text and padding tokens that `transformers` reads from `config.json`."""
-        return dataclasses.replace(config, end_id=end_id, pad_id=pad_id)
+        return dataclasses.replace(config, eos_id=eos_id, pad_id=pad_id)
 
     @classmethod
     def heads_for(cls, output: Output) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ SETTINGS = {
     "norm_eps": "layer_norm_epsilon",
     "init_std": "initializer_range",
     "tied": "tie_word_embeddings",
-    "end_id": "eos_token_id",
+    "eos_id": "eos_token_id",
     "pad_id": "pad_token_id",
     "head_dropout": "summary_first_dropout",
 }

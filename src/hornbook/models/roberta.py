@@ -79,7 +79,7 @@ class Roberta(Encoder):
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 
     @classmethod
-    def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None, end_id: int | None = None) -> EncoderConfig:
+    def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None, eos_id: int | None = None) -> EncoderConfig:
         """Sets the position offset: `transformers` counts positions from the pad token's id + 1."""
         return config if pad_id is None else dataclasses.replace(config, position_offset=pad_id + 1)
 

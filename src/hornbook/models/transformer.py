@@ -212,7 +212,7 @@ class Transformer(nn.Module):
 
     @classmethod
     def for_tokenizer(
-        cls, config: TransformerConfig, pad_id: int | None, end_id: int | None = None
+        cls, config: TransformerConfig, pad_id: int | None, eos_id: int | None = None
     ) -> TransformerConfig:
         """The config adapted to a tokenizer's special tokens, for families whose config depends on them."""
         return config

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from hornbook import __version__
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
-from hornbook.serve.engine import Engine, Job, QueueFull, Run
+from hornbook.serve.engine import Engine, QueuedRequest, QueueFull, Run
 from hornbook.serve.generation import GenerationEngine
 from hornbook.serve.metrics import Metrics
 from hornbook.serve.middleware import OPEN_PATHS, Gate
@@ -101,7 +101,7 @@ class Server:
         except ValueError as error:
             raise HTTPException(422, model.public(str(error))) from None
 
-    async def submit(self, model: ServedModel, key: Hashable, items: list, run: Run) -> Job:
+    async def submit(self, model: ServedModel, key: Hashable, items: list, run: Run) -> QueuedRequest:
         """Queues a request."""
         return model.engine.submit(key, items, run, await self.tokenized(model, items, model.count))
 
@@ -111,7 +111,7 @@ class Server:
         return await self.wait(request, model, job)
 
     async def wait(
-        self, request: Request, model: ServedModel, job: Job, begun: asyncio.Future | None = None
+        self, request: Request, model: ServedModel, job: QueuedRequest, begun: asyncio.Future | None = None
     ) -> Sequence[Any]:
         """The results of a job; with `begun`, returns nothing as soon as that is done."""
         gone = asyncio.ensure_future(_disconnected(request))

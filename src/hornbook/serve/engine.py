@@ -29,7 +29,7 @@ class QueueFull(Exception):
 
 
 @dataclass
-class Job:
+class QueuedRequest:
     key: Hashable
     items: list
     run: Run | None  # None: generated token by token
@@ -132,10 +132,10 @@ class Engine(Queue):
         self.num_running = 0
         self.thread.start()
 
-    def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> Job:
+    def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> QueuedRequest:
         """Queues a job of the running event loop and returns it: `await job.future` is one result per item."""
         loop = asyncio.get_running_loop()
-        job = Job(key, items, run, num_tokens, loop, loop.create_future())
+        job = QueuedRequest(key, items, run, num_tokens, loop, loop.create_future())
         self._enqueue(job)
         return job
 
@@ -153,7 +153,7 @@ class Engine(Queue):
                 waited = started - min(job.queued_at for job in jobs)
                 self.on_batch(BatchReport(len(jobs), num_tokens, seconds, waited))
 
-    def _next(self) -> list[Job] | None:
+    def _next(self) -> list[QueuedRequest] | None:
         """The jobs of the next batch; None when the engine is closed."""
         with self.changed:
             while True:
@@ -175,7 +175,7 @@ class Engine(Queue):
             self.num_running += len(jobs)
             return jobs
 
-    def _answer(self, jobs: list[Job]) -> None:
+    def _answer(self, jobs: list[QueuedRequest]) -> None:
         try:
             results = iter(jobs[0].run([item for job in jobs for item in job.items]))
             for job in jobs:

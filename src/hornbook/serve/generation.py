@@ -9,17 +9,17 @@ from functools import partial
 
 from hornbook.inference.continuous import ContinuousBatch
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.generation import GeneratedSequence, Request, fit_prompts
-from hornbook.serve.engine import BatchReport, Job, OnText, Queue
+from hornbook.inference.generation import GeneratedSequence, GenerationConfig, fit_prompts
+from hornbook.serve.engine import BatchReport, OnText, Queue, QueuedRequest
 
 
 @dataclass(eq=False)
 class _Writing:
     """A request for texts: choice (i, j) is sample j of prompt i."""
 
-    job: Job
+    job: QueuedRequest
     prompts: list[list[int]]
-    request: Request
+    request: GenerationConfig
     waiting: deque[tuple[int, int]]  # choices that have no slot yet
     sequences: dict[tuple[int, int], GeneratedSequence] = field(default_factory=dict)
     started: float = 0.0
@@ -58,17 +58,19 @@ class GenerationEngine(Queue):
         """The token ids of prompts; a `ValueError` if one does not fit into the context."""
         return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
 
-    def submit(self, prompts: list[list[int]], request: Request, on_text: OnText | None = None) -> Job:
+    def submit(
+        self, prompts: list[list[int]], request: GenerationConfig, on_text: OnText | None = None
+    ) -> QueuedRequest:
         """Queues a request of the running event loop: `await job.future` is a list of texts per prompt."""
         loop = asyncio.get_running_loop()
         num_tokens = sum(map(len, prompts)) + request.max_tokens * request.num * len(prompts)
-        job = Job(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
+        job = QueuedRequest(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
         choices = deque((place, sample) for place in range(len(prompts)) for sample in range(request.num))
         self._enqueue(_Writing(job, prompts, request, choices))
         return job
 
     def _new_batch(self) -> ContinuousBatch:
-        return ContinuousBatch(self.model.model, self.model.tokenizer, self.model.end_id, self.num_slots)
+        return ContinuousBatch(self.model.model, self.model.tokenizer, self.model.eos_id, self.num_slots)
 
     def _work(self) -> None:
         while self._has_work():
@@ -121,7 +123,7 @@ class GenerationEngine(Queue):
     def _finish(self) -> None:
         for writing in [each for each in self.running if each.is_done]:
             found = [
-                [writing.sequences[place, sample].result(self.model.end_id) for sample in range(writing.request.num)]
+                [writing.sequences[place, sample].result(self.model.eos_id) for sample in range(writing.request.num)]
                 for place in range(len(writing.prompts))
             ]
             seconds = time.monotonic() - writing.started

@@ -17,7 +17,7 @@ from hornbook.inference.decoder import generation_request
 from hornbook.inference.generation import Generated
 from hornbook.serve import schemas
 from hornbook.serve.api import Server
-from hornbook.serve.engine import Job, OnText
+from hornbook.serve.engine import OnText, QueuedRequest
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import EVERY_ROUTE, MODEL_ROUTES, MOST_CHOICES, Completions, Embeddings
 
@@ -91,7 +91,7 @@ class _Completion:
         self.server, self.model, self.body, self.prompts, self.settings = server, model, body, prompts, settings
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
-    async def _submit(self, on_text: OnText | None = None) -> Job:
+    async def _submit(self, on_text: OnText | None = None) -> QueuedRequest:
         try:
             request = generation_request(**self.settings)
         except ValueError as error:
@@ -135,7 +135,7 @@ class _Completion:
             self._events(job, events), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
         )
 
-    async def _events(self, job: Job, events: asyncio.Queue) -> AsyncIterator[str]:
+    async def _events(self, job: QueuedRequest, events: asyncio.Queue) -> AsyncIterator[str]:
         try:
             if self.body.echo:
                 for number in range(len(self.prompts) * self.settings["num"]):

@@ -53,7 +53,7 @@ def with_pad_token(tokenizer: Tokenizer) -> Tokenizer:
     task ends with these."""
     if tokenizer.pad_id is not None:
         return tokenizer
-    candidates = [tokenizer.end_id, tokenizer.id(START)]
+    candidates = [tokenizer.eos_id, tokenizer.id(START)]
     pad_id = next((number for number in candidates if number is not None), None)
     if pad_id is None:
         return tokenizer

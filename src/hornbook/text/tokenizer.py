@@ -80,7 +80,7 @@ class Tokenizer:
         self.pad_id: int | None = special.get("pad_token")
         self.unk_id: int | None = special.get("unk_token")
         found = (backend.token_to_id(token) for token in END_TOKENS)
-        self.end_id: int | None = special.get("eos_token", next((each for each in found if each is not None), None))
+        self.eos_id: int | None = special.get("eos_token", next((each for each in found if each is not None), None))
 
     def __reduce__(self):
         return Tokenizer, (self.backend, self.names, self.model_inputs)
@@ -139,8 +139,8 @@ class Tokenizer:
         backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
         backend.post_processor = processors.ByteLevel(trim_offsets=False)
         names = dict(self.names)
-        if self.end_id is not None:
-            names |= {name: self.token(self.end_id) for name in OTHER_TOKENS}
+        if self.eos_id is not None:
+            names |= {name: self.token(self.eos_id) for name in OTHER_TOKENS}
         return Tokenizer(backend, names, self.model_inputs)
 
     # ---- properties

@@ -14,7 +14,7 @@ import torch
 
 from hornbook.evaluation.experiments.definition import TaskPlan
 from hornbook.evaluation.experiments.memory import PeakMemory
-from hornbook.evaluation.experiments.plan import Job
+from hornbook.evaluation.experiments.plan import ExperimentJob
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment, open_for
 from hornbook.evaluation.experiments.sentences import crossed, overlap
 from hornbook.evaluation.minimal_pairs import minimal_pairs
@@ -38,7 +38,7 @@ Log = Callable[[str], None]
 class FinetuningArguments:
     """Everything that a worker process needs for one fine-tuning run."""
 
-    job: Job
+    job: ExperimentJob
     plan: TaskPlan
     weights: str
     place: str
@@ -49,7 +49,7 @@ class FinetuningArguments:
 
 
 def run_pretraining(
-    job: Job,
+    job: ExperimentJob,
     out: Path,
     resolved: ResolvedExperiment,
     corpora: list[str],
@@ -85,7 +85,7 @@ def run_pretraining(
     return found
 
 
-def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: Job) -> dict[str, Any]:
+def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: ExperimentJob) -> dict[str, Any]:
     about, lines = read_json(run / "run.json"), read_metrics(run)
     budget = resolved.arms[job.arm]
     speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "train"]
@@ -168,7 +168,7 @@ def task_data(plan: TaskPlan, place: Path) -> DataSet | str:
     return dataclasses.replace(data, splits={"train": train, "dev": dev})
 
 
-def run_sentence_task(job: Job, out: Path, resolved: ResolvedExperiment, corpora: list[str]) -> dict:
+def run_sentence_task(job: ExperimentJob, out: Path, resolved: ResolvedExperiment, corpora: list[str]) -> dict:
     """Runs a job on sentence pairs, `crossed` or `overlap`, and records its accuracies."""
     experiment, began = resolved.experiment, time.monotonic()
     arm = experiment.arm(job.arm) if job.arm else experiment.arms[0]

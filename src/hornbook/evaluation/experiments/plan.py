@@ -23,7 +23,7 @@ Kind = Literal["overlap", "pretrain", "crossed", "finetune", "score"]
 
 
 @dataclass(frozen=True)
-class Job:
+class ExperimentJob:
     """Identifies a job; fields that do not apply to its kind have their defaults."""
 
     kind: Kind
@@ -82,9 +82,9 @@ class Job:
         return kept_folder(self.run_folder(out), resolved.arms[self.arm].step_at(self.share))
 
 
-def task_job(task: TaskPlan, arm: str, seed: int, share: float, task_seed: int) -> Job:
+def task_job(task: TaskPlan, arm: str, seed: int, share: float, task_seed: int) -> ExperimentJob:
     """The job that gives the score of a checkpoint on a task: fine-tuning, or scoring without training."""
-    return Job("score" if task.is_zero_shot else "finetune", arm, seed, share, task.name, task_seed)
+    return ExperimentJob("score" if task.is_zero_shot else "finetune", arm, seed, share, task.name, task_seed)
 
 
 def tasks_of(out: Path, resolved: ResolvedExperiment, with_data: list[str]) -> list[str]:
@@ -95,23 +95,23 @@ def tasks_of(out: Path, resolved: ResolvedExperiment, with_data: list[str]) -> l
     return [task for task in every if task in with_data or task in has_jobs]
 
 
-def jobs_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[Job]:
+def jobs_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[ExperimentJob]:
     """All jobs for these tasks, in the order they run."""
     experiment = resolved.experiment
     plans = [task for task in experiment.tasks if task.name in tasks]
     has_sentences = experiment.sentences.pairs > 0
-    jobs = [Job("overlap")] if has_sentences else []
+    jobs = [ExperimentJob("overlap")] if has_sentences else []
 
-    def finetunings(arm: str, seed: int, share: float) -> list[Job]:
+    def finetunings(arm: str, seed: int, share: float) -> list[ExperimentJob]:
         num_seeds = max((len(task.seeds) for task in plans), default=0)
         places = [(number, task) for number in range(num_seeds) for task in plans if number < len(task.seeds)]
         return [task_job(task, arm, seed, share, task.seeds[number]) for number, task in places]
 
     for seed in experiment.equal.seeds:
         for arm in experiment.arms:
-            jobs.append(Job("pretrain", arm.name, seed))
+            jobs.append(ExperimentJob("pretrain", arm.name, seed))
             if has_sentences and experiment.settings_of(arm).layout in LABELLED:
-                jobs.append(Job("crossed", arm.name, seed))
+                jobs.append(ExperimentJob("crossed", arm.name, seed))
             for share in reversed(experiment.equal.checkpoints):
                 jobs += finetunings(arm.name, seed, share)
     return jobs

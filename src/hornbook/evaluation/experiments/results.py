@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hornbook.evaluation.experiments.plan import Job
+from hornbook.evaluation.experiments.plan import ExperimentJob
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.evaluation.experiments.scores import MEAN, Scores, over_seeds
 from hornbook.evaluation.experiments.verdicts import judge, minutes_of
@@ -12,7 +12,9 @@ from hornbook.files import write_json
 FILE = "results.json"
 
 
-def write_results(out: Path, resolved: ResolvedExperiment, jobs: list[Job], tasks: list[str]) -> dict[str, Any]:
+def write_results(
+    out: Path, resolved: ResolvedExperiment, jobs: list[ExperimentJob], tasks: list[str]
+) -> dict[str, Any]:
     experiment, scores = resolved.experiment, Scores(out, resolved, tasks)
     missing = [job for job in jobs if not job.is_done(out)]
     results = {
@@ -45,7 +47,7 @@ def write_results(out: Path, resolved: ResolvedExperiment, jobs: list[Job], task
         "arms": {arm.name: _arm(arm.name, out, resolved) for arm in experiment.arms},
         "scores": scores.rows(resolved),
         "degenerate": _degenerate(out, jobs),
-        "overlap": _accuracies([Job("overlap")], out),
+        "overlap": _accuracies([ExperimentJob("overlap")], out),
         "claims": [judge(claim, out, resolved, scores) for claim in experiment.claims],
     }
     write_json(out / FILE, results)
@@ -64,18 +66,18 @@ def _arm(name: str, out: Path, resolved: ResolvedExperiment) -> dict[str, Any]:
         "planned_flops": budget.flops_at(1.0),
         "planned_words": budget.steps * budget.step_words,
         "minutes": minutes_of(name, out, resolved),
-        "record": Job("pretrain", name, seeds[0]).found(out),
-        "crossed": _accuracies([Job("crossed", name, seed) for seed in seeds], out),
+        "record": ExperimentJob("pretrain", name, seeds[0]).found(out),
+        "crossed": _accuracies([ExperimentJob("crossed", name, seed) for seed in seeds], out),
     }
 
 
-def _accuracies(jobs: list[Job], out: Path) -> dict[str, dict] | None:
+def _accuracies(jobs: list[ExperimentJob], out: Path) -> dict[str, dict] | None:
     """Accuracies on NSP and SOP pairs over the finished jobs; None if there are none."""
     done = [found for job in jobs if (found := job.found(out)) is not None]
     return {kind: over_seeds([each[kind] for each in done]) for kind in ("nsp", "sop")} if done else None
 
 
-def _degenerate(out: Path, jobs: list[Job]) -> list[str]:
+def _degenerate(out: Path, jobs: list[ExperimentJob]) -> list[str]:
     """Degenerate fine-tuning runs, one line per checkpoint and task. Their scores still count."""
     groups: dict[tuple, list[str | None]] = {}
     for job in jobs:
@@ -89,7 +91,7 @@ def _degenerate(out: Path, jobs: list[Job]) -> list[str]:
     return lines
 
 
-def _missing(jobs: list[Job]) -> dict[str, int]:
+def _missing(jobs: list[ExperimentJob]) -> dict[str, int]:
     """The number of missing jobs by kind and arm."""
     counts: dict[str, int] = {}
     kinds = {

@@ -30,7 +30,7 @@ from hornbook.evaluation.experiments.jobs import (
     run_sentence_task,
     task_data,
 )
-from hornbook.evaluation.experiments.plan import Job, jobs_of, tasks_of
+from hornbook.evaluation.experiments.plan import ExperimentJob, jobs_of, tasks_of
 from hornbook.evaluation.experiments.pool import Pool
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment, check_record, resolve
 from hornbook.evaluation.experiments.results import write_results
@@ -273,12 +273,12 @@ class _Runner:
             with self.claims.wait_for("results") if self.claims.folder.exists() else contextlib.nullcontext():
                 self._write()
 
-    def _can_run(self, job: Job) -> bool:
+    def _can_run(self, job: ExperimentJob) -> bool:
         """Whether the data of a job and the weights of its pre-training run are available; logs missing weights
         once."""
         if job.kind in ("pretrain", "overlap"):
             return True
-        pretraining = Job("pretrain", job.arm, job.seed)
+        pretraining = ExperimentJob("pretrain", job.arm, job.seed)
         if (job.is_task and job.task not in self.places) or not pretraining.is_done(self.out):
             return False
         weights = job.weights(self.out, self.resolved)
@@ -293,7 +293,7 @@ class _Runner:
     def _should_stop(self, signals: Signals) -> bool:
         return bool(signals.stop) or (self.until is not None and time.time() > self.until)
 
-    def _run_here(self, job: Job, signals: Signals) -> bool:
+    def _run_here(self, job: ExperimentJob, signals: Signals) -> bool:
         """Runs a job in this process; returns False if the experiment should stop."""
         if self._should_stop(signals):
             return False
@@ -317,7 +317,7 @@ class _Runner:
             self._record_failure(job, error)
         return True
 
-    def _run_in_pool(self, group: list[Job], signals: Signals) -> bool:
+    def _run_in_pool(self, group: list[ExperimentJob], signals: Signals) -> bool:
         """Runs fine-tunings in parallel processes; returns False if the experiment should stop."""
         if not group:
             return True
@@ -338,7 +338,7 @@ class _Runner:
             list(map(self._finetuning, group)), lambda: self._should_stop(signals), on_result, self.log
         )
 
-    def _finetuning(self, job: Job) -> FinetuningArguments:
+    def _finetuning(self, job: ExperimentJob) -> FinetuningArguments:
         experiment = self.resolved.experiment
         equal, plan = experiment.equal, experiment.task(job.task)
         overrides = equal.finetuning | plan.settings
@@ -350,14 +350,14 @@ class _Runner:
             *(job, plan, weights, str(self.places[job.task]), str(self.out), overrides, direction, self.until)
         )
 
-    def _record_failure(self, job: Job, error: Exception) -> None:
+    def _record_failure(self, job: ExperimentJob, error: Exception) -> None:
         """Logs the failure of a job. The other jobs still run; --resume tries it again."""
         if os.environ.get("HORNBOOK_TRACEBACK"):
             traceback.print_exception(error)
         self.failures[job.key] = str(error).partition("\n")[0] or type(error).__name__
         self.log(f"note: {job.description} failed: {self.failures[job.key]}; continuing with the others")
 
-    def _log_score(self, job: Job, found: dict | None) -> None:
+    def _log_score(self, job: ExperimentJob, found: dict | None) -> None:
         if found is not None:
             wrong = f" (degenerate: {found['degenerate']})" if found["degenerate"] else ""
             place = f"[{self.numbers[job]} of {len(self.jobs)}]"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hornbook.evaluation.experiments.definition import Claim, Condition
-from hornbook.evaluation.experiments.plan import Job, task_job
+from hornbook.evaluation.experiments.plan import ExperimentJob, task_job
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.evaluation.experiments.scores import TWO_SIDED, Scores, over_seeds
 from hornbook.metrics.bootstrap import mean_interval
@@ -200,7 +200,7 @@ def minutes_of(arm: str, out: Path, resolved: ResolvedExperiment) -> float | Non
     """Minutes of pre-training and of scoring without training, of the slowest seed; None if there is none yet."""
     seeds, totals = resolved.experiment.equal.seeds, []
     for seed in seeds:
-        jobs = [Job("pretrain", arm, seed)]
+        jobs = [ExperimentJob("pretrain", arm, seed)]
         jobs += [task_job(task, arm, seed, 1.0, 0) for task in resolved.experiment.tasks if task.is_zero_shot]
         found = [left["seconds"] for job in jobs if (left := job.found(out)) is not None]
         totals += [sum(found) / 60] if len(found) == len(jobs) else []
@@ -223,7 +223,7 @@ def _missing(numbers: dict[str, int], what: str) -> str:
 
 def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
     seed = resolved.experiment.equal.seeds[0]
-    of, over = (Job("pretrain", arm, seed).found(out) for arm in (condition.of, condition.over))
+    of, over = (ExperimentJob("pretrain", arm, seed).found(out) for arm in (condition.of, condition.over))
     if of is None or over is None:
         untrained = condition.of if of is None else condition.over
         return Quantity(missing=f"{untrained} is not pre-trained yet")
@@ -233,9 +233,9 @@ def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -
 
 def _accuracy(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
     if condition.quantity == "overlap":
-        jobs = [Job("overlap")]
+        jobs = [ExperimentJob("overlap")]
     else:
-        jobs = [Job("crossed", condition.of, seed) for seed in resolved.experiment.equal.seeds]
+        jobs = [ExperimentJob("crossed", condition.of, seed) for seed in resolved.experiment.equal.seeds]
     found = [left[condition.pairs] for job in jobs if (left := job.found(out)) is not None]
     missing = " and ".join(f"{job.description} is not done yet" for job in jobs if not job.is_done(out))
     if not found:

@@ -80,7 +80,7 @@ class Match(configuration.Typed, group="match"):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DistillationRecipe:
     """Matches, and the weight of the hard-label loss: that of masked or next tokens, or of the labels of a task.
 
     `settings` are the published settings of a stage on a task, by dotted name; their learning rate is for a base model.
@@ -105,29 +105,31 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PublishedRecipes:
     """A published method: the recipe on plain text (None if it has none), and the stages on a task."""
 
-    general: Recipe | None
-    task: tuple[Recipe, ...]
+    general: DistillationRecipe | None
+    task: tuple[DistillationRecipe, ...]
 
 
-_LAYER_BY_LAYER = Recipe(
+_LAYER_BY_LAYER = DistillationRecipe(
     (
         Match("embeddings", "mse", projection="student-to-teacher"),
         Match("hidden", "mse", projection="student-to-teacher"),
         Match("attention", "mse"),
     )
 )
-_PREDICTION = Recipe((Match("logits", "soft-cross-entropy"),))
-PLANS: dict[str, Plan] = {
+_PREDICTION = DistillationRecipe((Match("logits", "soft-cross-entropy"),))
+PUBLISHED: dict[str, PublishedRecipes] = {
     # Sanh et al. 2019, arXiv 1910.01108; weights and temperature from its code
-    "distilbert": Plan(
-        Recipe((Match("logits", "kl", 5.0, temperature=2.0), Match("hidden", "cosine", layers="last")), 2.0),
-        (Recipe((Match("logits", "kl", 0.5, temperature=2.0),), 0.5),),
+    "distilbert": PublishedRecipes(
+        DistillationRecipe(
+            (Match("logits", "kl", 5.0, temperature=2.0), Match("hidden", "cosine", layers="last")), 2.0
+        ),
+        (DistillationRecipe((Match("logits", "kl", 0.5, temperature=2.0),), 0.5),),
     ),
     # Jiao et al. 2019, arXiv 1909.10351
-    "tinybert": Plan(
+    "tinybert": PublishedRecipes(
         _LAYER_BY_LAYER,
         (
             replace(_LAYER_BY_LAYER, settings={"epochs": 20.0, "optimizer.lr": 5e-5, "batch_size": 32}),
@@ -135,10 +137,10 @@ PLANS: dict[str, Plan] = {
         ),
     ),
     # Sun et al. 2019, arXiv 1908.09355: squared distance of unit vectors at [CLS], which is 2 (1 - cosine)
-    "patient": Plan(
+    "patient": PublishedRecipes(
         None,
         (
-            Recipe(
+            DistillationRecipe(
                 (
                     Match("logits", "kl", 0.5, temperature=5.0),
                     Match("hidden", "cosine", 0.25, layers="uniform-but-last", tokens="first"),
@@ -148,8 +150,8 @@ PLANS: dict[str, Plan] = {
         ),
     ),
     # Wang et al. 2020, arXiv 2002.10957
-    "minilm": Plan(
-        Recipe((Match("attention", "kl", layers="last"), Match("value-relations", "kl", layers="last"))),
+    "minilm": PublishedRecipes(
+        DistillationRecipe((Match("attention", "kl", layers="last"), Match("value-relations", "kl", layers="last"))),
         (_PREDICTION,),
     ),
 }
@@ -186,7 +188,7 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
     return list(zip(ours, theirs, strict=True))
 
 
-def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
+def recipes_in(text: str, is_task: bool) -> tuple[DistillationRecipe, ...]:
     """The stages of a recipe given by name or as JSON; on plain text there is always one.
 
     >>> hidden = '{"matches": [{"quantity": "hidden", "loss": "cosine"}], "hard_label_weight": 1}'
@@ -204,18 +206,18 @@ def recipes_in(text: str, is_task: bool) -> tuple[Recipe, ...]:
         if not stages or (len(stages) > 1 and not is_task):
             raise ValueError(f"the recipe has {len(stages)} stages; on plain text it must have one")
         return stages
-    if text not in PLANS:
+    if text not in PUBLISHED:
         raise ValueError(
-            f"there is no recipe {configuration.shown(text)}: use {', '.join(PLANS)}, or the name of a JSON file"
+            f"there is no recipe {configuration.shown(text)}: use {', '.join(PUBLISHED)}, or the name of a JSON file"
         )
-    plan = PLANS[text]
+    plan = PUBLISHED[text]
     if not is_task and plan.general is None:
-        general = ", ".join(name for name, each in PLANS.items() if each.general)
+        general = ", ".join(name for name, each in PUBLISHED.items() if each.general)
         raise ValueError(f"the recipe {text} is for tasks: add --task and --data, or use {general}")
     return plan.task if is_task else (plan.general,)
 
 
-def _read(stage: Any) -> Recipe:
+def _read(stage: Any) -> DistillationRecipe:
     if isinstance(stage, dict) and (unknown := sorted(stage.keys() - _RECIPE_NAMES)):
         raise ValueError(f"a recipe has no '{unknown[0]}', but {', '.join(sorted(_RECIPE_NAMES))}")
     if not _is_recipe(stage):
@@ -224,7 +226,7 @@ def _read(stage: Any) -> Recipe:
             '"settings": {"epochs": 3}}'
         )
     matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
-    return Recipe(matches, stage.get("hard_label_weight", 0.0), stage.get("settings", {}))
+    return DistillationRecipe(matches, stage.get("hard_label_weight", 0.0), stage.get("settings", {}))
 
 
 def _is_recipe(stage: Any) -> bool:
@@ -237,4 +239,4 @@ def _is_recipe(stage: Any) -> bool:
     )
 
 
-_RECIPE_NAMES = {each.name for each in dataclasses.fields(Recipe)}
+_RECIPE_NAMES = {each.name for each in dataclasses.fields(DistillationRecipe)}

@@ -28,9 +28,9 @@ from hornbook.objectives.distillation.losses import QKV_INDEX, relation_sum, row
 from hornbook.objectives.distillation.matching import (
     RELATIONS,
     VECTORS,
+    DistillationRecipe,
     Match,
     Projection,
-    Recipe,
     layer_pairs,
     recipes_in,
 )
@@ -74,7 +74,7 @@ class DistillationSettings(Typed, group="objective"):
         """No sentence task."""
         return "none"
 
-    def stages(self, is_task: bool) -> tuple[Recipe, ...]:
+    def stages(self, is_task: bool) -> tuple[DistillationRecipe, ...]:
         """The recipe of each stage, with the overrides of the other settings. Stages that become empty are dropped."""
         if self.cache != "none" and not is_task:
             raise ValueError("objective.cache is for tasks: on plain text different tokens are masked in every epoch")
@@ -144,7 +144,7 @@ class Distillation:
     is_capturable = True
     hard_label_term: str  # name of the hard-label loss
 
-    def __init__(self, recipe: Recipe, student: TransformerConfig, teacher: TransformerConfig):
+    def __init__(self, recipe: DistillationRecipe, student: TransformerConfig, teacher: TransformerConfig):
         self.recipe = recipe
         self.matches = recipe.named()
         self.direction = student.direction
@@ -253,7 +253,7 @@ class CorpusDistillation(Distillation):
     def __init__(
         self,
         masking: Masking | None,
-        recipe: Recipe,
+        recipe: DistillationRecipe,
         student: TransformerConfig,
         teacher: TransformerConfig,
         soft_targets: Literal["all", "masked"] = "all",
@@ -320,7 +320,7 @@ class CorpusDistillation(Distillation):
         return (losses_K * weights_K).sum()
 
 
-def pair_for(recipe: Recipe, student: Transformer, teacher: Transformer) -> DistillationPair:
+def pair_for(recipe: DistillationRecipe, student: Transformer, teacher: Transformer) -> DistillationPair:
     """Student and teacher with the projections that a recipe needs, not yet initialised."""
     ours, theirs = student.config.width, teacher.config.width
     projections: dict[str, nn.Module] = {}

@@ -14,7 +14,7 @@ from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.cached_teacher import CachedTeacher, needed, unpack_rows
 from hornbook.objectives.distillation.losses import output_losses
-from hornbook.objectives.distillation.matching import Match, Recipe
+from hornbook.objectives.distillation.matching import DistillationRecipe, Match
 from hornbook.objectives.distillation.objective import Distillation, Pass
 from hornbook.objectives.mlm import every_token
 from hornbook.train.objective import Objective, StepInputs, Targets
@@ -35,7 +35,7 @@ class TaskDistillation(Distillation):
         self,
         own: Objective,
         output: Output,
-        recipe: Recipe,
+        recipe: DistillationRecipe,
         student: TransformerConfig,
         teacher: TransformerConfig,
         kept: CachedTeacher | None = None,

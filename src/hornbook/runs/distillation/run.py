@@ -251,7 +251,7 @@ def open_student(
         "give a smaller preset as --student, or lower model.num_layers, model.width or model.inner_width",
     )
     family = registry.family_of(config)
-    student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.end_id), ())
+    student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())
     student.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
     if start == "teacher":
         log(f"the student {initialise_from_teacher(student, teacher.model)}")

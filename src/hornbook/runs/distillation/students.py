@@ -20,7 +20,7 @@ def fitted_to_teacher(settings: PretrainSettings, tokenizer: Tokenizer, teacher:
             raise ValueError(f"the teacher reads at most {positions} tokens: set data.length={positions}")
     # The teacher's vocabulary may be larger than its tokenizer's; both models need a logit for each of its tokens.
     settings = configuration.with_overrides(settings, {"model.vocab_size": teacher.model.config.vocab_size})
-    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
+    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
     return dataclasses.replace(settings, model=config)
 
 

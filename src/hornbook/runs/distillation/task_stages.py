@@ -11,7 +11,7 @@ from pathlib import Path
 from hornbook import config as configuration
 from hornbook.files import write_json
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation.matching import Recipe
+from hornbook.objectives.distillation.matching import DistillationRecipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.run import STAGE_FILE, STAGES
@@ -157,12 +157,14 @@ def run_earlier_stages(
     return inputs
 
 
-def _write_about(folder: Path, number: int, stages: Sequence[Recipe], settings: TaskDistillationSettings) -> None:
+def _write_about(
+    folder: Path, number: int, stages: Sequence[DistillationRecipe], settings: TaskDistillationSettings
+) -> None:
     about = {"number": number, "num_stages": len(stages), "terms": list(stages[number - 1].named())}
     write_json(folder / STAGE_FILE, {**about, "settings": configuration.to_dict(settings)})
 
 
-def _stage_message(number: int, stages: Sequence[Recipe], settings: TaskDistillationSettings) -> str:
+def _stage_message(number: int, stages: Sequence[DistillationRecipe], settings: TaskDistillationSettings) -> str:
     terms = ", ".join(stages[number - 1].named()) or "only labels"
     epochs = f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"

@@ -110,7 +110,7 @@ def _encoded(
     answers = [answer(task, item.answers[0]) for item in items]
     reserved = [len(encoding.ids) + 1 for encoding in tokenizer.encode_batch(answers)]
     prompts = PromptWriter(task, task.example, tokenizer, context).write(items, [()] * len(items), reserved)
-    end = [] if tokenizer.end_id is None else [tokenizer.end_id]
+    end = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
     found = []
     pairs = [(prompt.text, text) for prompt, text in zip(prompts, answers, strict=True)]
     for prompt_ids, answer_ids in tokenizer.split_encode(pairs):

@@ -50,10 +50,10 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
                 f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
             )
     is_gpt = settings.reads_documents
-    needed = ("end_id",) if is_gpt else ("cls_id", "sep_id")
+    needed = ("eos_id",) if is_gpt else ("cls_id", "sep_id")
     for name in needed if settings.masks_nothing else (*needed, "mask_id"):
         if getattr(first.tokenizer, name) is None:
-            missing = "end-of-text" if name == "end_id" else name.removesuffix("_id")
+            missing = "end-of-text" if name == "eos_id" else name.removesuffix("_id")
             model = "a GPT" if is_gpt and settings.masks_nothing else "a hybrid model" if is_gpt else "an encoder"
             raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {model} needs")
     return opened

@@ -344,7 +344,7 @@ def _fitted_settings(
     if tokenizer is None:
         return settings
     settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
-    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.end_id)
+    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
     return _with_mask(dataclasses.replace(settings, model=config), tokenizer)
 
 
@@ -379,11 +379,10 @@ def _fitted_to_base(
 def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: PretrainRequest) -> PretrainSettings:
     """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
     shape = {f"model.{each.name}": each.value for each in configuration.iter_settings(trained.config)}
-    requested = configuration.with_overrides(settings, {})
     for name in request.overrides:
         if name in OVERRIDABLE_WITH_BASE:
             shape.pop(name, None)
-        elif name in shape and getattr(requested.model, name.removeprefix("model.")) != shape[name]:
+        elif name in shape and getattr(settings.model, name.removeprefix("model.")) != shape[name]:
             raise ValueError(
                 f"{name} is {shape[name]} in the model given by --from and cannot be overridden: leave it out"
             )

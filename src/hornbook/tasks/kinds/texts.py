@@ -141,9 +141,9 @@ def _never_empty(encoding: "tokenizers.Encoding", tokenizer: "Tokenizer") -> "to
     """The encoding, or the end-of-text token alone if the encoding is empty: the head needs a token to read."""
     if encoding.ids:
         return encoding
-    if tokenizer.end_id is None:
+    if tokenizer.eos_id is None:
         raise ValueError("a text is empty and the tokenizer has no end-of-text token to encode it as: remove the text")
-    return tokenizer.backend.encode(tokenizer.token(tokenizer.end_id), add_special_tokens=False)
+    return tokenizer.backend.encode(tokenizer.token(tokenizer.eos_id), add_special_tokens=False)
 
 
 def cut_pair(one, two, capacity: int) -> bool:

@@ -5,7 +5,7 @@ from small_gpts import byte_tokenizer, saved_gpt
 from tiny import tiny_text
 
 import hornbook
-from hornbook.inference.writing import Writer
+from hornbook.inference.detokenizer import StreamingDetokenizer
 from hornbook.text.training import train_tokenizer
 
 TEXT = " bread 🙂👩‍👩‍👧 한국어를 압니다, naïve 🎉 river\n\nEnd."
@@ -29,7 +29,7 @@ def ids_of(tokenizer, text: str) -> list[int]:
     return tokenizer.encode_batch([text])[0].ids
 
 
-def pieces_of(writer: Writer, ids: list[int]) -> list[str]:
+def pieces_of(writer: StreamingDetokenizer, ids: list[int]) -> list[str]:
     return [*(writer.add([number]) for number in ids), writer.finish()]
 
 
@@ -37,7 +37,7 @@ def test_streamed_chunks_are_whole_characters_and_add_up_to_the_text():
     tokenizer = byte_tokenizer()
     ids = ids_of(tokenizer, TEXT)
     assert len(ids) > len(TEXT) * 1.2  # characters are split
-    pieces = pieces_of(Writer(tokenizer, ids_of(tokenizer, "the river")), ids)
+    pieces = pieces_of(StreamingDetokenizer(tokenizer, ids_of(tokenizer, "the river")), ids)
     assert "".join(pieces) == TEXT
     assert not any("\ufffd" in piece for piece in pieces)
     assert pieces.count("") > 20  # half characters waited
@@ -45,7 +45,7 @@ def test_streamed_chunks_are_whole_characters_and_add_up_to_the_text():
 
 def test_at_once_is_as_one_by_one(tokenizer):
     prompt, ids = ids_of(tokenizer, "the river of bread"), ids_of(tokenizer, TEXT)
-    at_once, one_by_one = Writer(tokenizer, prompt), Writer(tokenizer, prompt)
+    at_once, one_by_one = StreamingDetokenizer(tokenizer, prompt), StreamingDetokenizer(tokenizer, prompt)
     at_once.add(ids)
     pieces_of(one_by_one, ids)
     assert at_once.text == one_by_one.text
@@ -57,7 +57,7 @@ def test_a_half_character_at_the_end_is_left_out():
     tokenizer = byte_tokenizer()
     ids = ids_of(tokenizer, "river 🙂")
     for num_missing in (1, 2, 3):
-        writer = Writer(tokenizer, [])
+        writer = StreamingDetokenizer(tokenizer, [])
         pieces_of(writer, ids[:-num_missing])
         assert writer.text == "river "
 
@@ -65,7 +65,7 @@ def test_a_half_character_at_the_end_is_left_out():
 def test_bytes_that_are_no_character_are_shown_as_such_once_it_is_clear():
     tokenizer = byte_tokenizer()
     half, rest = ids_of(tokenizer, "🙂")[:2], ids_of(tokenizer, "ab")
-    writer = Writer(tokenizer, [])
+    writer = StreamingDetokenizer(tokenizer, [])
     assert [writer.add([number]) for number in half] == ["", ""]
     assert "".join(writer.add([number]) for number in rest) == "\ufffdab"
 
@@ -84,7 +84,7 @@ def test_bytes_that_are_no_character_are_shown_as_such_once_it_is_clear():
 )
 def test_stop_strings_over_several_tokens(stop, expected):
     tokenizer = byte_tokenizer()
-    writer = Writer(tokenizer, ids_of(tokenizer, "the river"), stop)
+    writer = StreamingDetokenizer(tokenizer, ids_of(tokenizer, "the river"), stop)
     pieces = pieces_of(writer, ids_of(tokenizer, TEXT))
     assert "".join(pieces) == writer.text == (TEXT if expected is None else expected)
     assert writer.is_stopped == (expected is not None)

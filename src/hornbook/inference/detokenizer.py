@@ -8,7 +8,7 @@ NUM_BEFORE = 8  # preceding tokens decoded together with new ones: they decide w
 REPLACEMENT = "\ufffd"  # decoded from bytes that do not form a character, or not yet
 
 
-class Writer:
+class StreamingDetokenizer:
     """Decodes the continuation of a prompt token by token.
 
     `add` returns the text that can be shown now. Bytes that the next token may complete to a character, and text that
