@@ -76,12 +76,12 @@ def test_rows_are_prefilled_again_and_copied(ours):
     decoding.prefill([first, second, third])
     token = torch.tensor([9, 9, 9])
     alone = DecodingState(ours.model, 1, CONTEXT)
-    assert torch.allclose(alone.read([third]), decoding.prefill([third], [0])[0], atol=1e-12)
+    assert torch.allclose(alone.prefill([third]), decoding.prefill([third], [0])[0], atol=1e-12)
     decoding.reorder(torch.tensor([1, 0, 0]))
     found = decoding.step(token)
     for place, text in enumerate((second, third, third)):
         alone = DecodingState(ours.model, 1, CONTEXT)
-        alone.read([text])
+        alone.prefill([text])
         assert torch.allclose(found[place], alone.step(token[:1])[0], atol=1e-12)
 
 
@@ -90,7 +90,7 @@ def test_a_full_room_harms_no_neighbour(ours):
     long = [*texts[0], *[11] * (CONTEXT - len(texts[0]))]
     decoding, alone = DecodingState(ours.model, 2, CONTEXT), DecodingState(ours.model, 1, CONTEXT)
     decoding.prefill([long, texts[1]])
-    alone.read([texts[1]])
+    alone.prefill([texts[1]])
     for token in (5, 6, 7):
         found = decoding.step(torch.tensor([token, token]))
         assert torch.allclose(found[1], alone.step(torch.tensor([token]))[0], atol=1e-12)
@@ -262,13 +262,13 @@ def test_a_prompt_that_is_too_long(ours):
     with pytest.raises(ValueError, match="prompt 2 has"):
         ours.generate(["a", prompt], 3, beams=2)
     (found,) = ours.generate(prompt, 1, temperature=0, slide=True)
-    logits = DecodingState(ours.model, 1, CONTEXT).read([ids[-CONTEXT:]])
+    logits = DecodingState(ours.model, 1, CONTEXT).prefill([ids[-CONTEXT:]])
     assert found.ids == [int(logits.argmax())]
 
 
 def test_an_empty_prompt_begins_a_text(ours, tmp_path):
     (found,) = ours.generate("", 5, temperature=0)
-    logits = DecodingState(ours.model, 1, CONTEXT).read([[ours.eos_id]])
+    logits = DecodingState(ours.model, 1, CONTEXT).prefill([[ours.eos_id]])
     assert found.ids[:1] == [int(logits.argmax())]
     saved_gpt(tmp_path, end=None)
     with pytest.raises(ValueError, match="the prompt is empty"):
