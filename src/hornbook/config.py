@@ -26,6 +26,21 @@ S = TypeVar("S")
 MAX_SHOWN = 60  # characters of a wrong value in an error
 MANY = 1_000_000_000  # upper limit of counts, larger than any in practice
 LARGEST_SEED = 2**64 - 1
+# Names of settings in other libraries, and ours.
+ALIASES = {
+    "learning_rate": "lr",
+    "adam_beta1": "beta1",
+    "adam_beta2": "beta2",
+    "adam_epsilon": "eps",
+    "hidden_size": "width",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "inner_width",
+    "max_position_embeddings": "max_positions",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "max_steps": "steps",
+}
 
 
 class Range(NamedTuple):
@@ -247,6 +262,7 @@ def _unknown(name: str, known: list[str]) -> UnknownSetting:
     in_group = [each.rpartition(".")[2] for each in known if dot and each.rpartition(".")[0] == group]
     same_group = [f"{group}.{each}" for each in difflib.get_close_matches(last, in_group, n=1)]
     other_group = [each for each in known if each.rpartition(".")[2] == last][:1]
+    same_group = same_group or [f"{group}.{ALIASES[last]}"] * (ALIASES.get(last) in in_group)
     near = same_group or other_group or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     first = dict.fromkeys(each.partition(".")[0] for each in known)
     hint = f"; did you mean '{near[0]}'?" if near else f"; names begin with {', '.join(first)}"

@@ -19,6 +19,7 @@ from hornbook.train.loop import Diverged, train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import (
+    BatchSettings,
     CheckpointSettings,
     GuardSettings,
     OptimizerSettings,
@@ -138,6 +139,26 @@ def test_a_stop_after_the_last_step_reaches_the_caller(tmp_path):
     with Signals() as around:
         assert run(tmp_path, on_progress=stop).step == 40
     assert around.stop == "SIGTERM"
+
+
+def test_a_stop_does_not_wait_for_the_other_micro_batches(tmp_path):
+    settings = small_settings(
+        schedule=ScheduleSettings(steps=4), batch=BatchSettings(micro_tokens=40), validation=ValidationSettings()
+    )
+    run(tmp_path / "unbroken", settings)
+    num_passes, job = 0, small_job()
+
+    def stop_in_the_second(*_) -> None:
+        nonlocal num_passes
+        num_passes += 1
+        if num_passes == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    job.model.register_forward_pre_hook(stop_in_the_second)
+    outcome = run(tmp_path / "stopped", settings, job)
+    assert (outcome.ended, outcome.step, num_passes) == ("stopped", 0, 2)
+    assert run(tmp_path / "stopped", settings).ended == "finished"
+    assert same(weights(tmp_path / "stopped"), weights(tmp_path / "unbroken"))
 
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path):

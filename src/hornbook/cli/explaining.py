@@ -17,7 +17,9 @@ PAGE = "explanation.html"
 def explain_command(
     run: Annotated[str, typer.Argument(help="Run that was fine-tuned with --graph GRAPH --reason kagnet.")],
     question: Annotated[str, typer.Argument(help="The question.")],
-    choices: Annotated[str, typer.Option(help="The possible answers, between commas (or |||, if they have commas).")],
+    choices: Annotated[
+        str | None, typer.Option(help="The possible answers, between commas (or |||, if they have commas).")
+    ] = None,
     context: Annotated[str | None, typer.Option(help="A text that goes before the question.")] = None,
     to: Annotated[Path | None, typer.Option(help=f"Page to write; defaults to {PAGE} in the run folder.")] = None,
     top: Annotated[int, typer.Option(help="Paths to print for each answer.")] = 5,
@@ -29,6 +31,11 @@ def explain_command(
     from hornbook.report.explained import write_explanation
     from hornbook.terminal import print_result, table
 
+    if choices is None:
+        raise ValueError(
+            "explain shows the paths of a knowledge graph between a question and its possible answers: give those by "
+            "--choices; for what another model attends to, use hornbook show attention"
+        )
     if top < 1:
         raise ValueError(f"--top must be at least 1, not {top}")
     found = hornbook.explain(run, question, choices.split("|||" if "|||" in choices else ","), context, device)

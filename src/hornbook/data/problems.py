@@ -110,13 +110,13 @@ class Problems:
         return self._kinds[kind]["count"] if kind in self._kinds else 0
 
     def first(self, *kinds: str) -> str:
-        """The first example of the first of `kinds` that occurred, as text; empty if none occurred."""
-        for kind in kinds:
-            if kind in self._kinds:
-                example = self._kinds[kind]["examples"][0]
-                where = " ".join(filter(None, (example["file"], example.get("place"))))
-                return f"{where}: {example.get('detail') or KINDS[kind]}"
-        return ""
+        """The first example of the most frequent of `kinds`, as text; empty if none occurred."""
+        kind = max(kinds, key=self.count)
+        if not self.count(kind):
+            return ""
+        example = self._kinds[kind]["examples"][0]
+        where = " ".join(filter(None, (example["file"], example.get("place"))))
+        return f"{where}: {example.get('detail') or KINDS[kind]}"
 
     def as_dict(self) -> dict:
         return self._kinds

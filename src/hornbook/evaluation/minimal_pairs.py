@@ -21,11 +21,11 @@ from hornbook.files import replacing
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
+from hornbook.metrics.bootstrap import NORMAL_95, share_interval
 
 GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")  # keys of a line; the first that it has
 PARADIGM = ("UID", "paradigm")  # otherwise the name of the file
 CONTEXT, OPTIONS, OPERATIONS = ("input_prefix", "context"), "options", "numops"  # of a line with several continuations
-NORMAL_95 = 1.959964
 PAIRS_AT_ONCE = 4096  # scored together with their context
 Direction = Literal["left", "both", "fused"]
 DIRECTIONS = ("left", "both", "fused")
@@ -200,16 +200,8 @@ def _by_paradigm(found: Sequence[tuple[Pair, float, float]]) -> dict[str, list[b
 
 
 def _accuracy(are_right: Sequence[bool]) -> Accuracy:
-    """With Wilson's interval, which stays within 0 and 1.
-
-    >>> found = _accuracy([True, True, True, False])
-    >>> round(found.low, 3), found.value, round(found.high, 3)
-    (0.301, 0.75, 0.954)
-    """
-    num, z = len(are_right), NORMAL_95
-    share = sum(are_right) / num
-    centre, width = share + z * z / (2 * num), z * math.sqrt(share * (1 - share) / num + z * z / (4 * num * num))
-    return Accuracy(num, share, (centre - width) / (1 + z * z / num), (centre + width) / (1 + z * z / num))
+    share = sum(are_right) / len(are_right)
+    return Accuracy(len(are_right), share, *share_interval(share, len(are_right)))
 
 
 def mean_of(paradigms: Iterable[Accuracy]) -> Accuracy:

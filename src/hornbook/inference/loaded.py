@@ -30,6 +30,10 @@ class LoadedModel:
         self.tokenizer = tokenizer
         self.folder = folder
 
+    def __repr__(self) -> str:
+        num_parameters = sum(each.numel() for each in self.model.parameters())
+        return f"{type(self).__name__}({str(self.folder)!r}: {self.model.family}, {num_parameters:,} parameters)"
+
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -109,4 +113,5 @@ class LoadedModel:
         if head not in self.model.heads:
             has = ", ".join(self.model.heads) or "none"
             hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else ""
+            hint = hint or "; use the model that it was fine-tuned from" * (not self.model.heads)
             raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs{hint}")

@@ -4,6 +4,8 @@ fill = hornbook.pipeline("fill-mask")
 fill("Paris is the [MASK] of France.")[0]["token_str"]
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,13 @@ from hornbook.interop.builtin import DEFAULT
 from hornbook.tasks.kinds.tagging import word_offsets
 
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
+ALWAYS = ("batch_size", "truncation", "padding")  # accepted without effect: texts are always truncated, and batched
 WITHOUT_HEAD = ("fill-mask", "feature-extraction")  # tasks for which there is a built-in model
 
 
-def pipeline(task: str, model: str | Path | None = None, device: str = "auto") -> Callable[..., Any]:
+def pipeline(
+    task: str, model: str | Path | None = None, device: str | int = "auto", **arguments: Any
+) -> Callable[..., Any]:
     """A function that uses a model for a task, as `transformers.pipeline` returns.
 
     Args:
@@ -31,7 +36,8 @@ def pipeline(task: str, model: str | Path | None = None, device: str = "auto") -
             (`ner`), `question-answering` or `text-generation`.
         model: A run folder, a folder that `transformers` wrote, or a Hugging Face name; `fill-mask` and
             `feature-extraction` use the built-in English model by default.
-        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        device: `cpu`, `cuda`, `cuda:1`, or the number of a GPU (-1: `cpu`); defaults to a GPU if there is one.
+        arguments: Default arguments of the function, such as `top_k`.
 
     >>> import hornbook
     >>> hornbook.pipeline("fill-mask")("The book was [MASK] in 1998.")[0]["token_str"]
@@ -44,7 +50,15 @@ def pipeline(task: str, model: str | Path | None = None, device: str = "auto") -
         raise ValueError(f"there is no pipeline '{task}': choose {', '.join([*PIPELINES, *ALIASES])}")
     if model is None and task not in WITHOUT_HEAD:
         raise ValueError(f"there is no built-in model for {task}: name a model")
-    return PIPELINES[task](model or DEFAULT, device)
+    if isinstance(device, int):
+        device = "cpu" if device < 0 else f"cuda:{device}"
+    arguments = {name: value for name, value in arguments.items() if name not in ALWAYS}
+    _, _, *names = inspect.signature(PIPELINES[task].__call__).parameters  # without self and the input
+    if unknown := arguments.keys() - set(names):
+        allowed = ", ".join([*names, *ALWAYS])
+        raise ValueError(f"the pipeline {task} has no argument '{min(unknown)}': it has {allowed}")
+    found = PIPELINES[task](model or DEFAULT, device)
+    return functools.partial(found, **arguments) if arguments else found
 
 
 class FillMask:

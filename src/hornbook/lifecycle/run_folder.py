@@ -48,7 +48,8 @@ class RunFolder:
         if any((self.path / mark).exists() for mark in self.marks):
             if not resume:
                 raise ValueError(
-                    f"{self.path} already holds {self.what}: add --resume to resume it, or choose another --out"
+                    f"{self.path} already holds {self.what}: add --resume to resume it, --overwrite to replace it, or "
+                    "choose another --out"
                 )
             return True
         found = self.path.iterdir() if self.path.exists() else ()

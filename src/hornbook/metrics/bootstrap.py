@@ -1,9 +1,12 @@
-"""Confidence intervals: bootstrap over examples, and t intervals over seeds and for the difference of two methods."""
+"""Confidence intervals: bootstrap over examples, Wilson's of a share, and t intervals over seeds and for the difference
+of two methods."""
 
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
+NORMAL_95 = 1.959964  # quantile of the normal distribution: 95% lie within plus or minus this
 
 
 def interval(
@@ -58,6 +61,18 @@ def crossed_intervals(
         }
 
     return intervals(mean, num_examples, rounds, level, seed + 1)
+
+
+def share_interval(share: float, num_examples: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a share, which stays within 0 and 1 and has a width also where all examples are right.
+
+    >>> low, high = share_interval(0.75, 4)
+    >>> round(low, 3), round(high, 3)
+    (0.301, 0.954)
+    """
+    z2 = NORMAL_95**2 / num_examples
+    centre, width = share + z2 / 2, math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
+    return max(0.0, (centre - width) / (1 + z2)), min(1.0, (centre + width) / (1 + z2))
 
 
 def mean_interval(scores: Sequence[float], level: float = 0.95) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hornbook.metrics.bootstrap import intervals
+from hornbook.metrics.bootstrap import intervals, share_interval
 from hornbook.metrics.breakdown import Judged, as_tables
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 BOOTSTRAP_ROUNDS = 1000
+ACCURACY = "accuracy"  # the share of the examples that are right
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,13 @@ def is_labelled(examples: Sequence[Example]) -> bool:
 
 
 def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
-    """Every score (`value`) with its 95% bootstrap interval over the examples (`low`, `high`)."""
+    """Every score (`value`) with its 95% interval over the examples (`low`, `high`): Wilson's for accuracy, for other
+    scores by bootstrap."""
     score = task.scorer(examples, predictions)
-    bounds = intervals(score, len(examples), BOOTSTRAP_ROUNDS)
-    return {
-        name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in score(None).items()
-    }
+    scores, bounds = score(None), intervals(score, len(examples), BOOTSTRAP_ROUNDS)
+    if ACCURACY in scores:
+        bounds[ACCURACY] = share_interval(scores[ACCURACY], len(examples))
+    return {name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in scores.items()}
 
 
 def rescored(task: TaskKind, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:

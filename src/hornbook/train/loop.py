@@ -23,7 +23,7 @@ from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, 
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
 from hornbook.train.signals import Signals
-from hornbook.train.step import Stepper, StepResult
+from hornbook.train.step import StepInterrupted, Stepper, StepResult
 
 
 class Diverged(RuntimeError):
@@ -110,6 +110,7 @@ class _Loop:
 
     def run(self, signals: Signals) -> Outcome:
         self.signals = signals
+        self.stepper.should_stop = self._stops
         last = self.ranks.from_main(self.checkpoints.last)
         if last is None:
             if self.settings.checkpoint.at_start:
@@ -157,7 +158,11 @@ class _Loop:
         for number, batch in zip(numbers, loader, strict=True):
             step = self.state.step
             lr = settings.optimizer.lr * settings.schedule.lr_ratio(step)
-            result = self.stepper.take(batch, number, lr)
+            try:
+                result = self.stepper.take(batch, number, lr)
+            except StepInterrupted:
+                self.optimizer.zero_grad(set_to_none=True)
+                break
             self._note_smaller_micro_batch()
             self.state.step += 1
             if self.average is not None:

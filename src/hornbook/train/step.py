@@ -39,6 +39,10 @@ class StepResult:
     num_tokens: int  # of this rank
 
 
+class StepInterrupted(Exception):
+    """A step was abandoned between two micro-batches; the weights are those before it."""
+
+
 class Stepper:
     """Runs training steps of one module with one optimizer, together with the other `ranks` if there are any. If the
     weights are `sharded`, `module` is the sharded one."""
@@ -63,6 +67,7 @@ class Stepper:
         self.seed = seed
         self.max_grad_norm = max_grad_norm
         self.micro_tokens = micro_tokens
+        self.should_stop: Callable[[], object] = lambda: False  # asked between micro-batches: a step may take minutes
         # An objective must declare `is_capturable`; a model is capturable unless it declares otherwise.
         parts = {self.objective: False, module.model: True}
         is_capturable = all(getattr(part, "is_capturable", default) for part, default in parts.items())
@@ -148,6 +153,8 @@ class Stepper:
         weights = self.objective.weights
         terms = dict.fromkeys(weights, 0.0)
         for i, micro_batch in enumerate(self._evened(micro_batches)):
+            if i and self.ranks.size == 1 and self.should_stop():
+                raise StepInterrupted
             self._seed_dropout(number, i)
             with self.runtime.autocast():
                 sums = self.module(self._bucketed(micro_batch))

@@ -295,6 +295,11 @@ def _build(
         return _already_built(out, before, vectors, found, log)
     loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
     log(loaded.embedding.in_words)
+    if loaded.embedding.is_default:
+        log(
+            f"note: {name} was not trained to compare texts, so the nearest texts may not be the most similar ones: "
+            "train it with hornbook finetune --task similarity, or use a model of sentence-transformers"
+        )
     if is_built:
         refuse_other_model(before, loaded, model_fingerprint(loaded), out)
         return _already_built(out, before, vectors, found, log)

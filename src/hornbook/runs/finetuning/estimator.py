@@ -65,7 +65,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"there are {len(items):,} texts and {len(labels):,} labels: give one label per text")
         self.classes_ = unique_labels(labels)
         if len(self.classes_) < 2:
-            raise ValueError(f"all labels are {self.classes_[0]!r}: a classifier needs at least two classes")
+            raise ValueError(f"all labels are '{self.classes_[0]}': a classifier needs at least two classes")
         names = dict(zip(self.classes_.tolist(), self._names(), strict=True))
         rows = [
             {"text": item, "label": names[label]}
@@ -110,7 +110,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each text."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        chosen = self.predict_proba(X).argmax(1)
+        return self.classes_[chosen]
 
     def _names(self) -> list[str]:
         """The labels of the run, in the order of `classes_`: the classes as text, or numbers if that is ambiguous."""

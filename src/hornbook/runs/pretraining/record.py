@@ -36,6 +36,12 @@ class PretrainRequest(RunRequest):
     graph: str | None = None
     vectors: str | None = None
 
+    @property
+    def has_default_length(self) -> bool:
+        """Whether the run has the number of steps of its preset."""
+        lengths = (self.steps, self.tokens, self.minutes, self.overrides.get("schedule.steps"))
+        return all(each is None for each in lengths)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if sum(each is not None for each in (self.steps, self.tokens, self.minutes)) > 1:

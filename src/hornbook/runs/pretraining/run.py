@@ -192,7 +192,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, log)
         settings = current_ranks().from_main(lambda: settings)  # the steps that the main rank measured
         job = _with_batches(job, settings, opened, runtime)
-    elif teacher is not None:
+    elif teacher is not None or request.has_default_length:
         log_expected_time(settings, job, runtime, opened, log)
     settings = _with_warmup_that_fits(settings, request, log)
     if recipe == "budget":
