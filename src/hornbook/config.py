@@ -260,9 +260,9 @@ class UnknownSetting(ValueError):
 def _unknown(name: str, known: list[str]) -> UnknownSetting:
     group, dot, last = name.rpartition(".")
     in_group = [each.rpartition(".")[2] for each in known if dot and each.rpartition(".")[0] == group]
-    same_group = [f"{group}.{each}" for each in difflib.get_close_matches(last, in_group, n=1)]
+    in_group_near = [ALIASES[last]] if ALIASES.get(last) in in_group else difflib.get_close_matches(last, in_group, n=1)
+    same_group = [f"{group}.{each}" for each in in_group_near]
     other_group = [each for each in known if each.rpartition(".")[2] == last][:1]
-    same_group = same_group or [f"{group}.{ALIASES[last]}"] * (ALIASES.get(last) in in_group)
     near = same_group or other_group or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     first = dict.fromkeys(each.partition(".")[0] for each in known)
     hint = f"; did you mean '{near[0]}'?" if near else f"; names begin with {', '.join(first)}"

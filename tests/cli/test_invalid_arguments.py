@@ -16,6 +16,8 @@ from hornbook import cli
     [
         (["--set", "optimizer.lrr=1"], "did you mean 'optimizer.lr'"),
         (["--set", "lr=1"], "did you mean 'optimizer.lr'"),
+        (["--set", "optimizer.learning_rate=1"], "did you mean 'optimizer.lr'"),
+        (["--set", "model.hidden_size=64"], "did you mean 'model.width'"),
         (["--set", "objective.lr=1"], "did you mean 'optimizer.lr'"),
         (["--set", "model.layers=1"], "did you mean 'model.num_layers'"),
         (["--set", "optimizer.lr"], "--set takes key=value"),

@@ -208,7 +208,7 @@ def commands(places: Places) -> dict[str, list]:
         "pretrain": ["bert-tiny", "--corpus", places.corpus, *TINY_WORDS],
         "plan": ["bert-tiny"],
         "fill-mask": [places.run, "the [MASK]"],
-        "detect": [places.run, "the river"],
+        "detect": ["en", "the river"],
         "generate": [places.gpt, "the river"],
         "perplexity": [places.gpt, places.text],
         "prompt": [places.gpt, "--task", task, "--data", places.data],
