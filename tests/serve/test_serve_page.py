@@ -22,8 +22,8 @@ CHANGE_LANGUAGE_AT_FIRST_TEXT = """() => new Promise(resolve => {
     if (!written?.textContent) return;
     observer.disconnect();
     const length = written.textContent.length;
-    language.click();
-    resolve([run.innerText, length]);
+    language.click();  // draws a new panel
+    resolve([document.querySelector("#run").innerText, length]);
   }).observe(result, {childList: true, subtree: true, characterData: true});
   run.click();
 })"""

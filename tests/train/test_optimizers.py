@@ -41,8 +41,8 @@ def test_corrected_adamw_is_that_of_torch_to_the_bit():
     ours, theirs = Three(), Three()
     stepped(ours, make_optimizer(ours, OptimizerSettings()), range(6))
     groups = [
-        {"params": [theirs.matrix, theirs.zeros], "weight_decay": 0.01, "share": 1.0},
-        {"params": [theirs.bias], "weight_decay": 0.0, "share": 1.0},
+        {"params": [theirs.matrix, theirs.zeros], "weight_decay": 0.01, "lr_multiplier": 1.0},
+        {"params": [theirs.bias], "weight_decay": 0.0, "lr_multiplier": 1.0},
     ]
     stepped(theirs, torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-6, fused=True), range(6))
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
