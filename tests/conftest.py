@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import typer.main
-from forked import draw_fewer_resamples, start_server
+from forked import do_not_wait_for_the_disk, draw_fewer_resamples, start_server
 from matplotlib.figure import Figure
 from tiny import TINY_MODEL, tiny_text
 
@@ -26,6 +26,7 @@ from hornbook import cli
 
 torch.set_num_threads(1)
 draw_fewer_resamples()
+do_not_wait_for_the_disk()
 
 # Typer builds all commands again at each call, which takes longer than most of the calls in these tests.
 typer.main.get_command = cache(typer.main.get_command)
