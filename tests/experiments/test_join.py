@@ -4,8 +4,10 @@ process are taken over."""
 import subprocess
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import forked
 import pytest
 from smallest import write_reviews, write_smallest
 
@@ -68,14 +70,12 @@ else:
 def home(tmp_path):
     write_smallest(tmp_path)
     write_reviews(tmp_path / "tasks")
-    (tmp_path / "process.py").write_text(PROCESS, encoding="utf-8")
     (tmp_path / "notes").write_text("")
     return tmp_path
 
 
-def start(home: Path, corpus: Path, name: str, what: str) -> subprocess.Popen:
-    command = [sys.executable, home / "process.py", home, corpus, home / "out", name, what]
-    return subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(home: Path, corpus: Path, name: str, what: str) -> BaseProcess:
+    return forked.begun(PROCESS, home, corpus, home / "out", name, what)
 
 
 def notes(home: Path) -> list[str]:
@@ -86,12 +86,12 @@ def finished_in(home: Path) -> list[str]:
     return [line.split()[2] for line in notes(home) if line.split()[1] == "finished"]
 
 
-def run_with_a_victim(home: Path, corpus: Path, what: str) -> list[str]:
-    """Two processes, and a third that is killed in the middle of its first training; returns what the two printed."""
+def run_with_a_victim(home: Path, corpus: Path, what: str) -> None:
+    """Two processes, and a third that is killed in the middle of its first training."""
     victim = start(home, corpus, "victim", what)
     deadline = time.monotonic() + 120
     while "victim sleeps" not in notes(home):
-        assert victim.poll() is None, victim.communicate()[0]
+        assert victim.exitcode is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     others = [start(home, corpus, name, what) for name in ("first", "second")]
@@ -99,10 +99,10 @@ def run_with_a_victim(home: Path, corpus: Path, what: str) -> list[str]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     victim.kill()
-    victim.wait()
-    printed = [process.communicate(timeout=180)[0] for process in others]
-    assert [process.returncode for process in others] == [0, 0], printed
-    return printed
+    victim.join()
+    for process in others:
+        process.join(180)
+    assert [process.exitcode for process in others] == [0, 0]
 
 
 @pytest.mark.faults

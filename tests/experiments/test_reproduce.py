@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from smallest import write_reviews, write_smallest
 
 from hornbook.evaluation.experiments import jobs as running
+from hornbook.evaluation.experiments import resolved
 from hornbook.evaluation.experiments.pool import Pool
 from hornbook.evaluation.experiments.resolved import ArmBudget
 from hornbook.evaluation.experiments.runner import reproduce
@@ -23,6 +24,14 @@ class Killed(BaseException):
 
 def quiet(words: str) -> None:
     pass
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_counted_batches():
+    """To estimate the tokens per batch takes longer than these runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resolved, "NUM_COUNTED_BATCHES", 16)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,8 @@ def other_encoder(request, tmp_path_factory) -> Path:
 @pytest.mark.parametrize("head", ["linear", "mlp", "cnn", "bilstm", "attention"])
 def test_a_text_to_a_class(tmp_path, encoder, head):
     data = data_of(tmp_path, rules.keyword_pair, 500)
-    result = learned(tmp_path, encoder, "classification", data, epochs=5, task__head=head)
+    epochs = 3 if head == "bilstm" else 5
+    result = learned(tmp_path, encoder, "classification", data, epochs=epochs, task__head=head)
     assert dev_score(result, "accuracy") >= LEARNED
     assert result.degenerate is None
 
@@ -106,7 +107,7 @@ def test_several_classes(tmp_path, encoder):
 
 def test_a_number(tmp_path, encoder):
     data = data_of(tmp_path, rules.count_of_lamps, 500)
-    result = learned(tmp_path, encoder, "regression", data, epochs=6)
+    result = learned(tmp_path, encoder, "regression", data, epochs=4)
     assert dev_score(result, "pearson") >= LEARNED
 
 

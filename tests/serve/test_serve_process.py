@@ -200,10 +200,9 @@ def test_the_built_in_models_are_served_without_a_name():
     assert server.stop() == 0 and found == {"en": "en", "ko": "ko"}
 
 
-def test_a_connection_may_be_idle_for_longer_than_clients_keep_it(gpt):
+def test_a_connection_may_be_idle_for_longer_than_clients_keep_it(server):
     """Clients such as httpx close idle connections after 5 seconds; a server that did so too might close one on which a
     request is under way."""
-    server = Process(gpt)
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     connection.connect()
     connection.auto_open = False  # a request on a closed connection fails
@@ -212,4 +211,3 @@ def test_a_connection_may_be_idle_for_longer_than_clients_keep_it(gpt):
         assert connection.getresponse().read()
         time.sleep(pause)
     connection.close()
-    assert server.stop() == 0

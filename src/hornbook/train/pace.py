@@ -15,7 +15,18 @@ from hornbook.train.settings import LoopSettings
 from hornbook.train.step import Stepper
 
 FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
+NUM_TIMED = 12  # timed steps per sequence length
 LONG_RUN = 30 * 60  # seconds; longer runs suggest what would be quicker
+
+
+def num_to_time(num_steps: int, most: int = NUM_TIMED) -> int:
+    """The number of steps to time before a run of `num_steps`: at most a tenth of them, so that a short run is not
+    preceded by a measurement of the same length.
+
+    >>> num_to_time(5), num_to_time(50), num_to_time(5000)
+    (1, 5, 12)
+    """
+    return max(1, min(most, num_steps // 10))
 
 
 def seconds_per_step(

@@ -27,7 +27,7 @@ from hornbook.tasks.saved import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
-from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, num_to_time, seconds_per_step
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.signals import Signals
@@ -188,6 +188,6 @@ def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
     num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
     if num_left <= 0:
         return 0.0
-    step_seconds = seconds_per_step(stage.job, settings, runtime, range(min(NUM_TIMED, num_left)), MOST_SECONDS)
+    step_seconds = seconds_per_step(stage.job, settings, runtime, range(num_to_time(num_left, NUM_TIMED)), MOST_SECONDS)
     validation_seconds = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
     return num_left * (step_seconds + validation_seconds / settings.validation.every_steps)

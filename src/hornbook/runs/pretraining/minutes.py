@@ -11,12 +11,12 @@ from hornbook.runs.pretraining.recipes import Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.job import Job
-from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, seconds_per_step
+from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, NUM_TIMED, num_to_time, seconds_per_step
 from hornbook.train.runtime import Runtime
 
 Log = Callable[[str], None]
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
-NUM_TIMED, MEASURED_SHARE = 12, 0.05  # timed steps per sequence length, and the largest share of the minutes for them
+MEASURED_SHARE = 0.05  # largest share of the minutes for timing steps, per sequence length
 FEW_STEPS, ENOUGH_STEPS = 100, 200
 CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
 LEAST_VALIDATION_TOKENS = 2048
@@ -73,7 +73,8 @@ def _halved(tokens: int, most: float, least: int) -> int:
 
 
 def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora, log: Log) -> None:
-    token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, opened)
+    num_timed = num_to_time(settings.schedule.steps)
+    token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, opened, num_timed)
     seconds = token_seconds * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
     log(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
     if seconds >= LONG_RUN:
@@ -81,7 +82,12 @@ def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, op
 
 
 def _seconds_per_token(
-    most_seconds: float, settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora
+    most_seconds: float,
+    settings: PretrainSettings,
+    job: Job,
+    runtime: Runtime,
+    opened: Corpora,
+    num_timed: int = NUM_TIMED,
 ) -> float:
     """Measured on part of a batch: one micro-batch on a GPU, a few sequences on a CPU."""
     most = CPU_PROBE_TOKENS if runtime.device.type == "cpu" else settings.batch.micro_tokens
@@ -89,7 +95,7 @@ def _seconds_per_token(
     tokens = min(settings.batch.tokens, max(longest, most))
     small = configuration.with_overrides(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
     trial = dataclasses.replace(job, make_batch=BatchMaker(small, opened))
-    return mean_seconds_per_step(small, trial, runtime, most_seconds) / tokens
+    return mean_seconds_per_step(small, trial, runtime, most_seconds, num_timed) / tokens
 
 
 def with_steps_in(
@@ -146,17 +152,20 @@ def steps_between(steps: int, num: int) -> int:
     return max(1, min(1000, steps // num))
 
 
-def mean_seconds_per_step(settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float) -> float:
-    """Mean over the two sequence lengths of a run, each measured for at most `most_seconds` on its largest batches."""
+def mean_seconds_per_step(
+    settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float, num_timed: int = NUM_TIMED
+) -> float:
+    """Mean over the two sequence lengths of a run, each measured on `num_timed` of its largest batches for at most
+    `most_seconds`."""
     data, num_steps = settings.data, settings.schedule.steps
     switch = data.num_short_steps(num_steps)
     grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0
     short = long = 0.0
     if data.short_fraction > 0:
-        first = max(0, min(grown, switch - NUM_TIMED))
-        short = seconds_per_step(job, settings, runtime, range(first, first + NUM_TIMED), most_seconds)
+        first = max(0, min(grown, switch - num_timed))
+        short = seconds_per_step(job, settings, runtime, range(first, first + num_timed), most_seconds)
     if data.short_fraction < 1:
         first = max(switch, grown)
-        long = seconds_per_step(job, settings, runtime, range(first, first + NUM_TIMED), most_seconds)
+        long = seconds_per_step(job, settings, runtime, range(first, first + num_timed), most_seconds)
     mean = data.short_fraction * short + (1 - data.short_fraction) * long
     return mean * settings.batch.mean_tokens / settings.batch.tokens
