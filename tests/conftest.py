@@ -55,7 +55,8 @@ torch.onnx.export = _quicker_export
 
 # The files with the longest tests begin, so that processes side by side end together.
 FIRST = (
-    *("test_readme.py", "test_reproduce.py", "test_demo.py", "test_export.py", "test_comparison.py"),
+    *("test_readme.py", "test_equal_curves.py", "test_reproduce.py", "test_demo.py", "test_export.py"),
+    "test_comparison.py",
     *("test_learning.py", "test_gpt_tasks.py", "test_distill_task.py", "test_distill_corpus.py"),
     *("test_loop.py", "test_stopping.py", "test_build_resume.py"),
 )

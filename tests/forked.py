@@ -19,7 +19,10 @@ def preload(*modules: str) -> None:
     context.set_forkserver_preload(list(modules))
 
 
-preload("hornbook.cli", "hornbook.runs.distillation.run", "hornbook.evaluation.prompting.run", "torch._inductor.config")
+preload(
+    *("hornbook.cli", "hornbook.runs.distillation.run", "hornbook.evaluation.prompting.run", "torch._inductor.config"),
+    *("huggingface_hub.repocard", "pydantic.types", "rich.progress"),  # what runs import at their end
+)
 
 
 def start_server() -> None:

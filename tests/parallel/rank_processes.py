@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from forked import context, draw_fewer_resamples
+from forked import context, do_not_wait_for_the_disk, draw_fewer_resamples
 
 SOURCE = Path(__file__).parents[2] / "src"
 MANY_SECONDS = 240
@@ -46,6 +46,7 @@ def _run_rank(env: dict, function: Callable, arguments: tuple) -> None:
     os.environ.update({name: str(value) for name, value in env.items()})
     torch.set_num_threads(1)
     draw_fewer_resamples()
+    do_not_wait_for_the_disk()
     function(*arguments)
 
 

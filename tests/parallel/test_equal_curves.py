@@ -5,7 +5,7 @@ import json
 import pytest
 from finetuned import encoder, finetuned, labelled_texts
 from parallel.curves import PRETRAINED, all_curves
-from parallel.rank_processes import run_ranks
+from parallel.rank_processes import ended, start_ranks
 from tiny_runs import run
 
 NAMES = [*PRETRAINED, "distillation", "task", "distilled task", "similarity"]
@@ -22,14 +22,14 @@ def curves(tmp_path_factory, tiny_corpus, tiny_tokenizer) -> dict[int, dict[str,
     teachers = {"task": str(finetuned(folder / "teacher", model, "classification", texts))}
     teachers["text"] = str(folder / "large")
     run(folder / "large", tiny_corpus, steps=2)
-    found = {}
-    for size in (1, 2, 4):
-        out = folder / str(size)
-        out.mkdir()
+    started = []
+    for size in (1, 2, 4):  # side by side: ranks wait for each other half of the time
+        (folder / str(size)).mkdir()
         names = ON_FOUR if size == 4 else NAMES
-        run_ranks(size, all_curves, str(out), names, str(tiny_corpus), str(model), rows, teachers)
-        found[size] = json.loads((out / "curves.json").read_text())
-    return found
+        arguments = (str(folder / str(size)), names, str(tiny_corpus), str(model), rows, teachers)
+        started += start_ranks(size, all_curves, *arguments)
+    assert set(ended(started)) == {0}
+    return {size: json.loads((folder / str(size) / "curves.json").read_text()) for size in (1, 2, 4)}
 
 
 def test_the_number_of_ranks_changes_nothing_but_rounding(curves):

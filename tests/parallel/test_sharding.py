@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 from finetuned import encoder, labelled_texts
-from parallel.rank_processes import run_ranks
+from parallel.rank_processes import ended, run_ranks, start_ranks
 from parallel.shards import CASES, STEPS, local_sizes, resumed_otherwise, steps
 from tiny_runs import weights
 
@@ -20,9 +20,11 @@ def folders(tmp_path_factory, tiny_corpus, tiny_tokenizer):
     model = encoder(folder / "encoder", tiny_tokenizer)
     texts = [row["text"] for row in labelled_texts(24)]
     rows = [{"anchor": text, "positive": " ".join(reversed(text.split()))} for text in texts]
+    started = []
     for name, shard in (("whole", False), ("sharded", True)):
         (folder / name).mkdir()
-        run_ranks(2, steps, str(folder / name), str(tiny_corpus), str(model), rows, shard)
+        started += start_ranks(2, steps, str(folder / name), str(tiny_corpus), str(model), rows, shard)
+    assert set(ended(started)) == {0}
     return folder / "whole", folder / "sharded"
 
 

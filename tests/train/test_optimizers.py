@@ -13,7 +13,7 @@ from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.loop import train
 from hornbook.train.metrics import read_metrics
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
-from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings
+from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings, ValidationSettings
 from train.formulas import Three, check, computed, stepped
 from train.small import CPU, small_batch, small_job, small_model, small_settings
 
@@ -148,6 +148,7 @@ def test_lamb_learns(tmp_path):
         optimizer=OptimizerSettings("lamb", lr=1e-2),
         schedule=ScheduleSettings(steps=300, warmup_fraction=0.1),
         checkpoint=CheckpointSettings(every_steps=300),
+        validation=ValidationSettings(every_steps=50),
     )
     model = small_model(dropout=0.0, attention_dropout=0.0, init_std=0.1)
     train(tmp_path, small_job(model, lambda number: small_batch(number, 16)), settings, CPU, lambda status: None)
