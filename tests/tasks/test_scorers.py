@@ -105,12 +105,19 @@ def test_tags(random):
 
 def test_intervals_are_those_of_each_score_alone(random):
     gold, found, examples, predictions = classes(random, 80)
-    measures = ("accuracy", "macro_f1")
+    measures = ("matthews", "macro_f1")
     scores = with_intervals(Classification(Output("sequence", 3, LABELS), measures), examples, predictions)
     for name in measures:
         measure = getattr(one_call_scores, name)
         low, high = interval(lambda c, f=measure: f(of(gold, c), of(found, c)), 80, BOOTSTRAP_ROUNDS)
         assert scores[name] == {"value": measure(gold, found), "low": low, "high": high}
+
+
+def test_the_interval_of_accuracy_has_a_width_where_all_are_right(random):
+    _, _, examples, _ = classes(random, 15)
+    predictions = [ClassPrediction(example.label, {}) for example in examples]
+    found = with_intervals(Classification(Output("sequence", 3, LABELS), ("accuracy",)), examples, predictions)
+    assert found["accuracy"] == {"value": 1.0, "low": pytest.approx(0.7961, abs=1e-4), "high": 1.0}
 
 
 def test_intervals_take_moments(random):
