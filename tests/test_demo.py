@@ -23,7 +23,7 @@ def test_python_carries_enough_text(built_in):
 def test_the_demo_runs(tmp_path, monkeypatch, capsys, built_in):
     monkeypatch.setattr(demo, "built_in_documents", lambda: iter(built_in[:40]))
     rows = demo.MESSAGES.read_text(encoding="utf-8").splitlines()
-    (tmp_path / "few.csv").write_text("\n".join(rows[:33]), encoding="utf-8")
+    (tmp_path / "few.csv").write_text("\n".join(rows[:17]), encoding="utf-8")
     monkeypatch.setattr(demo, "MESSAGES", tmp_path / "few.csv")
     demo.main(str(tmp_path / "demo"), "0.02")
     said = capsys.readouterr()

@@ -17,6 +17,7 @@ import shlex
 import sys
 import sysconfig
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from hornbook.interop.builtin import FOLDER
 from hornbook.terminal import log, log_console, print_result, table
 
 LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "__pycache__", "ensurepip"}
+HOLD_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 SHORTEST_DOCUMENT, SHORTEST_PARAGRAPH = 200, 20  # characters
 MASKED = ("The book was [MASK] in 1998.", "He was elected [MASK] of the United States.", "Paris is a [MASK] in France.")
 REPLACED = "The museum is open two the public."
@@ -56,8 +58,17 @@ def _docstrings(file: Path) -> str:
     except (SyntaxError, UnicodeDecodeError, ValueError):
         return ""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
+    found = (ast.get_docstring(node) for node in _statements(tree) if isinstance(node, kinds))
     return "\n\n".join(text for text in found if text)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """`ast.walk` without the expressions, which are most of the nodes and hold no definitions."""
+    waiting = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        waiting.extend(each for each in ast.iter_child_nodes(node) if isinstance(each, HOLD_STATEMENTS))
+        yield node
 
 
 def _prose(text: str) -> str:
