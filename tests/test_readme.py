@@ -51,8 +51,6 @@ def shortened(words: list[str]) -> list[str]:
     """The same command for two steps of a tiny model; training that continues from a model keeps that model's size."""
     if words[1] == "corpus":
         return [*words, "--workers", "1" if words[2] == "web" else "0"]
-    if words[1] == "probe" and "bilstm" in words:
-        return [*words, "--set", "epochs=1"]
     if words[1] in ("export", "compare"):
         return [*words, "--rounds", "2"]
     if words[1] == "push":  # needs a network and a token: tests/deployment/test_push.py
