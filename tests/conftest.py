@@ -31,28 +31,6 @@ do_not_wait_for_the_disk()
 # Typer builds all commands again at each call, which takes longer than most of the calls in these tests.
 typer.main.get_command = cache(typer.main.get_command)
 
-# torch's exporter takes a second to list the operators it knows, and makes them again for every model; and its cache of
-# shapes takes longer to fill than the shapes of so small a model to compute. The files are the same to the byte.
-_onnx_export = torch.onnx.export
-
-
-@cache
-def _share_operators() -> None:
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
-
-
-def _quicker_export(*arguments, **options):
-    import torch._dynamo.config
-
-    _share_operators()
-    with torch._dynamo.config.patch(fake_tensor_cache_enabled=False):
-        return _onnx_export(*arguments, **options)
-
-
-torch.onnx.export = _quicker_export
-
 # The files with the longest tests begin, so that processes side by side end together.
 FIRST = (
     *("test_readme.py", "test_equal_curves.py", "test_reproduce.py", "test_demo.py", "test_export.py"),

@@ -178,10 +178,10 @@ class _Search:
         return ends_PK
 
     def _decoded(self, prompt: list[int], ids: list[int]) -> StreamingDetokenizer:
-        writer = StreamingDetokenizer(self.tokenizer, prompt, self.request.stop)
-        writer.add(ids[:-1] if ids[-1] == self.eos_id else ids)
-        writer.finish()
-        return writer
+        detokenizer = StreamingDetokenizer(self.tokenizer, prompt, self.request.stop)
+        detokenizer.add(ids[:-1] if ids[-1] == self.eos_id else ids)
+        detokenizer.finish()
+        return detokenizer
 
     def _answers(self, beams: _Beams) -> list[list[Generated]]:
         found = []
@@ -193,12 +193,12 @@ class _Search:
         return found
 
     def _answer(self, prompt: list[int], ids: list[int], limit: int) -> Generated:
-        writer = self._decoded(prompt, ids)
+        detokenizer = self._decoded(prompt, ids)
         if ids[-1] == self.eos_id:
-            return Generated(writer.text, ids[:-1], "end")
-        if writer.is_stopped:
-            return Generated(writer.text, ids, "stop")
-        return Generated(writer.text, ids, "length" if limit == self.request.max_tokens else "context")
+            return Generated(detokenizer.text, ids[:-1], "end")
+        if detokenizer.is_stopped:
+            return Generated(detokenizer.text, ids, "stop")
+        return Generated(detokenizer.text, ids, "length" if limit == self.request.max_tokens else "context")
 
 
 def _rows(of_PKS: Tensor, which_PB: Tensor) -> Tensor:

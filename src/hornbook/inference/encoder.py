@@ -322,10 +322,6 @@ class HybridEncoder(EncoderModel):
         return Encoded([start, *found.ids], [0, *found.segments], [(0, 0), *found.offsets], [None, *found.word_ids])
 
     @property
-    def _mask_id(self) -> int:
-        return self.tokenizer.backend.token_to_id(self._mask_token)
-
-    @property
     def mask_filler(self) -> nn.Module:
         self._needs("clm", "filling in masks")
         return self.model

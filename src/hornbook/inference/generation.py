@@ -56,33 +56,33 @@ class GenerationConfig(Typed, group=""):
 class GeneratedSequence:
     """One text that is being generated."""
 
-    def __init__(self, prompt: list[int], writer: StreamingDetokenizer, on_text: Callable[[str], None] | None):
+    def __init__(self, prompt: list[int], detokenizer: StreamingDetokenizer, on_text: Callable[[str], None] | None):
         self.window = list(prompt)  # the tokens in the cache
         self.new: list[int] = []
-        self.writer = writer
+        self.detokenizer = detokenizer
         self.on_text = on_text
         self.ended: Ended | None = None
 
     def add(self, token: int) -> None:
         self.window.append(token)
         self.new.append(token)
-        if self.on_text is not None or self.writer.stop:
+        if self.on_text is not None or self.detokenizer.stop:
             self._write([token])
 
     def finish(self, ended: Ended) -> None:
         self.ended = ended
-        if self.on_text is None and not self.writer.stop:
+        if self.on_text is None and not self.detokenizer.stop:
             self._write(self.new)
-        if ended != "stop" and (rest := self.writer.finish()) and self.on_text is not None:
+        if ended != "stop" and (rest := self.detokenizer.finish()) and self.on_text is not None:
             self.on_text(rest)
 
     def result(self, eos_id: int | None) -> Generated:
         """What was generated, once the sequence has ended."""
         ids = self.new[:-1] if self.new and self.new[-1] == eos_id else self.new
-        return Generated(self.writer.text, ids, self.ended)
+        return Generated(self.detokenizer.text, ids, self.ended)
 
     def _write(self, tokens: list[int]) -> None:
-        text = self.writer.add(tokens)
+        text = self.detokenizer.add(tokens)
         if text and self.on_text is not None:
             self.on_text(text)
 
@@ -211,7 +211,7 @@ def append_token(
         sequence.finish("end")
         return False
     sequence.add(token)
-    if sequence.writer.is_stopped:
+    if sequence.detokenizer.is_stopped:
         sequence.finish("stop")
     elif is_last:
         sequence.finish("length")

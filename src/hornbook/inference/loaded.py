@@ -112,6 +112,6 @@ class LoadedModel:
     def _needs(self, head: str, what: str) -> None:
         if head not in self.model.heads:
             has = ", ".join(self.model.heads) or "none"
-            hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else ""
-            hint = hint or "; use the model that it was fine-tuned from" * (not self.model.heads)
+            hint = "" if self.model.heads else "; use the model that it was fine-tuned from"
+            hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else hint
             raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs{hint}")

@@ -28,10 +28,7 @@ SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's wi
 GRAPH_LR = 1e-3  # of the layers that read a knowledge graph, as published for KagNet
 LARGE_WIDTH = 1024
 MAX_LR = 1e-3
-MIN_STEPS, MAX_EPOCHS = (
-    300,
-    10,
-)  # few examples of one's own are read more often, for at least this many steps
+MIN_STEPS, MAX_EPOCHS = 300, 10  # few examples of one's own are read more often, for at least this many steps
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
 STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "guard")

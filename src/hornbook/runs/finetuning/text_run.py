@@ -25,7 +25,6 @@ from hornbook.lifecycle.resuming import other_request
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
-from hornbook.report.run import read_metrics
 from hornbook.runs.finetuning.job import checkpoint_io
 from hornbook.runs.finetuning.joint import Documents, Learns, documents, read_joint
 from hornbook.runs.finetuning.settings import MAX_LR, FinetuningLoopSettings, rounded, width_factor
@@ -35,6 +34,7 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
+from hornbook.train.metrics import read_metrics
 from hornbook.train.objective import TrainingModule
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings
