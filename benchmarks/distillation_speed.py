@@ -22,7 +22,7 @@ import torch
 from hornbook.batch import Batch
 from hornbook.config import with_overrides
 from hornbook.models.registry import MODELS
-from hornbook.objectives.distillation.matching import PLANS
+from hornbook.objectives.distillation.matching import PUBLISHED
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.job import with_teacher
 from hornbook.runs.finetuning.layers import with_head
@@ -43,10 +43,10 @@ from hornbook.train.step import Stepper
 TASK, BATCH_SIZE, LONGEST, RATE = "mrpc", 32, 128, 2e-5
 PARTS = ("fine-tuning the student", "a pass of the teacher")
 RECIPES = {
-    "scores and labels (DistilBERT)": PLANS["distilbert"].task[0],
-    "embeddings, hidden states, attention (TinyBERT, first stage)": PLANS["tinybert"].task[0],
-    "scores (TinyBERT, second stage)": PLANS["tinybert"].task[1],
-    "attention and value relations of the last layer (as MiniLM on plain text)": PLANS["minilm"].general,
+    "scores and labels (DistilBERT)": PUBLISHED["distilbert"].task[0],
+    "embeddings, hidden states, attention (TinyBERT, first stage)": PUBLISHED["tinybert"].task[0],
+    "scores (TinyBERT, second stage)": PUBLISHED["tinybert"].task[1],
+    "attention and value relations of the last layer (as MiniLM on plain text)": PUBLISHED["minilm"].general,
 }
 
 

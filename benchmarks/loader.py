@@ -64,7 +64,7 @@ def main() -> None:
                 makers[f"{preset}, {settings.layout}, {length}"] = BatchMaker(settings, opened)
         print(f"tokens/s in thousands, batches of {options.batch_tokens:,}, {num_cores()} cores, {options.device}\n")
         print(f"| workers | {' | '.join(makers)} |\n|{'---|' * (len(makers) + 1)}")
-        for workers in range(1, options.workers + 1):
+        for workers in sorted({min(1 << power, options.workers) for power in range(options.workers.bit_length() + 1)}):
             arguments = workers, options.seconds, torch.device(options.device)
             rounds = [[tokens_per_second(each, *arguments) for each in makers.values()] for _ in range(options.rounds)]
             found = [median(column) for column in zip(*rounds, strict=True)]

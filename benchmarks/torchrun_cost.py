@@ -42,7 +42,7 @@ def main() -> None:
         *options.set,
     ]
     words = [options.preset, "--corpus", options.corpus, "--steps", str(options.steps), "--recipe", "published"]
-    words += ["--device", options.device, *(word for each in [*settings, *options.set] for word in ("--set", each))]
+    words += ["--device", options.device, *(word for each in settings for word in ("--set", each))]
     found: dict[str, list[float]] = {name: [] for name in LAUNCHERS}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):

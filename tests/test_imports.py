@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,30 @@ def test_corpus_building_and_reports_do_without_torch():
 
 def test_descriptions_do_without_matplotlib():
     assert "matplotlib" not in modules_after("import hornbook.report.info, hornbook.report.runs, hornbook.report.card")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda file: file.stem)
+def test_what_a_benchmark_imports_exists(file):
+    """Benchmarks run rarely; without this a renamed function would break them unnoticed."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hornbook."):
+            module = node.module.removeprefix("hornbook.")
+            assert module in MODULES, f"{file.name} imports {node.module}, which does not exist"
+            missing = {each.name for each in node.names if f"{module}.{each.name}" not in MODULES} - _names(
+                MODULES[module]
+            )
+            assert not missing, f"{file.name} imports {sorted(missing)} from {node.module}, which does not define it"
+
+
+@lru_cache
+def _names(file: Path) -> set[str]:
+    """Everything that a module defines, assigns or imports, also below an `if`."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {each.asname or each.name for each in node.names}
+    return names
