@@ -329,6 +329,7 @@ def test_documents_of_a_token_or_a_few(length, tmp_path, tokenizer_folder):
 def test_short_sequences_come_first():
     data = DataSettings(short_fraction=0.75)
     assert [data.length_at(step, 8) for step in (0, 5, 6, 7)] == [(128, 0), (128, 5), (512, 0), (512, 1)]
+    assert DataSettings(short_fraction=1.0).length_at(9, 8) == (128, 9)  # a step beyond the last, after skipped batches
     with pytest.raises(ValueError, match="at least 8"):
         DataSettings(length=7)
     for name in ("short_fraction", "short_sequence_probability", "single_segment_probability", "held_out_fraction"):

@@ -1,3 +1,8 @@
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 from multiprocessing import active_children
 
 import numpy as np
@@ -51,6 +56,27 @@ def test_an_error_in_a_worker_is_raised_here(num_workers, examples):
     assert [next(made).num_sequences for _ in range(2)] == [8, 8]
     with pytest.raises(ValueError, match="no batch 2"):
         next(made)
+
+
+def test_a_process_that_fails_ends(tmp_path):
+    """The workers ignore SIGTERM, with which `multiprocessing` ends them."""
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import torch\n"
+        "from hornbook.data.loader import batches\n"
+        "def make(number):\n"
+        "    raise KeyError(number)\n"
+        "made = batches(make, range(9), 2, torch.device('cpu'))\n"
+        "next(made)\n"
+    )
+    with open(tmp_path / "stderr", "w") as stderr:
+        process = subprocess.Popen([sys.executable, script], stderr=stderr, start_new_session=True)
+    try:
+        assert process.wait(timeout=60) == 1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (tmp_path / "stderr").read_text().rstrip().endswith("KeyError: 0")
 
 
 def test_leaving_early_ends_the_workers(examples):

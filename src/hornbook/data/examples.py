@@ -87,10 +87,11 @@ class DataSettings(Typed, group="data"):
         )
 
     def length_at(self, step: int, num_steps: int) -> tuple[int, int]:
-        """(length limit, steps already done at this limit) at a step of the run."""
+        """(length limit, steps already done at this limit) at a step of the run. After skipped batches, steps go
+        beyond the number of steps."""
         if self.short_length == self.length:
             return self.length, step
-        switch = self.num_short_steps(num_steps)
+        switch = self.num_short_steps(num_steps) if self.short_fraction < 1 else math.inf
         return (self.short_length, step) if step < switch else (self.length, step - switch)
 
     def num_short_steps(self, num_steps: int) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hornbook.batch import Batch
-from hornbook.lifecycle.stopping import die_with_parent, ignore
+from hornbook.lifecycle.stopping import die_with_parent, ignore, kill_at_exit
 
 
 class _Numbered(Dataset):
@@ -23,6 +23,8 @@ def batches(
     make: Callable[[int], Batch], numbers: Iterable[int], num_workers: int, device: torch.device
 ) -> Iterator[Batch]:
     """Yields `make(k)` on the device for each k in `numbers`, in order for any number of workers."""
+    if num_workers:
+        kill_at_exit()
     loader = DataLoader(
         _Numbered(make),
         sampler=numbers,

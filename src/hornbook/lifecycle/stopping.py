@@ -4,6 +4,7 @@ On the first signal a training loop saves a checkpoint and ends; all other code 
 Ctrl-C ends the process immediately. So does the first signal while there is nothing to clean up, as during imports.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -154,9 +155,25 @@ def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
 
 
 def ignore() -> None:
-    """Ignores all stop signals; called in a child process whose parent handles them."""
+    """Ignores all stop signals; called in a child process whose parent handles them, and calls `kill_at_exit`."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
+
+
+def kill_at_exit() -> None:
+    """Kills the daemonic children of this process when it ends, also after an error: `multiprocessing` sends them
+    SIGTERM and then waits, for ever if they ignore it."""
+    import multiprocessing.util  # registers its own function first, which runs last
+
+    atexit.register(_kill_daemons)
+
+
+def _kill_daemons() -> None:
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler reports killed workers as an error
+    for child in sys.modules["multiprocessing.process"].active_children():
+        if child.daemon:
+            child.kill()
 
 
 def die_with_parent() -> None:
