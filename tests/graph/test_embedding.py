@@ -53,6 +53,17 @@ def test_filtered_ranks_equal_a_direct_computation(name, random):
     assert torch.allclose(each, every.gather(1, tail[:, None])[:, 0], atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["transe", "rotate"])
+def test_distances_at_once_equal_those_in_portions(name):
+    torch.manual_seed(0)
+    model, found = MODELS[name](30, 2, 8), []
+    vectors = [torch.randn(num, 8, dtype=torch.float64, requires_grad=True) for num in (5, 7)]
+    for compare in (model.compare, model.compare_at_once):
+        scores_BK = compare(*vectors)
+        found.append([scores_BK, *torch.autograd.grad(scores_BK.sin().sum(), vectors)])
+    torch.testing.assert_close(*found)
+
+
 def test_equal_scores_share_their_ranks():
     model = MODELS["distmult"](5, 1, 4)
     torch.nn.init.zeros_(model.entities)

@@ -163,7 +163,7 @@ def ignore() -> None:
 def kill_at_exit() -> None:
     """Kills the daemonic children of this process when it ends, also after an error: `multiprocessing` sends them
     SIGTERM and then waits, for ever if they ignore it."""
-    import multiprocessing.util  # registers its own function first, which runs last
+    import multiprocessing.util  # noqa: F401  # registers its own function first, which runs last
 
     atexit.register(_kill_daemons)
 

@@ -129,6 +129,8 @@ class _Training:
         torch.manual_seed(seed_of(settings.seed, "initial vectors"))
         model = MODELS[settings.model](graph.num_entities, graph.num_relations, settings.width)
         self.model: EmbeddingModel = model.to(self.device)
+        is_fused = self.device.type == "cuda" and isinstance(model, DistanceModel)
+        self.compare = torch.compile(model.compare_at_once) if is_fused else model.compare
         self.optimizer = torch.optim.Adagrad(self.model.parameters(), lr=settings.lr)
         self.steps_per_epoch = math.ceil(len(self.train) / settings.batch_size)
         self.num_steps = self.steps_per_epoch * settings.epochs
@@ -205,7 +207,7 @@ class _Training:
         query_BD = model.query(head_BD, relation_B)
         margin = settings.margin if isinstance(model, DistanceModel) else 0.0
         positive_B = functional.logsigmoid(margin + model.compare_each(query_BD, tail_BD))
-        scores_BK = model.compare(query_BD, negative_KD)
+        scores_BK = self.compare(query_BD, negative_KD)
         weights_BK = torch.softmax(settings.temperature * scores_BK.detach(), 1)
         negative_B = (weights_BK * functional.logsigmoid(-margin - scores_BK)).sum(1)
         loss = -(positive_B + negative_B).mean() / 2
