@@ -16,7 +16,7 @@ from pathlib import Path
 from hornbook.text.sentences import split_sentences
 
 MARKS = re.compile(r"(?:^|(?<=\s))(?:\*[A-Z]{3}:|[AB]:|(?:= )+=?.{1,60}?(?: =)+)\s*")
-LEAST_WORDS = 2  # of a sentence
+MIN_WORDS = 2  # of a sentence
 
 
 def sentences(file: Path) -> Iterator[str]:
@@ -27,7 +27,7 @@ def sentences(file: Path) -> Iterator[str]:
         for sentence in split_sentences(line)
     )
     next(found, None)
-    yield from (each for each in found if len(each.split()) >= LEAST_WORDS)
+    yield from (each for each in found if len(each.split()) >= MIN_WORDS)
 
 
 def documents(file: Path, num_sentences: int, num_long_words: int, most_words: float) -> Iterator[str]:

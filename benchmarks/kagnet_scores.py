@@ -34,7 +34,7 @@ REASONING = {
     "random-vectors": {"reason.control": "random-vectors"},
 }
 ARMS = (PLAIN, *REASONING, AS_TEXT)
-MOST_AS_TEXT = 5  # paths that are added to an answer as text
+MAX_AS_TEXT = 5  # paths that are added to an answer as text
 FILES = {"train": "train_rand_split.jsonl", "dev": "dev_rand_split.jsonl"}
 
 
@@ -118,7 +118,7 @@ def write_paths_as_text(options: argparse.Namespace) -> None:
             for choice in row["question"]["choices"]:
                 scores = schema.scores_K[schema.path_starts[number] : schema.path_starts[number + 1]]
                 paths = grounder.builder.paths_of(schema, number)
-                best = [paths[i] for i in np.argsort(-scores, kind="stable")[:MOST_AS_TEXT]]
+                best = [paths[i] for i in np.argsort(-scores, kind="stable")[:MAX_AS_TEXT]]
                 choice["text"] = ". ".join([choice["text"], *map(as_text, best)])
                 number += 1
         write_rows(out / f"{split}.jsonl", rows)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import hornbook
-from hornbook.data.build import MOST_WORKERS, BuildProgress, build_corpus
+from hornbook.data.build import MAX_WORKERS, BuildProgress, build_corpus
 from hornbook.files import num_cores
 
 LIMIT_MEGABYTES = 1000
@@ -73,7 +73,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=1)
-    parser.add_argument("--workers", type=int, default=min(num_cores(), MOST_WORKERS))
+    parser.add_argument("--workers", type=int, default=min(num_cores(), MAX_WORKERS))
     parser.add_argument("--minutes", type=float, default=60, help="stop the build after this time")
     parser.add_argument("--near-duplicates", action="store_true")
     parser.add_argument("--folder", help="where to write text and corpus (default: a temporary folder)")

@@ -154,7 +154,7 @@ def run_commands(pages: list[Path], model: str) -> int:
 def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
     from hornbook.evaluation import label_curve
 
-    monkeypatch.setattr(label_curve, "LEAST_STEPS", 2)
+    monkeypatch.setattr(label_curve, "MIN_STEPS", 2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "distilbert-base-uncased").symlink_to(tiny_run)  # in place of the one on Hugging Face
     (tmp_path / "new-reviews.csv").write_text("review\na charming film\na slow film\n", encoding="utf-8")

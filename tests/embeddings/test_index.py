@@ -160,7 +160,7 @@ def test_append(hornbook, model, table, tmp_path):
 KILLED_WITHIN_A_BLOCK = """
 import os, signal, sys
 from hornbook.inference.retrieval import building, index
-building.FIRST_ROWS = building.MOST_ROWS = 8
+building.FIRST_ROWS = building.MAX_ROWS = 8
 add = index.IndexWriter.add
 def add_or_die(self, *rows):
     if self.manifest.count == 24:
@@ -194,7 +194,7 @@ def test_a_killed_build_resumes(model, table, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done(monkeypatch, model, table, tmp_path):
-    for name in ("FIRST_ROWS", "MOST_ROWS"):
+    for name in ("FIRST_ROWS", "MAX_ROWS"):
         monkeypatch.setattr(building, name, 8)
 
     def stop(done: int, total: int) -> None:

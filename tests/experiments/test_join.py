@@ -55,7 +55,7 @@ if what == "reproduce":
     note(f"ended {found.ended} {found.num_done}")
 else:
     from hornbook.evaluation import label_curve as curves
-    curves.LEAST_STEPS = 3
+    curves.MIN_STEPS = 3
     write = curves._drop_weights
     curves._drop_weights = lambda folder, keep: None if not (folder / "model.safetensors").exists() else (
         note(f"finished {folder.name}"), write(folder, keep))
@@ -131,7 +131,7 @@ def test_a_label_curve(home, tiny_run, monkeypatch):
     assert len(finished) == len(set(finished)) == 8
     curve = read_json(home / "out" / "curve.json")
     assert curve["finished"] and [len(point["seeds"]) for point in curve["points"]] == [2, 2, 2, 2]
-    monkeypatch.setattr(curves, "LEAST_STEPS", 3)
+    monkeypatch.setattr(curves, "MIN_STEPS", 3)
     options = {"sizes": [8, 16], "methods": ["finetune", "random"], "seeds": 2, "overrides": {"runtime.threads": 1}}
     assert label_curve(tiny_run, home / "tasks" / "reviews.csv", "classification", home / "alone", **options) == curve
 

@@ -108,7 +108,7 @@ def test_each_seed_samples_its_examples_and_all_methods_get_the_same(tmp_path, e
 
 
 def test_few_examples_train_for_enough_steps(tmp_path, encoder, monkeypatch):
-    monkeypatch.setattr(curve, "LEAST_STEPS", 12)
+    monkeypatch.setattr(curve, "MIN_STEPS", 12)
     overrides = FAST | {"batch_size": 16}
     label_curve(
         encoder, word_rules.keyword_rule(), "classification", tmp_path, sizes=(16,), methods=("finetune",), seeds=1,

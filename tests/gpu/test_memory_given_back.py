@@ -8,7 +8,7 @@ from hornbook.devices import warm_up_on_side_stream
 from hornbook.evaluation.experiments.memory import release_memory
 
 pytestmark = pytest.mark.gpu
-MOST_LEFT = 64 * 2**20  # bytes
+MAX_LEFT = 64 * 2**20  # bytes
 
 
 def captured(net: nn.Module, num_rows: int, pool):
@@ -36,4 +36,4 @@ def test_nothing_is_left_of_many_captures():
     assert torch.cuda.memory_reserved() - before < 1024 * 2**20  # 20 x 2 workspaces of 32 MiB would be more
     del net, graphs, pool
     release_memory()
-    assert torch.cuda.memory_reserved() - before < MOST_LEFT
+    assert torch.cuda.memory_reserved() - before < MAX_LEFT

@@ -76,7 +76,7 @@ def test_hubs_have_the_same_context(banks, monkeypatch):
     from hornbook.graph import linking
 
     before = banks.link("mud of the river bank, money bank")
-    monkeypatch.setattr(linking, "MOST_NEIGHBOURS", 0)
+    monkeypatch.setattr(linking, "MAX_NEIGHBOURS", 0)
     assert banks.link("mud of the river bank, money bank") == before
 
 

@@ -36,7 +36,7 @@ def exhaustive(graph, head: int, tail: int, hops: int) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("hops", [1, 2, 3, 4])
 def test_all_paths_are_found_once(crowded, hops, monkeypatch):
-    monkeypatch.setattr(paths, "MOST_AT_ONCE", 7)  # several portions
+    monkeypatch.setattr(paths, "MAX_AT_ONCE", 7)  # several portions
     pairs = list(itertools.product(range(0, crowded.num_entities, 3), range(crowded.num_entities)))
     heads, tails = np.array(pairs).T
     found = crowded.paths_batch(heads, tails, hops, limit=None)
@@ -60,7 +60,7 @@ def test_the_limit_keeps_the_first_of_each_query(crowded):
 
 
 def test_too_many_partial_paths_are_reported(crowded, monkeypatch):
-    monkeypatch.setattr(paths, "MOST_PARTIAL", 1)
+    monkeypatch.setattr(paths, "MAX_PARTIAL", 1)
     heads = np.arange(crowded.num_entities)
     assert crowded.paths_batch(heads, np.roll(heads, 1), 3).is_cut_Q.any()
 

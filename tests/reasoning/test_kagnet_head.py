@@ -136,7 +136,7 @@ def slow_lstm(lstm, steps):
 @torch.no_grad()
 @pytest.mark.parametrize("layers", [{}, {"convolution": False}, {"lstm": False}, {"attention": False}], ids=str)
 def test_the_head_is_a_slow_one(features, layers, monkeypatch):
-    monkeypatch.setattr("hornbook.models.kagnet.MOST_PATHS", 5)
+    monkeypatch.setattr("hornbook.models.kagnet.MAX_PATHS", 5)
     model = make(**layers)
     head = model.task
     head.keeps_weights = True

@@ -119,7 +119,7 @@ def tokenizer_extend(
     from hornbook.interop.hub import model_folder
     from hornbook.lifecycle.locking import run_lock
     from hornbook.terminal import log, print_result
-    from hornbook.text.extension import LEAST_COUNT, words_worth_adding
+    from hornbook.text.extension import MIN_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
     check_writable(out)
@@ -134,7 +134,7 @@ def tokenizer_extend(
         added = extended.add_words(chosen)
         extended.save(out)
     if not added and word_list is None:
-        log(f"note: no word of several tokens occurs {LEAST_COUNT} times or more; use --word-list to add words")
+        log(f"note: no word of several tokens occurs {MIN_COUNT} times or more; use --word-list to add words")
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
     print_result(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)

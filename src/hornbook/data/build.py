@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 CHUNK_CHARACTERS = 500_000
 PROGRESS_SECONDS = 0.2
-MOST_WORKERS = 12
+MAX_WORKERS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def build_corpus(
         raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or None, not {clean!r}")
     shard_tokens = checked(shard_tokens, int, "shard_tokens", low=1, high=LARGEST_SHARD_TOKENS)
     # Each worker takes about 45 MB; all of them together stay under 1 GB.
-    workers = min(num_cores(), MOST_WORKERS) if workers is None else workers
+    workers = min(num_cores(), MAX_WORKERS) if workers is None else workers
     workers = checked(workers, int, "workers", low=0, high=256)
     out = Path(out)
     paths = [paths] if isinstance(paths, str | Path) else list(paths)

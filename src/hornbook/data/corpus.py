@@ -22,7 +22,7 @@ from hornbook.text.tokenizer import Tokenizer
 
 VERIFIED = Path("chunks") / "verified.json"
 SMALL_CORPUS_DOCUMENTS = 100_000
-LEAST_HELD_OUT_TOKENS = 50_000  # with fewer, the loss varies by more than 0.02 between random masks
+MIN_HELD_OUT_TOKENS = 50_000  # with fewer, the loss varies by more than 0.02 between random masks
 LARGEST_HELD_OUT_SHARE = 0.05
 SPARE_FILES = 256  # file descriptors for everything else: logs, pipes to workers, batches in transit
 
@@ -121,7 +121,7 @@ class Corpus:
         """Documents whose hashed index is below this threshold are held out.
 
         The threshold gives about the fraction `held_out_fraction`; a small corpus holds out more, up to
-        `LEAST_HELD_OUT_TOKENS` or `LARGEST_HELD_OUT_SHARE`, for a meaningful validation loss.
+        `MIN_HELD_OUT_TOKENS` or `LARGEST_HELD_OUT_SHARE`, for a meaningful validation loss.
         """
         if self.num_documents < 2 or self.held_out_fraction <= 0:
             return 0
@@ -131,7 +131,7 @@ class Corpus:
         lengths = [np.diff(np.asarray(s.sentences, np.int64)[np.asarray(s.documents, np.int64)]) for s in self.shards]
         order = np.argsort(scrambled(np.arange(self.num_documents)))
         tokens = np.cumsum(np.concatenate(lengths)[order])
-        enough = min(LEAST_HELD_OUT_TOKENS, LARGEST_HELD_OUT_SHARE * self.num_tokens)
+        enough = min(MIN_HELD_OUT_TOKENS, LARGEST_HELD_OUT_SHARE * self.num_tokens)
         num_least = min(int(np.searchsorted(tokens, enough)) + 1, self.num_documents - 1)
         return max(threshold, int(scrambled(order[num_least - 1 : num_least])[0]) + 1)
 

@@ -26,7 +26,7 @@ CACHE = "HORNBOOK_CACHE"  # environment variable: folder of the cache
 LATER = ("tokens", "word_starts")  # parts of a shard that are fetched in the background
 BLOCK_BYTES = 1 << 20
 FETCHED_AT_ONCE = 4
-MOST_TRIES = 5
+MAX_TRIES = 5
 FIRST_WAIT = 0.5  # seconds before the second try; doubled for each further one
 
 
@@ -148,7 +148,7 @@ class RemoteCorpus:
                 raise
             except Exception as error:  # the errors of many libraries
                 tries += 1
-                if tries == MOST_TRIES:
+                if tries == MAX_TRIES:
                     reason = str(error) or type(error).__name__
                     raise ValueError(f"{self.url}/{name} could not be fetched ({reason}): try again") from None
                 time.sleep(FIRST_WAIT * 2 ** (tries - 1))

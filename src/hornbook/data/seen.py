@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-MOST_IN_MEMORY = 8_000_000  # hashes of a run in memory: 64 MB
+MAX_IN_MEMORY = 8_000_000  # hashes of a run in memory: 64 MB
 BLOCK = 128  # hashes that are read to look for one of them; the first of each block stays in memory
 COPIED = 1 << 20  # hashes of each run that are merged at once
 
@@ -46,7 +46,7 @@ class SeenHashes:
         return is_new
 
     def _merged(self, one: "np.ndarray | _StoredRun", two: "np.ndarray | _StoredRun") -> "np.ndarray | _StoredRun":
-        if self.folder is not None and len(one) + len(two) > MOST_IN_MEMORY:
+        if self.folder is not None and len(one) + len(two) > MAX_IN_MEMORY:
             return _StoredRun(self.folder, _merge(_parts(one), _parts(two)))
         merged = np.concatenate([one, two])
         merged.sort(kind="stable")

@@ -38,7 +38,7 @@ from hornbook.train.runtime import torch_settings_restored
 METHODS = ("random", "features", "finetune", "tfidf")
 FINETUNED = ("random", "finetune")
 FIRST_SIZE, GROWTH = 32, 4
-LEAST_STEPS = 100  # training steps: three epochs over 32 examples would be three steps
+MIN_STEPS = 100  # training steps: three epochs over 32 examples would be three steps
 NUM_VALIDATIONS = 3  # whatever the number of epochs: each validation is a chance to select a lucky checkpoint on dev
 
 
@@ -210,7 +210,7 @@ def _train(
     settings, overrides = inputs.settings, dict(request.overrides)
     if "epochs" not in overrides:
         steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
-        overrides["epochs"] = max(settings.epochs, LEAST_STEPS / steps_per_epoch)
+        overrides["epochs"] = max(settings.epochs, MIN_STEPS / steps_per_epoch)
     if "validation.every_steps" not in overrides:
         num_steps = math.ceil(len(examples) / settings.batch_size) * float(overrides["epochs"])
         overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from hornbook.graph.graph import Graph, open_graph
 
-LEAST_SCORE = 0.3  # of a mention that is used, as published for ERNIE (there: of TagMe)
+MIN_SCORE = 0.3  # of a mention that is used, as published for ERNIE (there: of TagMe)
 
 Numbered = list[tuple[int, int, int]]  # (start, end, number of the entity) of each mention, in characters
 
 
 class EntityLinker:
-    """Finds entities in texts by their numbers in the graph, sure ones only (`LEAST_SCORE`). It can be sent to a worker
+    """Finds entities in texts by their numbers in the graph, sure ones only (`MIN_SCORE`). It can be sent to a worker
     process, which opens the graph itself.
 
     >>> EntityLinker("graph").numbers(["Two trowels lay in the garden."])
@@ -41,7 +41,7 @@ class EntityLinker:
         return [
             (each.start, each.end, self.graph.candidates(each.entity)[0])
             for each in linked.mentions
-            if each.score >= LEAST_SCORE
+            if each.score >= MIN_SCORE
         ]
 
     def _given(self, mentions: Sequence[tuple[int, int, str]]) -> Numbered:

@@ -27,7 +27,7 @@ from hornbook.graph.wordnet import is_wordnet, read_wordnet
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.stopping import interruptible
 
-MOST_ENTITIES = 2**31 - 1  # their numbers are stored as int32, and head * N + tail as int64
+MAX_ENTITIES = 2**31 - 1  # their numbers are stored as int32, and head * N + tail as int64
 
 
 def build_graph(
@@ -162,8 +162,8 @@ def _refuse_foreign(out: Path) -> None:
 def _write(out: Path, triples: Triples) -> dict:
     """Writes all files but the manifest; returns the totals."""
     num_entities, num_relations = len(triples.entities), len(triples.relations)
-    if num_entities > MOST_ENTITIES:
-        raise ValueError(f"the graph has {num_entities:,} entities, but at most {MOST_ENTITIES:,} can be stored")
+    if num_entities > MAX_ENTITIES:
+        raise ValueError(f"the graph has {num_entities:,} entities, but at most {MAX_ENTITIES:,} can be stored")
     edges = _merged(triples)
     pairs = _pairs(edges["heads"], edges["tails"], num_entities)
     degrees = np.diff(pairs["pair_offsets"])

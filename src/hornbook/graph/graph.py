@@ -12,15 +12,15 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.files import refusing_damage
 from hornbook.graph.folder import ARRAYS, MANIFEST, REPAIR, load_array, read_lines, read_manifest, verify
-from hornbook.graph.paths import MOST_HOPS, Adjacency, PathArrays, find_paths
+from hornbook.graph.paths import MAX_HOPS, Adjacency, PathArrays, find_paths
 from hornbook.graph.triples import OPAQUE, SPLITS
 from hornbook.text.lemmas import base_form, normalised
 
 if TYPE_CHECKING:
     from hornbook.graph.linking import LinkedText, Linker
 
-MOST_SENSES = 20  # entities of an ambiguous name between which paths are looked for
-MOST_SUGGESTIONS = 3
+MAX_SENSES = 20  # entities of an ambiguous name between which paths are looked for
+MAX_SUGGESTIONS = 3
 
 
 @dataclass(frozen=True)
@@ -174,12 +174,12 @@ class Graph:
             for each in self._by_name
             if abs(len(each) - len(name)) <= 2 and (each[:2] == name[:2] or each[-3:] == name[-3:])
         ]
-        near |= set(difflib.get_close_matches(name, alike, MOST_SUGGESTIONS, cutoff=0.7))
+        near |= set(difflib.get_close_matches(name, alike, MAX_SUGGESTIONS, cutoff=0.7))
         as_written = {
             normalised(each): each for _, each, _ in self.names if len(each) < 100 and normalised(each) in near
         }
         ordered = sorted(near, key=lambda each: -difflib.SequenceMatcher(None, each, name).ratio())
-        shown = ", ".join(f"'{as_written.get(each, each)}'" for each in ordered[:MOST_SUGGESTIONS])
+        shown = ", ".join(f"'{as_written.get(each, each)}'" for each in ordered[:MAX_SUGGESTIONS])
         hint = f"did you mean {shown}?" if shown else "give the name or identifier of an entity as it is in the graph"
         return f"'{concept}' is not in the graph {self.folder}: {hint}"
 
@@ -215,7 +215,7 @@ class Graph:
             if name in (identifier, shown):
                 return index
         known = sorted({shown for _, shown in self.relations})
-        near = difflib.get_close_matches(name, known, MOST_SUGGESTIONS, cutoff=0.5)
+        near = difflib.get_close_matches(name, known, MAX_SUGGESTIONS, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(known[:20])}"
         raise ValueError(f"there is no relation '{name}' in the graph {self.folder}: {hint}")
 
@@ -237,7 +237,7 @@ class Graph:
         self, head: str | int, tail: str | int, hops: int = 2, limit: int | None = 20
     ) -> tuple[list[GraphPath], bool]:
         """(`paths`, whether hubs were skipped because there were too many partial paths)."""
-        heads, tails = (np.array(self.find(each)[:MOST_SENSES]) for each in (head, tail))
+        heads, tails = (np.array(self.find(each)[:MAX_SENSES]) for each in (head, tail))
         found = self.paths_batch(np.repeat(heads, len(tails)), np.tile(tails, len(heads)), hops, limit)
         order = np.argsort(found.num_hops_P, kind="stable")[:limit]
         nodes = (found.nodes_PH[row][: found.num_hops_P[row] + 1] for row in order)
@@ -256,7 +256,7 @@ class Graph:
         >>> found.num_hops_P.tolist(), found.offsets_Q.tolist()
         ([2], [0, 1, 1])
         """
-        hops = checked(hops, int, "hops", low=1, high=MOST_HOPS)
+        hops = checked(hops, int, "hops", low=1, high=MAX_HOPS)
         limit = None if limit is None else checked(limit, int, "limit", low=1)
         numbers = [self._numbers(each) for each in (heads, tails)]
         if len(numbers[0]) != len(numbers[1]):

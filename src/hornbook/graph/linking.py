@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from hornbook.graph.graph import Graph
 
 CONTEXT_POWER = 2.0
-MOST_CANDIDATES = 20  # of a mention, by prior
-MOST_SHOWN = 4  # candidates that a mention lists next to the best
-MOST_NEIGHBOURS = 200  # of a candidate that are looked up in the text; for a hub the text's entities are looked up
-LEAST_PRIOR = 1e-9
+MAX_CANDIDATES = 20  # of a mention, by prior
+MAX_SHOWN = 4  # candidates that a mention lists next to the best
+MAX_NEIGHBOURS = 200  # of a candidate that are looked up in the text; for a hub the text's entities are looked up
+MIN_PRIOR = 1e-9
 AS_WRITTEN, OTHER_CASE, BASE_FORM = 1.0, 0.9, 0.8  # factors of the score
 # A word is one character of the first range and one of the second; no surrogates are among them.
 FIRST, SECOND, NUM_SECOND = 0x100, 0x10000, 50_000
@@ -51,7 +51,7 @@ class Mention(NamedTuple):
     entity: str
     label: str
     score: float
-    candidates: tuple[Candidate, ...] = ()  # the next likeliest, at most `MOST_SHOWN`
+    candidates: tuple[Candidate, ...] = ()  # the next likeliest, at most `MAX_SHOWN`
 
     def to_dict(self) -> dict:
         return {**self._asdict(), "candidates": [each._asdict() for each in self.candidates]}
@@ -186,7 +186,7 @@ class Linker:
         adjacency, num_names = self.graph.adjacency, int(names[-1]) + 1
         counts = np.zeros(len(entities), np.int64)
         degrees = adjacency.degree(entities)
-        asked = np.flatnonzero(is_asked & (degrees <= MOST_NEIGHBOURS))
+        asked = np.flatnonzero(is_asked & (degrees <= MAX_NEIGHBOURS))
         if len(asked):
             rows, neighbours = adjacency.expand(entities[asked])
             owners = asked[rows]
@@ -203,7 +203,7 @@ class Linker:
             if found:
                 supported = np.unique(np.concatenate(found)) // num_names  # each other name counts once
                 counts += np.bincount(supported, minlength=len(counts))
-        for hub in np.flatnonzero(is_asked & (degrees > MOST_NEIGHBOURS)):
+        for hub in np.flatnonzero(is_asked & (degrees > MAX_NEIGHBOURS)):
             low, high = np.searchsorted(texts, texts[hub]), np.searchsorted(texts, texts[hub], "right")
             near = adjacency.find(np.full(high - low, entities[hub]), entities[low:high]) >= 0
             counts[hub] = len(set(names[low:high][near].tolist()) - {int(names[hub])})
@@ -214,7 +214,7 @@ class Linker:
         if len(senses.entities) == 1:
             return Mention(start, end, text[start:end], *self._shown(senses.entities[0]), round(next(scores), 4))
         ranked = sorted(zip((-next(scores) for _ in senses.entities), senses.entities, strict=True))
-        best, *others = (Candidate(*self._shown(each), round(-score, 4)) for score, each in ranked[: MOST_SHOWN + 1])
+        best, *others = (Candidate(*self._shown(each), round(-score, 4)) for score, each in ranked[: MAX_SHOWN + 1])
         return Mention(start, end, text[start:end], *best, tuple(others))
 
     def _shown(self, entity: int) -> tuple[str, str]:
@@ -240,11 +240,11 @@ def _senses_of(several: list[tuple[int, str, float]], are_stop_words: bool) -> _
     """What a key stands for, from its rows (entity, name, prior): each entity once."""
     if len(several) == 1:
         entity, name, prior = several[0]
-        return _Senses([entity], [max(prior, LEAST_PRIOR)], frozenset((name,)), are_stop_words)
+        return _Senses([entity], [max(prior, MIN_PRIOR)], frozenset((name,)), are_stop_words)
     best: dict[int, float] = {}
     for entity, _, prior in several:
-        best[entity] = max(prior, LEAST_PRIOR, best.get(entity, 0.0))
-    kept = sorted(best, key=lambda entity: (-best[entity], entity))[:MOST_CANDIDATES]
+        best[entity] = max(prior, MIN_PRIOR, best.get(entity, 0.0))
+    kept = sorted(best, key=lambda entity: (-best[entity], entity))[:MAX_CANDIDATES]
     names = frozenset(name for _, name, _ in several)
     return _Senses(kept, [best[entity] for entity in kept], names, are_stop_words)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_HOPS = 4
-MOST_PARTIAL = 200_000  # partial paths of a query that are kept while it is extended
-MOST_AT_ONCE = 4_000_000  # neighbours that are looked at together, which bounds the memory
+MAX_HOPS = 4
+MAX_PARTIAL = 200_000  # partial paths of a query that are kept while it is extended
+MAX_AT_ONCE = 4_000_000  # neighbours that are looked at together, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PathArrays:
     nodes_PH       entities of each path, -1 after its end
     num_hops_P     its number of edges
     offsets_Q      where the paths of each query start (Q + 1)
-    is_cut_Q       whether some paths of a query were not looked at (more than `MOST_PARTIAL` beginnings)
+    is_cut_Q       whether some paths of a query were not looked at (more than `MAX_PARTIAL` beginnings)
     """
 
     nodes_PH: np.ndarray
@@ -91,7 +91,7 @@ def _portions(adjacency: Adjacency, heads_Q: np.ndarray, tails_Q: np.ndarray, le
     if length > 2:
         return [rows[i : i + 1] for i in range(len(rows))]
     work = np.minimum(adjacency.degree(heads_Q[rows]), adjacency.degree(tails_Q[rows]))
-    ends = np.flatnonzero(np.diff(np.cumsum(work) // MOST_AT_ONCE)) + 1
+    ends = np.flatnonzero(np.diff(np.cumsum(work) // MAX_AT_ONCE)) + 1
     return np.split(rows, ends)
 
 
@@ -114,10 +114,10 @@ def _of_length(
     for _ in range(length - 2):
         places, neighbours = adjacency.expand(nodes[:, -1])
         is_new = (nodes[places] != neighbours[:, None]).all(1) & (neighbours != ends_Q[rows[places]])
-        if is_new.sum() > MOST_PARTIAL:
+        if is_new.sum() > MAX_PARTIAL:
             is_cut_Q[rows] = True
             candidates = np.flatnonzero(is_new)
-            order = np.argsort(adjacency.degree(neighbours[candidates]), kind="stable")[:MOST_PARTIAL]
+            order = np.argsort(adjacency.degree(neighbours[candidates]), kind="stable")[:MAX_PARTIAL]
             is_new = np.zeros_like(is_new)
             is_new[candidates[order]] = True
         places, neighbours = places[is_new], neighbours[is_new]
@@ -130,7 +130,7 @@ def _of_length(
 
 def _split(adjacency: Adjacency, rows: np.ndarray, nodes: np.ndarray, ends_Q: np.ndarray) -> list[tuple]:
     work = np.minimum(adjacency.degree(nodes[:, -1]), adjacency.degree(ends_Q[rows]))
-    ends = np.flatnonzero(np.diff(np.cumsum(work) // MOST_AT_ONCE)) + 1
+    ends = np.flatnonzero(np.diff(np.cumsum(work) // MAX_AT_ONCE)) + 1
     return list(zip(np.split(rows, ends), np.split(nodes, ends), strict=True))
 
 

@@ -22,7 +22,7 @@ from hornbook.graph.paths import Adjacency, position_in_group
 if TYPE_CHECKING:
     from hornbook.graph.embedding.vectors import GraphVectors
 
-MOST_CANDIDATES = 100  # paths of a pair, by rarity of their entities, among which those with the best scores are kept
+MAX_CANDIDATES = 100  # paths of a pair, by rarity of their entities, among which those with the best scores are kept
 QUESTIONS_AT_ONCE = 500
 SIMILAR_DEGREES = 64  # entities that are permuted among themselves in a shuffled graph
 
@@ -197,7 +197,7 @@ class SchemaBuilder:
     def _paths(self, heads_Q: np.ndarray, tails_Q: np.ndarray) -> "_Paths":
         """The paths of each pair of entities, the best first, pruned."""
         limits = self.limits
-        most = limits.paths if self.vectors is None else max(limits.paths, MOST_CANDIDATES)
+        most = limits.paths if self.vectors is None else max(limits.paths, MAX_CANDIDATES)
         found = self.graph.paths_batch(heads_Q, tails_Q, limits.hops, most)
         pairs_K = np.repeat(np.arange(len(heads_Q)), np.diff(found.offsets_Q))
         lengths_K = found.num_hops_P.astype(np.int64) + 1

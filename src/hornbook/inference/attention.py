@@ -17,7 +17,7 @@ from hornbook.batch import Batch, pack
 from hornbook.files import write_json
 from hornbook.text.tokenizer import Tokenizer
 
-MOST_TOKENS = 40  # more do not fit into a plot
+MAX_TOKENS = 40  # more do not fit into a plot
 FILE = "attention.json"
 
 
@@ -68,7 +68,7 @@ def write_attention(
     Returns its path, or None without writing anything for a text of more than 40 tokens.
     """
     encoded = tokenizer.encode(text, pair)
-    if not 0 < len(encoded.ids) <= min(MOST_TOKENS, model.config.max_positions):
+    if not 0 < len(encoded.ids) <= min(MAX_TOKENS, model.config.max_positions):
         return None
     device = next(model.parameters()).device
     batch = pack([np.array(encoded.ids, np.int64)], [np.array(encoded.segments, np.int64)]).to(device)

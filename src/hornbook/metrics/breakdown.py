@@ -10,7 +10,7 @@ import numpy as np
 
 from hornbook.metrics.words import cut, number
 
-MOST_CLASSES = 20  # rows and columns of a confusion matrix
+MAX_CLASSES = 20  # rows and columns of a confusion matrix
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Confusion:
 def confusion_matrix(pairs: list[tuple[str, str]], names: list[str], of: str) -> Confusion | None:
     """The matrix of pairs of a gold and a predicted name; None without pairs. `names` are listed first, in this order.
 
-    Beyond `MOST_CLASSES`, the rarest classes are merged into one row and column.
+    Beyond `MAX_CLASSES`, the rarest classes are merged into one row and column.
     """
     if not pairs:
         return None
     names = list(dict.fromkeys([*names, *(name for pair in pairs for name in pair)]))
-    if len(names) > MOST_CLASSES:
-        kept = [name for name, _ in Counter(gold for gold, _ in pairs).most_common(MOST_CLASSES - 1)]
+    if len(names) > MAX_CLASSES:
+        kept = [name for name, _ in Counter(gold for gold, _ in pairs).most_common(MAX_CLASSES - 1)]
         others = f"{len(names) - len(kept)} others"
         pairs = [tuple(name if name in kept else others for name in pair) for pair in pairs]
         names = [*(name for name in names if name in kept), others]

@@ -24,7 +24,7 @@ from hornbook.models.pooling import upcast
 
 CONCEPTS, EDGES, PAIRS, PATHS = "concepts", "concept_edges", "concept_pairs", "concept_paths"
 CONCEPT_WIDTH, CONVOLUTIONS = 100, (50, 25)  # of the published code
-MOST_PATHS = 1 << 14  # that the LSTM reads at once, which bounds its memory
+MAX_PATHS = 1 << 14  # that the LSTM reads at once, which bounds its memory
 TINIEST = 1e-30
 
 
@@ -178,7 +178,7 @@ class KagNetHead(ChoiceHead):
             is_step_KH = (positions_H < paths.lengths_K[:, None]).to(steps_KHV.dtype)
             means_KV = (steps_KHV * is_step_KH[..., None]).sum(1) / paths.lengths_K[:, None]
             return torch.tanh(self.path(means_KV))
-        outputs_KHW = torch.cat([self.lstm(part)[0] for part in steps_KHV.split(MOST_PATHS)])
+        outputs_KHW = torch.cat([self.lstm(part)[0] for part in steps_KHV.split(MAX_PATHS)])
         last_K = torch.arange(num_paths, device=nodes_CV.device) * longest + paths.lengths_K - 1
         return outputs_KHW.flatten(0, 1).index_select(0, last_K)
 

@@ -8,8 +8,8 @@ from hornbook.files import write_text
 from hornbook.metrics.words import cut
 from hornbook.report.rendering import render
 
-MOST_DRAWN = 10  # paths of an answer
-MOST_LISTED = 30
+MAX_DRAWN = 10  # paths of an answer
+MAX_LISTED = 30
 COLUMN, ROW, BOX_WIDTH, BOX_HEIGHT, MARGIN = 300, 62, 150, 30, 14  # in the units of the picture
 LONGEST_NAME = 20
 
@@ -53,7 +53,7 @@ class Picture:
 
 def draw_paths(paths: list[dict[str, Any]]) -> Picture | None:
     """The heaviest paths; an entity has one box in each column. None if there are no paths."""
-    paths = paths[:MOST_DRAWN]
+    paths = paths[:MAX_DRAWN]
     if not paths:
         return None
     last = max(len(each["hops"]) for each in paths)
@@ -89,7 +89,7 @@ def draw_paths(paths: list[dict[str, Any]]) -> Picture | None:
 
 def with_pictures(found: dict[str, Any]) -> dict[str, Any]:
     """An explanation, as `Explanation.to_dict` has it, with `drawn`: the picture of each answer's paths as plain
-    values, None without paths. At most `MOST_LISTED` paths of an answer are kept."""
+    values, None without paths. At most `MAX_LISTED` paths of an answer are kept."""
     sizes = {"box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
     choices = []
     for each in found["choices"]:
@@ -98,14 +98,14 @@ def with_pictures(found: dict[str, Any]) -> dict[str, Any]:
         if picture is not None:
             lines = [asdict(line) | {"label": line.label} for line in picture.lines]
             drawn = asdict(picture) | {"lines": lines} | sizes
-        choices.append(each | {"drawn": drawn, "paths": each["paths"][:MOST_LISTED]})
+        choices.append(each | {"drawn": drawn, "paths": each["paths"][:MAX_LISTED]})
     return found | {"choices": choices}
 
 
 def write_explanation(path: Path, found: dict[str, Any], run: str) -> Path:
     """Writes the page of an explanation, as `Explanation.to_dict` has it."""
     order = sorted(found["choices"], key=lambda each: -each["probability"])
-    answers = [(each, draw_paths(each["paths"]), each["paths"][:MOST_LISTED]) for each in order]
+    answers = [(each, draw_paths(each["paths"]), each["paths"][:MAX_LISTED]) for each in order]
     sizes = {"box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
     write_text(path, render("explained.html", title=found["answer"], found=found, run=run, answers=answers, **sizes))
     return path

@@ -12,8 +12,8 @@ from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import NOT_LOSSES, Stage, number
 from hornbook.report.several import several_sections
 
-MOST_TALLIES = 60
-MOST_MISTAKES = 12
+MAX_TALLIES = 60
+MAX_MISTAKES = 12
 
 
 def write_finetuned_page(run: FinetunedRun) -> Path:
@@ -21,7 +21,7 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
 
     Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression).
     """
-    order, mistakes = run.task_kind.mistakes(run.predictions, MOST_MISTAKES)
+    order, mistakes = run.task_kind.mistakes(run.predictions, MAX_MISTAKES)
     return write_page(
         run.folder,
         "finetuned.html",
@@ -104,7 +104,7 @@ def _errors(run: FinetunedRun) -> dict[str, object]:
             *map(wording.percent, (each.precision, each.recall, each.f1)),
             *(f"{num:,}" for num in (each.num_gold, each.num_predicted)),
         )
-        for each in tallies[:MOST_TALLIES]
+        for each in tallies[:MAX_TALLIES]
     ]
     threshold = run.task.get("threshold") if run.predictions and run.or_none else None
     lengths = [
@@ -116,7 +116,7 @@ def _errors(run: FinetunedRun) -> dict[str, object]:
         "confusion_rows": _confusion_rows(found) if found else [],
         "scatter": scatter,
         "tallies": Table((kind.counted(run.judged), "precision", "recall", "F1", "gold", "predicted"), rows),
-        "num_tallies_left": len(tallies) - MOST_TALLIES,
+        "num_tallies_left": len(tallies) - MAX_TALLIES,
         "threshold": threshold if isinstance(threshold, int | float) else None,
         "lengths": Table(("gold answer", "questions", "no word in common", "fraction"), lengths),
     }

@@ -23,7 +23,7 @@ from hornbook.serve.metrics import Metrics
 from hornbook.serve.middleware import OPEN_PATHS, Gate
 from hornbook.serve.models import ServedModel
 from hornbook.serve.runs import list_runs
-from hornbook.serve.schemas import EVERY_ROUTE, MODEL_ROUTES, MOST_ITEMS, errors
+from hornbook.serve.schemas import EVERY_ROUTE, MAX_ITEMS, MODEL_ROUTES, errors
 
 T = TypeVar("T")
 PAGE = Path(__file__).parent / "page"
@@ -89,8 +89,8 @@ class Server:
     async def tokenized(self, model: ServedModel, items: list, tokenize: Callable[[list[str]], T]) -> T:
         """`tokenize` of the texts in the items of a request, which are logged with `log_text`."""
         texts = [text for item in items for text in _texts_in(item)]
-        if not 1 <= len(items) <= MOST_ITEMS:
-            raise HTTPException(422, f"the request has {len(items)} texts: give 1 to {MOST_ITEMS}")
+        if not 1 <= len(items) <= MAX_ITEMS:
+            raise HTTPException(422, f"the request has {len(items)} texts: give 1 to {MAX_ITEMS}")
         if self.settings.log_text is not None:
             for text in texts:
                 self.settings.log_text(text)

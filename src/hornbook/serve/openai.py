@@ -19,7 +19,7 @@ from hornbook.serve import schemas
 from hornbook.serve.api import Server
 from hornbook.serve.engine import OnText, QueuedRequest
 from hornbook.serve.models import ServedModel
-from hornbook.serve.schemas import EVERY_ROUTE, MODEL_ROUTES, MOST_CHOICES, Completions, Embeddings
+from hornbook.serve.schemas import EVERY_ROUTE, MAX_CHOICES, MODEL_ROUTES, Completions, Embeddings
 
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
@@ -70,8 +70,8 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
             raise HTTPException(422, f"{name} is not supported: omit it")
         prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         settings = body.settings()
-        if len(prompts) * settings["num"] > MOST_CHOICES:
-            raise HTTPException(422, f"the request asks for more than {MOST_CHOICES} texts: lower n")
+        if len(prompts) * settings["num"] > MAX_CHOICES:
+            raise HTTPException(422, f"the request asks for more than {MAX_CHOICES} texts: lower n")
         texts = _Completion(server, model, body, prompts, settings)
         return await (texts.stream(request) if body.stream else texts.whole(request))
 

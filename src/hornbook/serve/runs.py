@@ -7,15 +7,15 @@ from typing import Any
 
 from hornbook.report.runs import about_run, find_runs
 
-MOST_RUNS = 50
-MOST_POINTS = 300  # per curve
+MAX_RUNS = 50
+MAX_POINTS = 300  # per curve
 CURVES = ("train", "validation")
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
     """The runs that changed last, newest first: name, state, result, steps, and the points of their curves, each [step,
     loss, tokens per second]."""
-    runs = sorted(find_runs(folder), key=_modified, reverse=True)[:MOST_RUNS]
+    runs = sorted(find_runs(folder), key=_modified, reverse=True)[:MAX_RUNS]
     found = []
     for run in runs:
         about = about_run(run)
@@ -38,9 +38,9 @@ def _curves(run: Path) -> dict[str, list]:
     return _read(file, state.st_mtime_ns, state.st_size)
 
 
-@lru_cache(maxsize=2 * MOST_RUNS)
+@lru_cache(maxsize=2 * MAX_RUNS)
 def _read(file: Path, modified: int, size: int) -> dict[str, list]:
-    """The points of each curve, at most `MOST_POINTS` each; a line that is still being written is left out."""
+    """The points of each curve, at most `MAX_POINTS` each; a line that is still being written is left out."""
     points: dict[str, dict[int, list]] = {kind: {} for kind in CURVES}
     for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
@@ -52,10 +52,10 @@ def _read(file: Path, modified: int, size: int) -> dict[str, list]:
 
 
 def _thinned(points: list) -> list:
-    """At most `MOST_POINTS` of the points, the last one included.
+    """At most `MAX_POINTS` of the points, the last one included.
 
-    >>> _thinned(list(range(1000)))[-1], len(_thinned(list(range(1000)))) <= MOST_POINTS
+    >>> _thinned(list(range(1000)))[-1], len(_thinned(list(range(1000)))) <= MAX_POINTS
     (999, True)
     """
-    every = -(-len(points) // MOST_POINTS)
+    every = -(-len(points) // MAX_POINTS)
     return points[::-1][::every][::-1] if every > 1 else points

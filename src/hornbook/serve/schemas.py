@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hornbook.show.words import Language
 
-MOST_ITEMS = 2048  # per request
-MOST_CHOICES = 128  # texts per request
-MOST_NEW_TOKENS = 4096
+MAX_ITEMS = 2048  # per request
+MAX_CHOICES = 128  # texts per request
+MAX_NEW_TOKENS = 4096
 LARGEST_SEED = 2**31
 
 Text = Annotated[str, Field(min_length=1)]
-Texts = Annotated[list[Text], Field(min_length=1, max_length=MOST_ITEMS)]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 PictureLanguage = Annotated[Language, Field(description="Of the notes and headings of the picture.")]
 
@@ -49,7 +49,7 @@ class Pair(Body):
 class Predict(Body):
     inputs: Annotated[
         list[Text | list[Any] | dict[str, Any]],
-        Field(min_length=1, max_length=MOST_ITEMS, description="Texts, pairs of texts, or objects."),
+        Field(min_length=1, max_length=MAX_ITEMS, description="Texts, pairs of texts, or objects."),
     ]
 
 
@@ -105,13 +105,13 @@ class Completions(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str
-    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MOST_CHOICES)] = ""
-    max_tokens: Annotated[int | None, Field(ge=1, le=MOST_NEW_TOKENS)] = 16
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)] = ""
+    max_tokens: Annotated[int | None, Field(ge=1, le=MAX_NEW_TOKENS)] = 16
     temperature: Annotated[float | None, Field(ge=0, le=100)] = 1.0
     top_p: Annotated[float | None, Field(gt=0, le=1)] = 1.0
     top_k: Annotated[int | None, Field(ge=1)] = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
-    n: Annotated[int | None, Field(ge=1, le=MOST_CHOICES)] = 1
+    n: Annotated[int | None, Field(ge=1, le=MAX_CHOICES)] = 1
     stop: Text | list[Text] | None = None
     seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
     stream: bool | None = False

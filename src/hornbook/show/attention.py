@@ -14,15 +14,15 @@ from hornbook.inference.loaded import LoadedModel
 from hornbook.show.picture import Cell, Picture, Strip, Table, readable
 from hornbook.show.words import Language, say
 
-MOST_TOKENS = 128  # of a page: 12 layers of 12 heads are 3 MB
-MOST_IN_GRID = 40  # more do not fit into a terminal
+MAX_TOKENS = 128  # of a page: 12 layers of 12 heads are 3 MB
+MAX_IN_GRID = 40  # more do not fit into a terminal
 SHADES = " ░▒▓█"
 NUM_LARGEST = 3
 
 
 def encode(model: LoadedModel, text: str, pair: str | None) -> tuple[list[str], Batch]:
     encoded = model.tokenizer.encode(text, pair)
-    longest = min(MOST_TOKENS, model.model.config.max_positions)
+    longest = min(MAX_TOKENS, model.model.config.max_positions)
     if not 1 <= len(encoded.ids) <= longest:
         raise ValueError(f"the text has {len(encoded.ids)} tokens: give one of 1 to {longest}")
     tokens = [readable(model.tokenizer, number) for number in encoded.ids]
@@ -44,9 +44,9 @@ def show_attention(
     for place, (token, row) in enumerate(zip(tokens, weights_SS, strict=True)):
         largest = np.argsort(-row, kind="stable")[:NUM_LARGEST]
         said = ", ".join(f"{tokens[i]} {row[i]:.0%}" for i in largest if row[i] > 0)
-        rows.append((place, token, _shades(row), said) if len(tokens) <= MOST_IN_GRID else (place, token, said))
+        rows.append((place, token, _shades(row), said) if len(tokens) <= MAX_IN_GRID else (place, token, said))
     headings = ("", "token", "attends to (by position)", "most")
-    if len(tokens) > MOST_IN_GRID:
+    if len(tokens) > MAX_IN_GRID:
         headings = ("", "token", "attends most to")
     which = f"the mean of {num_heads} heads" if head is None else f"head {head} of {num_heads}"
     attention = {"layer": layer, "head": head, "tokens": tokens, "weights": np.round(weights_SS, 5).tolist()}

@@ -10,7 +10,7 @@ from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import DataSet
 
-MOST_CLASSES = 6  # listed by `in_short`
+MAX_CLASSES = 6  # listed by `in_short`
 
 
 def summarize(data: DataSet) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def in_short(summary: dict[str, Any]) -> list[str]:
     lines = ["data: " + ", ".join(f"{name} {each['examples']:,} examples" for name, each in splits.items())]
     if classes := summary.get("classes"):
         totals = sorted(((sum(each.values()), label) for label, each in classes.items()), reverse=True)
-        shown = ", ".join(f"{label} {count:,}" for count, label in totals[:MOST_CLASSES])
-        more = f" and {len(totals) - MOST_CLASSES} more" if len(totals) > MOST_CLASSES else ""
+        shown = ", ".join(f"{label} {count:,}" for count, label in totals[:MAX_CLASSES])
+        more = f" and {len(totals) - MAX_CLASSES} more" if len(totals) > MAX_CLASSES else ""
         lines[0] += f"; {shown}{more}"
     if numbers := summary.get("numbers"):
         lines[0] += f"; numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}"

@@ -10,7 +10,7 @@ from hornbook.config import checked
 from hornbook.text.tokenizer import Tokenizer
 
 WORD = re.compile(r"[^\W\d_]{3,}")
-LEAST_COUNT = 5
+MIN_COUNT = 5
 COUNTED_AT_MOST = 2_000_000  # distinct words in memory; beyond this the rarest are dropped
 
 
@@ -26,7 +26,7 @@ def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words
         if len(counts) > COUNTED_AT_MOST:
             dropped_count += 1  # higher each time, so that the table always shrinks
             counts = Counter({word: count for word, count in counts.items() if count > dropped_count})
-    frequent = sorted(word for word, count in counts.items() if count >= LEAST_COUNT)
+    frequent = sorted(word for word, count in counts.items() if count >= MIN_COUNT)
     if not frequent:
         return []
     encoded = tokenizer.encode_sentences([f" {word}" for word in frequent])

@@ -73,7 +73,7 @@ _PARTICLES = {
     )
     for particle in particles.split()
 }
-_MOST_PARTICLES = 3  # 나무들에서는 is 나무 with three of them
+_MAX_PARTICLES = 3  # 나무들에서는 is 나무 with three of them
 _HANGUL = range(0xAC00, 0xD7A4)
 _RIEUL = 8  # index of the final consonant ㄹ
 
@@ -116,7 +116,7 @@ def base_form(word: str, known: Collection[str]) -> str | None:
     ('building', 'tree', '땅')
     """
     if ord(word[-1]) in _HANGUL:
-        return _without_particles(word, known, _MOST_PARTICLES)
+        return _without_particles(word, known, _MAX_PARTICLES)
     forms = [form for form in _english_forms(word) if form != word and form in known]
     if not forms:
         return None

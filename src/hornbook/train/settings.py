@@ -6,7 +6,7 @@ from typing import Literal
 
 from hornbook.config import LARGEST_SEED, MANY, Typed, setting
 
-MOST_BATCH_TOKENS = 2**28
+MAX_BATCH_TOKENS = 2**28
 MINUTES_PER_YEAR = 525_600
 UNCORRECTED_START = 2**20  # step counts start here without bias correction: beta^step is 0, and counts exact in float32
 HIGHEST_UNCORRECTED_BETA = 0.9999  # to the power of UNCORRECTED_START: 3e-46
@@ -89,19 +89,19 @@ class ScheduleSettings(Typed, group="schedule"):
 @dataclass(frozen=True)
 class BatchSettings(Typed, group="batch"):
     tokens: int = setting(
-        131_072, "tokens per batch, counting every sequence at its length limit", low=8, high=MOST_BATCH_TOKENS
+        131_072, "tokens per batch, counting every sequence at its length limit", low=8, high=MAX_BATCH_TOKENS
     )
     micro_tokens: int = setting(
         65_536,
         "maximum tokens per micro-batch; halved automatically when memory runs out",
         low=8,
-        high=MOST_BATCH_TOKENS,
+        high=MAX_BATCH_TOKENS,
     )
     first_tokens: int | None = setting(
         None,
         "tokens in the first batch; batches grow from there to batch.tokens (GPT-3); none: constant batch size",
         low=8,
-        high=MOST_BATCH_TOKENS,
+        high=MAX_BATCH_TOKENS,
     )
     growth_fraction: float = setting(
         0.02, "fraction of the steps in which batches grow, linearly in the tokens seen", above=0, high=1

@@ -48,7 +48,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "webtext": {"min_votes": 3, "language": "en", "exclude_hosts": ["wikipedia.org"]},
 }
 TASK_BYTES = 16 << 20
-MOST_TASKS = 800  # the tasks of `buckets` open a file per task of `pages`
+MAX_TASKS = 800  # the tasks of `buckets` open a file per task of `pages`
 PROGRESS_SECONDS = 0.3
 
 
@@ -201,7 +201,7 @@ def _prepare(out: Path, work: Path, files: list[PageFile], links: list[str], set
 def _shares(files: list[PageFile]) -> list[list[PageFile]]:
     """Consecutive files for each task, of about the same size in bytes."""
     total = sum(file.bytes for file in files)
-    number = max(1, min(len(files), MOST_TASKS, -(-total // TASK_BYTES)))
+    number = max(1, min(len(files), MAX_TASKS, -(-total // TASK_BYTES)))
     shares: list[list[PageFile]] = [[] for _ in range(number)]
     before = 0
     for file in files:

@@ -22,9 +22,9 @@ SPARSE_STRENGTHS = (1e-1, 1.0, 1e1, 1e2, 1e3)  # C, for rows of length 1
 ALPHAS = tuple(np.logspace(-2, 6, 17))
 NUM_FOLDS = 5
 FEW = 2_000  # examples up to which all folds are used; beyond, one fold is enough
-MOST_WORDS = 50_000  # training words at most for regression on words, which holds all of them in memory
+MAX_WORDS = 50_000  # training words at most for regression on words, which holds all of them in memory
 MANY = 10_000  # examples at most for choosing the strength, which hardly depends on their number
-MOST_ITERATIONS = 300
+MAX_ITERATIONS = 300
 
 
 class Fitted(NamedTuple):
@@ -84,11 +84,11 @@ def fit_number(features: Matrix, numbers: np.ndarray) -> Fitted:
 
 
 def sampled_words(num_words: int, seed: int, log: Callable[[str], None]) -> np.ndarray:
-    """The indices of the training words that regression on words uses: all, or a random sample of `MOST_WORDS`."""
-    if num_words <= MOST_WORDS:
+    """The indices of the training words that regression on words uses: all, or a random sample of `MAX_WORDS`."""
+    if num_words <= MAX_WORDS:
         return np.arange(num_words)
-    log(f"logistic regression on a random sample of {MOST_WORDS:,} of {num_words:,} training words")
-    return np.sort(np.random.default_rng(seed_of(seed, "words")).permutation(num_words)[:MOST_WORDS])
+    log(f"logistic regression on a random sample of {MAX_WORDS:,} of {num_words:,} training words")
+    return np.sort(np.random.default_rng(seed_of(seed, "words")).permutation(num_words)[:MAX_WORDS])
 
 
 def _spread(logits: np.ndarray, kinds: np.ndarray, num_labels: int) -> np.ndarray:
@@ -101,7 +101,7 @@ def _spread(logits: np.ndarray, kinds: np.ndarray, num_labels: int) -> np.ndarra
 def _logistic(features: Matrix, strength: float) -> Any:
     from sklearn.linear_model import LogisticRegression
 
-    return _scaled(features, LogisticRegression(C=strength, max_iter=MOST_ITERATIONS))
+    return _scaled(features, LogisticRegression(C=strength, max_iter=MAX_ITERATIONS))
 
 
 def _scaled(features: Matrix, model: Any) -> Any:

@@ -40,10 +40,10 @@ from hornbook.train.signals import Signals
 COMMAND = "graph embed"
 VECTORS = "vectors.safetensors"
 SAVE_EVERY_SECONDS = 300.0
-MOST_VALIDATED = 500  # triples of a validation during training; the final scores use all of the test split
-MOST_HELD_OUT = 5000
+MAX_VALIDATED = 500  # triples of a validation during training; the final scores use all of the test split
+MAX_HELD_OUT = 5000
 HELD_OUT = 0.02
-MOST_LOGITS = 1 << 26  # of a portion of a step with loss=all, which bounds the memory
+MAX_LOGITS = 1 << 26  # of a portion of a step with loss=all, which bounds the memory
 
 
 @dataclass
@@ -186,7 +186,7 @@ class _Training:
 
     def _backward_all(self, head_B: Tensor, relation_B: Tensor, tail_B: Tensor) -> float:
         """Back-propagates the mean cross-entropy over all entities, a portion of the triples at a time."""
-        total, size = 0.0, max(1, MOST_LOGITS // self.graph.num_entities)
+        total, size = 0.0, max(1, MAX_LOGITS // self.graph.num_entities)
         for head, relation, tail in zip(head_B.split(size), relation_B.split(size), tail_B.split(size), strict=True):
             loss = functional.cross_entropy(self.model.score_all(head, relation), tail, reduction="sum")
             if self.settings.penalty:
@@ -231,7 +231,7 @@ class _Training:
 
     def _validate(self) -> None:
         self._zero_untrained()
-        found = self._scores(self.splits["valid"][:MOST_VALIDATED])
+        found = self._scores(self.splits["valid"][:MAX_VALIDATED])
         is_best = self.state.best is None or found["mrr"] > self.state.best
         if is_best:
             self.state.best, self.state.best_step = found["mrr"], self.state.step
@@ -323,7 +323,7 @@ def split_triples(graph: Graph, held_out: float, seed: int) -> dict[str, np.ndar
             raise ValueError(f"{graph.folder} has no training edges: build it with a file of triples named train")
     else:
         order = shuffled(np.arange(len(triples)), len(triples), seed_of(seed, "held out"))
-        size = min(int(held_out * len(triples)), MOST_HELD_OUT)
+        size = min(int(held_out * len(triples)), MAX_HELD_OUT)
         ends = (order[:size], order[size : 2 * size], order[2 * size :])
         found = dict(zip(("valid", "test", "train"), (triples[each] for each in ends), strict=True))
     # A validation takes the first few triples, which are sorted by head otherwise.

@@ -44,7 +44,7 @@ from hornbook.tasks.reading.texts import plain
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 SECONDS = 3.0  # per block of rows that are embedded, written and committed together
-FIRST_ROWS, MOST_ROWS = 16, 16_384  # of a block
+FIRST_ROWS, MAX_ROWS = 16, 16_384  # of a block
 NUMBERED = "none"  # as `key`: rows get their number as id
 
 
@@ -474,7 +474,7 @@ def next_size(size: int, seconds: float) -> int:
     >>> next_size(256, 0.1), next_size(2048, 12.0), next_size(1024, 3.0)
     (512, 512, 1024)
     """
-    return int(min(max(size * min(SECONDS / max(seconds, 1e-9), 2), 1), MOST_ROWS))
+    return int(min(max(size * min(SECONDS / max(seconds, 1e-9), 2), 1), MAX_ROWS))
 
 
 def _built(out: Path, manifest: Manifest, added: int, found: Texts) -> Built:

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-COLUMNS_PER_WARP, MOST_WARPS = 512, 8
+COLUMNS_PER_WARP, MAX_WARPS = 512, 8
 TILE, TILE_OF_WIDE, WIDE = 64, 32, 64  # tokens per tile; fewer if heads are wider than WIDE
 DIRECTIONS = {"both": 0, "left": 1, "right": 2}
 
@@ -28,7 +28,7 @@ def squared_vector_error(ours_TD: Tensor, theirs_TD: Tensor, weights_T: Tensor) 
     padded_width = max(16, triton.next_power_of_2(width))
     _squared_vector_error[(num_rows,)](
         ours_TD, theirs_TD, weights_T, losses_T, gradient_TD, width,
-        WIDTH=padded_width, num_warps=min(MOST_WARPS, max(1, padded_width // COLUMNS_PER_WARP)),
+        WIDTH=padded_width, num_warps=min(MAX_WARPS, max(1, padded_width // COLUMNS_PER_WARP)),
     )  # fmt: skip
     return losses_T.sum(), gradient_TD
 

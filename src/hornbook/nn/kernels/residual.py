@@ -17,10 +17,10 @@ from torch import Tensor
 from hornbook.nn.fused import has_one_gradient
 from hornbook.nn.kernels import num_processors
 
-COLUMNS_PER_WARP, MOST_WARPS = 512, 8
+COLUMNS_PER_WARP, MAX_WARPS = 512, 8
 # In the backward pass programs keep sums over many rows, and prefetch two rows while they process one. Rows wider than
 # WIDEST_AHEAD would need more shared memory for that than most GPUs have.
-COLUMNS_PER_PROCESSOR, MOST_PER_PROCESSOR, NUM_STAGES, WIDEST_AHEAD = 4096, 16, 3, 4096
+COLUMNS_PER_PROCESSOR, MAX_PER_PROCESSOR, NUM_STAGES, WIDEST_AHEAD = 4096, 16, 3, 4096
 NUM_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
 
 
@@ -78,11 +78,11 @@ def _padded_width(width: int) -> int:
 
 
 def _num_warps(width: int) -> int:
-    return min(MOST_WARPS, max(1, _padded_width(width) // COLUMNS_PER_WARP))
+    return min(MAX_WARPS, max(1, _padded_width(width) // COLUMNS_PER_WARP))
 
 
 def _programs_per_processor(width: int) -> int:
-    return min(MOST_PER_PROCESSOR, max(1, COLUMNS_PER_PROCESSOR // _padded_width(width)))
+    return min(MAX_PER_PROCESSOR, max(1, COLUMNS_PER_PROCESSOR // _padded_width(width)))
 
 
 @triton.jit

@@ -17,7 +17,7 @@ from hornbook.files import replacing
 INK, FAINT, BLUE, ORANGE, GREEN = "#262a33", "#d9dce3", "#3566b8", "#d9622b", "#2f8f6b"
 PALETTE = (BLUE, ORANGE, GREEN, "#9a63c4", "#b98a1d", "#3a9fb3", "#c2527f", INK)
 DASHED = {"color": INK, "linestyle": (0, (5, 4)), "linewidth": 1.0, "alpha": 0.75}
-MOST_POINTS = 1500
+MAX_POINTS = 1500
 STYLE = {
     **{f"axes.spines.{side}": False for side in ("top", "right")},
     **{f"axes.{name}": INK for name in ("labelcolor", "titlecolor")},
@@ -99,7 +99,7 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
         return (sums[last] - sums[first]) / (counts[last] - counts[first])
 
 
-def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
+def thinned(x: np.ndarray, y: np.ndarray, most: int = MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
     """At most `most` points: the minimum and the maximum of each segment, so no spike is lost."""
     if len(x) <= most:
         return x, y

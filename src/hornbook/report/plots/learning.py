@@ -42,7 +42,7 @@ TITLES = {
 CHANCE_LOSS = float(np.log(2))
 MANY = 40  # curves with at least this many points are smoothed
 NOT_SCORES = {"kind", "step", "loss", "best", "mean_squared_error"}
-MOST_SCORES = 4
+MAX_SCORES = 4
 
 
 @in_style
@@ -190,7 +190,7 @@ def learning_figure(run: FinetunedRun) -> Figure:
     """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
     named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES]
     names = sorted(named, key=lambda name: name != run.metric_for_best)[
-        :MOST_SCORES
+        :MAX_SCORES
     ]  # the one that selects models first
     panels = [partial(_draw_task_loss, run)]
     return grid_of([*panels, partial(_draw_task_scores, run, names)] if names else panels, height=3.3)

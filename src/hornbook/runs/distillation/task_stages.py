@@ -32,7 +32,7 @@ from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.signals import Signals
 
-NUM_TIMED, MOST_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
+NUM_TIMED, MAX_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,6 @@ def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
     num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
     if num_left <= 0:
         return 0.0
-    step_seconds = seconds_per_step(stage.job, settings, runtime, range(num_to_time(num_left, NUM_TIMED)), MOST_SECONDS)
+    step_seconds = seconds_per_step(stage.job, settings, runtime, range(num_to_time(num_left, NUM_TIMED)), MAX_SECONDS)
     validation_seconds = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
     return num_left * (step_seconds + validation_seconds / settings.validation.every_steps)

@@ -27,7 +27,7 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
 Learns = Literal["answer", "all"]
-HELD_OUT_SHARE, MOST_HELD_OUT = 0.05, 500  # of each task's training split, for validation
+HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 500  # of each task's training split, for validation
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, 
                 f"{task.name}: {len(splits.train) - len(known):,} training examples are also in the test split: dropped"
             )
         order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(known))[: each.examples]
-        num_held_out = max(1, min(MOST_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
+        num_held_out = max(1, min(MAX_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
         chosen = [known[i] for i in order]
         encoded = _encoded(task, chosen, tokenizer, context, learns)
         held_out += encoded[:num_held_out]

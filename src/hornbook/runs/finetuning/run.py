@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hornbook.files import read_json
-from hornbook.inference.attention import MOST_TOKENS, write_attention
+from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
@@ -268,7 +268,7 @@ def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
     """Draws the attention for the first dev example that is short enough."""
     for example in inputs.dev[:200]:
         texts = example.sequence
-        if len(inputs.tokenizer.encode(*texts).ids) <= MOST_TOKENS:
+        if len(inputs.tokenizer.encode(*texts).ids) <= MAX_TOKENS:
             write_attention(out, model, inputs.tokenizer, *texts)
             return
 

@@ -19,7 +19,7 @@ NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the larg
 MEASURED_SHARE = 0.05  # largest share of the minutes for timing steps, per sequence length
 FEW_STEPS, ENOUGH_STEPS = 100, 200
 CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
-LEAST_VALIDATION_TOKENS = 2048
+MIN_VALIDATION_TOKENS = 2048
 TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
 
 
@@ -52,7 +52,7 @@ def with_batch_that_fits(
             f"or more fit into --minutes {minutes:g}; --batch-tokens {published} keeps the published size"
         )
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
-    fitting = _halved(settings.validation.tokens, max_tokens, LEAST_VALIDATION_TOKENS)
+    fitting = _halved(settings.validation.tokens, max_tokens, MIN_VALIDATION_TOKENS)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
     if "validation.tokens" not in given and fitting < min(settings.validation.tokens, num_held_out):
         overrides["validation.tokens"] = fitting

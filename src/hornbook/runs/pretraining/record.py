@@ -16,7 +16,7 @@ from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.train.job import Job
 from hornbook.train.runtime import Runtime
-from hornbook.train.settings import MINUTES_PER_YEAR, MOST_BATCH_TOKENS
+from hornbook.train.settings import MAX_BATCH_TOKENS, MINUTES_PER_YEAR
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PretrainRequest(RunRequest):
     steps: int | None = setting(None, "number of optimizer steps", low=1, high=MANY)
     tokens: int | None = setting(None, "training tokens, instead of steps", low=1, high=10**15)
     minutes: float | None = setting(None, "training time in minutes, instead of steps", above=0, high=MINUTES_PER_YEAR)
-    batch_tokens: int | None = setting(None, "tokens per batch", low=8, high=MOST_BATCH_TOKENS)
+    batch_tokens: int | None = setting(None, "tokens per batch", low=8, high=MAX_BATCH_TOKENS)
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
     teacher: str | None = None
     recipe: Literal["published", "budget"] | None = setting(None, "published settings, or those for a short run")

@@ -13,7 +13,7 @@ from hornbook.tasks.kinds.marked import Marked
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.records import MarkedExample
 
-MOST_SHOWN = 20  # types of a mention whose probabilities are written
+MAX_SHOWN = 20  # types of a mention whose probabilities are written
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class EntityTyping(Marked, MultiLabel):
 
     def describe(self, example: MarkedExample, prediction: ClassPrediction) -> dict[str, Any]:
         """With the likeliest types only: there may be thousands."""
-        likeliest = sorted(prediction.probabilities.items(), key=lambda each: -each[1])[:MOST_SHOWN]
+        likeliest = sorted(prediction.probabilities.items(), key=lambda each: -each[1])[:MAX_SHOWN]
         return super().describe(example, prediction) | {"probabilities": dict(likeliest)}
 
     def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:

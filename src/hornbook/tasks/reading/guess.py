@@ -37,9 +37,9 @@ KEYS = ("id", "key", "guid", "idx", "index", "uid", "uuid")
 TIMES = ("date", "time", "datetime", "timestamp", "created", "updated", "modified", "year", "month", "day")
 LabelKind = Literal["class", "classes", "number"]
 SAMPLE = 1000
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 MANY_ROWS = 20  # with fewer rows, each label may well occur only once
-MOST_DISTINCT = 0.8  # maximum distinct values per row of a column with the name of a label
+MAX_DISTINCT = 0.8  # maximum distinct values per row of a column with the name of a label
 COMPARABLE_LENGTH = 0.5  # text columns below this fraction of the longest mean length are not candidates
 TIME = re.compile(
     r"""(\d{4}\s*[-/.년]\s*\d{1,2}\s*[-/.월]\s*\d{1,2}  # 2024-03-17, 2024년 3월 17일
@@ -88,7 +88,7 @@ class Column:
 
     @property
     def has_few_values(self) -> bool:
-        return 1 < len(self.distinct) <= min(MOST_CLASSES, max(2, len(self.values) // 2))
+        return 1 < len(self.distinct) <= min(MAX_CLASSES, max(2, len(self.values) // 2))
 
     @property
     def text_length(self) -> float:
@@ -101,7 +101,7 @@ class Column:
         """Whether a column with the name of a label can be one: it is not a time and does not have a new value in
         nearly every row."""
         num_rows = len(self.values)
-        has_new_values = num_rows >= MANY_ROWS and len(self.distinct) > MOST_DISTINCT * num_rows
+        has_new_values = num_rows >= MANY_ROWS and len(self.distinct) > MAX_DISTINCT * num_rows
         return not self.is_time and not (kind == "class" and has_new_values)
 
     def looks_like_label(self, kind: LabelKind) -> bool:

@@ -32,7 +32,7 @@ TEXTS = ("text", "sent", "sentence")
 LABELS = ("label", "labels", "relation", "types", "y_str")
 KEYS = ("id", "key", "annot_id", "guid")
 TOKENS = ("tokens", "token")
-LEAST_SCORE = 0.3  # of a linked entity in ERNIE's files, as published
+MIN_SCORE = 0.3  # of a linked entity in ERNIE's files, as published
 TAGS = re.compile(r"<(/?)e([12])>")
 SEMEVAL_LINE = re.compile(r'^\s*(\d+)\t"(.*)"\s*$')
 
@@ -213,7 +213,7 @@ def _given(fields: Mapping[str, Any]) -> tuple[tuple[int, int, str], ...] | None
     if not isinstance(ents, list):
         return None
     rows = [each for each in ents if isinstance(each, list | tuple) and len(each) >= 3]
-    sure = [each for each in rows if len(each) == 3 or each[3] is None or float(each[3]) > LEAST_SCORE]
+    sure = [each for each in rows if len(each) == 3 or each[3] is None or float(each[3]) > MIN_SCORE]
     return tuple((int(start), int(end), str(entity)) for entity, start, end, *_ in sure)
 
 

@@ -17,7 +17,7 @@ from hornbook.tasks.text.sources import Item, Log, Splits, read_items
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
-MOST_CUTS = 20  # attempts: a truncated text may encode to a different number of tokens than were kept
+MAX_CUTS = 20  # attempts: a truncated text may encode to a different number of tokens than were kept
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class PromptWriter:
     def _cut(self, item: Item, prompt: Prompt, limit: int) -> Prompt:
         """Truncates the end of the field `shorten`; if that is not enough, the beginning of the prompt."""
         text, field = prompt.text, self.task.shorten
-        for _ in range(MOST_CUTS):
+        for _ in range(MAX_CUTS):
             excess = self._num_tokens([text])[0] - limit
             if excess <= 0:
                 return replace(prompt, text=text, is_cut=True)
