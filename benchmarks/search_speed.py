@@ -22,7 +22,7 @@ import torch
 from hornbook.inference.embeddings import normalized
 from hornbook.inference.retrieval import approximate
 from hornbook.inference.retrieval.approximate import ApproximateIndex
-from hornbook.inference.retrieval.index import Index, IndexWriter, Manifest, Source
+from hornbook.inference.retrieval.index import Index, IndexedTexts, IndexWriter, Manifest
 from hornbook.inference.retrieval.scan import has_int8_kernel, search_index
 
 NUM_QUERIES, TOP, BATCH, BLOCK, ROUNDS = 200, 10, 32, 50_000, 15
@@ -52,7 +52,9 @@ def embedded(texts: Path, model: str) -> np.ndarray:
 def written(folder: Path, vectors: str, blocks: list[Callable[[], np.ndarray]], width: int) -> Index:
     """An index of the blocks, which are made one by one."""
     folder.mkdir()
-    writer = IndexWriter(folder, Manifest("none", "", {}, "cosine", width, vectors, 0, 0, (), (Source(None, "", 0),)))
+    writer = IndexWriter(
+        folder, Manifest("none", "", {}, "cosine", width, vectors, 0, 0, (), (IndexedTexts(None, "", 0),))
+    )
     for block in (make() for make in blocks):
         ids = [str(writer.manifest.count + number) for number in range(len(block))]
         writer.add(block, ids, ["a text"] * len(block), {})

@@ -10,7 +10,7 @@ from gpu.test_captured import OUTPUTS, batch_of, small
 from hornbook.batch import Batch
 from hornbook.models.outputs import Output
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation.cached_teacher import Columns, columns_for, needed, teacher_rows
+from hornbook.objectives.distillation.cached_teacher import TeacherColumns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.matching import DistillationRecipe, Match
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.runs.distillation.teacher import Teacher
@@ -36,7 +36,7 @@ A_BATCH = 1000  # numbers of sequences that are left for each batch
 class InMemory:
     """Rows of the teacher by number."""
 
-    def __init__(self, teacher: Transformer, columns: Columns, batches: list[Batch], runtime: Runtime):
+    def __init__(self, teacher: Transformer, columns: TeacherColumns, batches: list[Batch], runtime: Runtime):
         self.columns, self.of_units, self.of_sequences = columns, {}, {}
         for number, batch in enumerate(batches):
             with torch.no_grad(), runtime.autocast():
@@ -49,10 +49,10 @@ class InMemory:
                 rows = np.split(tokens.cpu().numpy(), batch.starts_host[1:-1])
                 self.of_sequences |= {number * A_BATCH + i: row for i, row in enumerate(rows)}
 
-    def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
+    def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         return np.stack([self.of_units[unit] for unit in units.tolist()])
 
-    def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
+    def tokens(self, sequences: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         return np.concatenate([self.of_sequences[each] for each in sequences.tolist()])
 
 

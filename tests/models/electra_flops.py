@@ -2,13 +2,13 @@
 operation counts as one, a multiply-add as two; the backward pass costs as much as the forward pass; an embedding lookup
 is a product with a one-hot vector over the whole vocabulary."""
 
-from hornbook.models.flops import Shape
+from hornbook.models.flops import ModelShape
 
 NORM, SOFTMAX, ACTIVATION, DROPOUT = 5, 5, 8, 4  # FLOPs per output value
 HEAD_WIDTH = 64  # of an attention head, if the number of heads is not given
 
 
-def electra_flops_per_token(*shapes: Shape) -> float:
+def electra_flops_per_token(*shapes: ModelShape) -> float:
     """Training FLOPs per token in the convention of the ELECTRA paper, in which causal attention counts as
     bidirectional."""
     forward = (_embeddings(shape) + shape.num_layers * _block(shape) + _head(shape) for shape in shapes)
@@ -20,7 +20,7 @@ def _dense(num_in: int, num_out: int) -> int:
     return 2 * num_in * num_out + num_out
 
 
-def _embeddings(shape: Shape) -> int:
+def _embeddings(shape: ModelShape) -> int:
     """Lookups of tokens, positions and segments as products with one-hot vectors, two additions, norm and dropout."""
     embedded = shape.embedded
     num_rows = shape.vocab_size + shape.length + 2
@@ -28,7 +28,7 @@ def _embeddings(shape: Shape) -> int:
     return flops + (_dense(embedded, shape.width) if embedded != shape.width else 0)
 
 
-def _block(shape: Shape) -> int:
+def _block(shape: ModelShape) -> int:
     width, inner = shape.width, shape.inner
     num_heads = shape.num_heads or max(width // HEAD_WIDTH, 1)
     scores = shape.length * num_heads * (1 + SOFTMAX + DROPOUT)  # 1: the scaling
@@ -38,7 +38,7 @@ def _block(shape: Shape) -> int:
     return attention + feed_forward + 2 * residual
 
 
-def _head(shape: Shape) -> float:
+def _head(shape: ModelShape) -> float:
     width, embedded = shape.width, shape.embedded
     rtd = _dense(width, width) + ACTIVATION * width + 2 * width if "rtd" in shape.head else 0
     if shape.head in ("rtd", "none"):

@@ -7,30 +7,30 @@ import pytest
 from electra_flops import electra_flops_per_token
 
 from hornbook.models.bert import BertConfig
-from hornbook.models.flops import Shape, model_flops_per_token, shape_of
+from hornbook.models.flops import ModelShape, model_flops_per_token, shape_of
 from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
 
 def electra(width: int, num_layers: int, generator_width: int, length: int, embedding_width: int | None = None):
     """Generator and discriminator over one token embedding."""
     embedded = embedding_width or width
-    generator = Shape(generator_width, num_layers, length, embedding_width=embedded)
-    return generator, Shape(width, num_layers, length, embedding_width=embedded, head="rtd")
+    generator = ModelShape(generator_width, num_layers, length, embedding_width=embedded)
+    return generator, ModelShape(width, num_layers, length, embedding_width=embedded, head="rtd")
 
 
 @pytest.mark.parametrize(
     ("shapes", "batch", "steps", "published"),
     [
-        pytest.param([Shape(768, 12, 512, 40_000, predicted_share=1.0)], 128, 960_800, 4.0e19, id="gpt"),
-        pytest.param([Shape(256, 12, 128, embedding_width=128)], 128, 1.45e6, 1.42e18, id="bert-small"),
-        pytest.param([Shape(768, 12, 512)], 256, 1e6, 6.43e19, id="bert-base"),
-        pytest.param([Shape(1024, 24, 512)], 256, 1e6, 1.92e20, id="bert-large"),
+        pytest.param([ModelShape(768, 12, 512, 40_000, predicted_share=1.0)], 128, 960_800, 4.0e19, id="gpt"),
+        pytest.param([ModelShape(256, 12, 128, embedding_width=128)], 128, 1.45e6, 1.42e18, id="bert-small"),
+        pytest.param([ModelShape(768, 12, 512)], 256, 1e6, 6.43e19, id="bert-base"),
+        pytest.param([ModelShape(1024, 24, 512)], 256, 1e6, 1.92e20, id="bert-large"),
         pytest.param(electra(256, 12, 64, 128, 128), 128, 1e6, 1.29e18, id="electra-small"),
         pytest.param(electra(768, 12, 256, 512), 256, 766e3, 6.43e19, id="electra-base"),
         pytest.param(electra(1024, 24, 256, 512), 2048, 400e3, 7.1e20, id="electra-large-400k"),
         pytest.param(electra(1024, 24, 256, 512), 2048, 1.75e6, 3.1e21, id="electra-large-1.75m"),
-        pytest.param([Shape(1024, 24, 512, 50_265)], 8000, 500e3, 3.2e21, id="roberta"),
-        pytest.param([Shape(4096, 12, 512, 30_000, 128)], 4096, 1.5e6, 3.1e22, id="albert-xxlarge"),
+        pytest.param([ModelShape(1024, 24, 512, 50_265)], 8000, 500e3, 3.2e21, id="roberta"),
+        pytest.param([ModelShape(4096, 12, 512, 30_000, 128)], 4096, 1.5e6, 3.1e22, id="albert-xxlarge"),
     ],
 )
 def test_published_figures(shapes, batch, steps, published):
@@ -55,13 +55,13 @@ def test_parts_of_the_model_convention():
     """Width 8, one layer, length 10, vocabulary 100, embeddings of 4, inner width 20, by hand."""
     block = 6 * (4 * 8 * 8 + 2 * 8 * 20) + 12 * 10 * 8
     projection = 6 * 4 * 8
-    bare = Shape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5, head="none")
+    bare = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5, head="none")
     assert model_flops_per_token(bare) == block + projection
-    masked = Shape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5)
+    masked = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5)
     assert model_flops_per_token(masked) == block + projection + 0.5 * 6 * (8 * 4 + 4 * 100)
-    replaced = Shape(8, 1, 10, 100, embedding_width=4, inner_width=20, head="rtd")
+    replaced = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, head="rtd")
     assert model_flops_per_token(replaced) == block + projection + 6 * (8 * 8 + 8)
-    both = Shape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5, head="rtd+mlm")
+    both = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5, head="rtd+mlm")
     assert model_flops_per_token(both) == pytest.approx(
         model_flops_per_token(masked) + model_flops_per_token(replaced) - model_flops_per_token(bare)
     )
@@ -71,7 +71,8 @@ def test_parts_of_the_model_convention():
 def test_parts_of_the_electra_convention():
     """By hand; only the heads differ, and the backward pass costs as much as the forward pass."""
     bare, masked, replaced, both = (
-        electra_flops_per_token(Shape(8, 1, 10, 100, 4, 20, 2, 0.5, head)) for head in ("none", "mlm", "rtd", "rtd+mlm")
+        electra_flops_per_token(ModelShape(8, 1, 10, 100, 4, 20, 2, 0.5, head))
+        for head in ("none", "mlm", "rtd", "rtd+mlm")
     )
     forward = 4 * (2 * 112 + 11) + (2 * 4 * 8 + 8)  # looked up, then projected
     forward += 4 * (2 * 8 * 8 + 8) + 4 * 10 * 8 + 10 * 2 * 10  # attention, its products, its scores
@@ -89,7 +90,9 @@ def test_it_counts_without_torch():
 
 def test_next_tokens_are_scored_at_every_position():
     """Width 8, two layers, length 100, by hand: no layer before the vocabulary, and the second block sees 10 tokens."""
-    shape = Shape(8, 2, 100, 50, inner_width=32, predicted_share=1.0, head="clm", one_sided=True, windows=(None, 10))
+    shape = ModelShape(
+        8, 2, 100, 50, inner_width=32, predicted_share=1.0, head="clm", one_sided=True, windows=(None, 10)
+    )
     seen = sum(min(place + 1, 10) for place in range(100)) / 100
     expected = 6 * (2 * (4 * 64 + 2 * 8 * 32) + 8 * 50) + 12 * 8 * (50 + seen)
     assert model_flops_per_token(shape) == pytest.approx(expected, rel=0.01)

@@ -21,7 +21,7 @@ from hornbook.config import checked
 from hornbook.data.cleaning import CLEANERS
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
-from hornbook.data.encoding import Encoded, EncodingPool, Linker, clean_text
+from hornbook.data.encoding import DocumentLinker, EncodedDocuments, EncodingPool, clean_text
 from hornbook.data.manifest import MANIFEST, SOURCES, already_built, describe_request, make_manifest, prepare_folder
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import Document, DocumentsAre, FileReader, check_documents, no_documents
@@ -75,7 +75,7 @@ def build_corpus(
     near_duplicates: bool = False,
     exclude: Sequence[str | Path | Sequence[str]] = (),
     shard_tokens: int = SHARD_TOKENS,
-    linker: Linker | None = None,
+    linker: DocumentLinker | None = None,
     progress: Callable[[BuildProgress], None] | None = None,
 ) -> dict:
     """Builds the corpus folder `out` and returns its manifest; the same call resumes an interrupted build.
@@ -133,7 +133,7 @@ def _build(
     tokenizer: "Tokenizer",
     workers: int,
     progress: Callable[[BuildProgress], None] | None,
-    linker: Linker | None,
+    linker: DocumentLinker | None,
 ) -> dict:
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
@@ -201,7 +201,7 @@ def _check_unchanged(source: Source) -> None:
         raise ValueError(f"{source.path} changed while the corpus was built: build again when it no longer changes")
 
 
-def _encode_in_order(chunks: Iterator[Chunk], pool: EncodingPool) -> Iterator[tuple[Chunk, Encoded]]:
+def _encode_in_order(chunks: Iterator[Chunk], pool: EncodingPool) -> Iterator[tuple[Chunk, EncodedDocuments]]:
     waiting = deque()
     for chunk in chunks:
         given = [document.mentions for document in chunk.documents]
@@ -233,7 +233,7 @@ class _Merger:
         self._started = time.perf_counter() - state.seconds
         self._reported = 0.0
 
-    def accept(self, chunk: Chunk, encoded: Encoded) -> None:
+    def accept(self, chunk: Chunk, encoded: EncodedDocuments) -> None:
         state = self._state
         state.problems.merge(chunk.problems)
         for kind, count in encoded.cleaned.items():
@@ -264,7 +264,7 @@ class _Merger:
         remove_progress(self._folder)
         return manifest
 
-    def _select(self, chunk: Chunk, encoded: Encoded) -> np.ndarray:
+    def _select(self, chunk: Chunk, encoded: EncodedDocuments) -> np.ndarray:
         """A boolean per document: whether it goes into the corpus."""
         kept = encoded.document_sentences > 0
         for index in np.flatnonzero(~kept):
@@ -292,7 +292,7 @@ class _Merger:
             kept[kept] = is_new.all(1)
         return kept
 
-    def _count_lines(self, chunk: Chunk, encoded: Encoded, kept: np.ndarray) -> None:
+    def _count_lines(self, chunk: Chunk, encoded: EncodedDocuments, kept: np.ndarray) -> None:
         document_of = np.repeat(np.arange(len(kept)), encoded.document_lines)
         rows = np.flatnonzero(kept[document_of])
         first_line = np.cumsum(encoded.document_lines) - encoded.document_lines
@@ -305,7 +305,7 @@ class _Merger:
 
         self._state.lines.add(encoded.line_hashes[rows], text_of)
 
-    def _write(self, chunk: Chunk, encoded: Encoded, kept: np.ndarray) -> None:
+    def _write(self, chunk: Chunk, encoded: EncodedDocuments, kept: np.ndarray) -> None:
         state = self._state
         tokens, word_starts, lengths = encoded.tokens, encoded.word_starts, encoded.sentence_lengths
         entity_tokens, entity_ids = encoded.entity_tokens, encoded.entity_ids

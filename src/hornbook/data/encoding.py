@@ -25,7 +25,7 @@ from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
 
 @dataclass(slots=True)
-class Encoded:
+class EncodedDocuments:
     """A chunk of documents as flat arrays. Sentences without tokens are dropped. With a linker, `entity_tokens` are the
     indices of the tokens at which a mention of an entity starts, and `entity_ids` the numbers of the entities."""
 
@@ -45,7 +45,7 @@ class Encoded:
     entity_ids: np.ndarray
 
 
-class Linker(Protocol):
+class DocumentLinker(Protocol):
     """Finds entities in texts: `graph/annotation.py`. It can be pickled."""
 
     fingerprint: str
@@ -67,9 +67,9 @@ def encode_chunk(
     clean: str | None,
     near_duplicates: bool = False,
     excluded: ExcludedTexts | None = None,
-    linker: Linker | None = None,
+    linker: DocumentLinker | None = None,
     given: Sequence | None = None,
-) -> Encoded:
+) -> EncodedDocuments:
     """Encodes documents; `given` has the mentions of those that are linked already."""
     from hornbook.text.sentences import split_sentences
 
@@ -98,7 +98,7 @@ def encode_chunk(
         entity_tokens, entity_ids = _aligned(cleaned_texts, sentences, num_sentences, encoded, mentions)
     lengths = np.asarray(encoded.lengths, np.int64)
     document_of = np.repeat(np.arange(len(texts)), num_sentences)
-    return Encoded(
+    return EncodedDocuments(
         tokens=np.asarray(encoded.ids).astype(token_dtype(tokenizer.vocab_size)),
         word_starts=np.asarray(encoded.word_starts, bool),
         sentence_lengths=lengths[lengths > 0].astype(np.int32),
@@ -165,7 +165,7 @@ class EncodingPool:
         clean: str | None,
         workers: int,
         near_duplicates: bool = False,
-        linker: Linker | None = None,
+        linker: DocumentLinker | None = None,
     ):
         self._tokenizer = tokenizer
         self._options = (clean, near_duplicates, _excluded_in(tokenizer_folder), linker)
@@ -224,7 +224,9 @@ def main_hidden() -> Iterator[None]:
 _worker = {}
 
 
-def _start_worker(tokenizer_folder: str, clean: str | None, near_duplicates: bool, linker: Linker | None) -> None:
+def _start_worker(
+    tokenizer_folder: str, clean: str | None, near_duplicates: bool, linker: DocumentLinker | None
+) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
@@ -235,7 +237,7 @@ def _start_worker(tokenizer_folder: str, clean: str | None, near_duplicates: boo
     _worker["options"] = (clean, near_duplicates, _excluded_in(Path(tokenizer_folder)), linker)
 
 
-def _encode(texts: list[str], given: list | None) -> Encoded:
+def _encode(texts: list[str], given: list | None) -> EncodedDocuments:
     return encode_chunk(_worker["tokenizer"], texts, *_worker["options"], given)
 
 

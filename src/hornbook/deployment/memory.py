@@ -11,20 +11,20 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class PeakMemory:
+class InferenceMemory:
     """In bytes: of the whole process, and of Python and onnxruntime before the model is opened."""
 
     whole: int
     before: int
 
 
-def peak_memory(file: Path, shape: tuple[int, ...]) -> PeakMemory:
+def peak_memory(file: Path, shape: tuple[int, ...]) -> InferenceMemory:
     """Measures the peak memory for one input of this shape on one CPU thread."""
     command = [sys.executable, __file__, str(file), json.dumps(shape)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{file} could not be run in a separate process: {done.stderr.strip().splitlines()[-1]}")
-    return PeakMemory(**json.loads(done.stdout))
+    return InferenceMemory(**json.loads(done.stdout))
 
 
 def _peak_bytes() -> int:

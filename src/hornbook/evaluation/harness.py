@@ -11,7 +11,7 @@ from typing import Any
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.generation import GenerationConfig, generate
 from hornbook.inference.sampling import Sampling
-from hornbook.inference.scoring import Window, window_scores
+from hornbook.inference.scoring import ScoredWindow, window_scores
 
 MAX_TOKENS = 256  # where the task gives none
 LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # accepted names of max_tokens
@@ -40,7 +40,7 @@ class Answers:
             before, after = self._tokens_of_pair(context, continuation)
             ids = [*before, *after][-self.context - 1 :]
             texts.append(ids)
-            windows.append(Window(number, 0, max(len(ids) - len(after) - 1, 0), len(ids) - 1))
+            windows.append(ScoredWindow(number, 0, max(len(ids) - len(after) - 1, 0), len(ids) - 1))
         found = window_scores(self.model.model, texts, windows)
         return [(each.total, bool(each.is_greedy.all())) for each in found]
 
@@ -48,7 +48,7 @@ class Answers:
         """Log-probabilities of whole texts, each token once; in windows, the last one full, beyond the context."""
         ids = [[self.model.eos_id, *tokens] for tokens in self._tokens(texts)]
         windows = [
-            Window(number, *bounds)
+            ScoredWindow(number, *bounds)
             for number, its in enumerate(ids)
             for bounds in disjoint_windows(len(its) - 1, self.context)
         ]

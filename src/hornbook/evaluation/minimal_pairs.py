@@ -31,7 +31,7 @@ Direction = Literal["left", "both", "fused"]
 DIRECTIONS = ("left", "both", "fused")
 
 
-class Pair(NamedTuple):
+class MinimalPair(NamedTuple):
     """A good and a bad sentence. With a `context`, they continue it, and there may be `others` that are bad too."""
 
     paradigm: str
@@ -56,7 +56,7 @@ class MinimalPairs:
     definition: str
     paradigms: dict[str, Accuracy]
     mean: Accuracy  # over paradigms, each with the same weight
-    log_probabilities: list[tuple[Pair, float, float]]  # of the good and the (likeliest) bad sentence
+    log_probabilities: list[tuple[MinimalPair, float, float]]  # of the good and the (likeliest) bad sentence
 
     def as_dict(self) -> dict[str, Any]:
         by_paradigm = {name: vars(each) for name, each in self.paradigms.items()}
@@ -138,7 +138,7 @@ def _totals(
     return found
 
 
-def read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path) -> list[MinimalPair]:
     """The pairs of a JSONL file, or of all such files in a folder; raises a `ValueError` at a line that has none."""
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the path of the minimal pairs")
@@ -149,7 +149,7 @@ def read_pairs(path: Path) -> list[Pair]:
     return found
 
 
-def _read_file(file: Path) -> Iterable[Pair]:
+def _read_file(file: Path) -> Iterable[MinimalPair]:
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError:
@@ -169,10 +169,10 @@ def _read_file(file: Path) -> Iterable[Pair]:
             raise ValueError(
                 f"{file}: line {number} has no {GOOD[0]} and {BAD[0]}; each line is a JSON object with both"
             )
-        yield Pair(_first(values, PARADIGM) or file.stem, good, bad)
+        yield MinimalPair(_first(values, PARADIGM) or file.stem, good, bad)
 
 
-def _with_options(values: dict[str, Any], where: str, stem: str) -> Pair:
+def _with_options(values: dict[str, Any], where: str, stem: str) -> MinimalPair:
     """A context with several continuations."""
     context, options = _first(values, CONTEXT), values[OPTIONS]
     is_list = isinstance(options, list) and all(isinstance(each, str) and each.strip() for each in options)
@@ -183,7 +183,7 @@ def _with_options(values: dict[str, Any], where: str, stem: str) -> Pair:
         )
     good, bad, *others = options
     operations = f"_{values[OPERATIONS]}_ops" if OPERATIONS in values else ""
-    return Pair(_first(values, PARADIGM) or f"{stem}{operations}", good, bad, context, tuple(others))
+    return MinimalPair(_first(values, PARADIGM) or f"{stem}{operations}", good, bad, context, tuple(others))
 
 
 def _first(values: Any, names: Sequence[str]) -> str:
@@ -192,7 +192,7 @@ def _first(values: Any, names: Sequence[str]) -> str:
     return next((value for value in found if isinstance(value, str) and value.strip()), "")
 
 
-def _by_paradigm(found: Sequence[tuple[Pair, float, float]]) -> dict[str, list[bool]]:
+def _by_paradigm(found: Sequence[tuple[MinimalPair, float, float]]) -> dict[str, list[bool]]:
     are_right: dict[str, list[bool]] = {}
     for pair, good, bad in found:
         are_right.setdefault(pair.paradigm, []).append(good > bad)
@@ -213,7 +213,7 @@ def mean_of(paradigms: Iterable[Accuracy]) -> Accuracy:
     return Accuracy(sum(each.num_pairs for each in all_of_them), mean, max(0.0, mean - margin), min(1.0, mean + margin))
 
 
-def _write(file: Path, found: Sequence[tuple[Pair, float, float]]) -> None:
+def _write(file: Path, found: Sequence[tuple[MinimalPair, float, float]]) -> None:
     with replacing(file) as temporary, open(temporary, "w", encoding="utf-8") as opened:
         for pair, good, bad in found:
             values = {"paradigm": pair.paradigm, "sentence_good": pair.good, "sentence_bad": pair.bad}

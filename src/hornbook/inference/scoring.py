@@ -112,7 +112,7 @@ def check_stride(stride: int | None, context: int) -> int:
     return stride
 
 
-class Window(NamedTuple):
+class ScoredWindow(NamedTuple):
     """Tokens `first` to `end` of a text are the input; the tokens after those from `scored` on are scored."""
 
     text: int  # index of the text
@@ -128,7 +128,7 @@ def next_token_scores(
     `progress` is called with the number of tokens done."""
     found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
     windows = [
-        Window(number, *bounds)
+        ScoredWindow(number, *bounds)
         for number, ids in enumerate(texts)
         for bounds in window_bounds(len(ids) - 1, model.config.max_positions, stride)
     ]
@@ -149,7 +149,7 @@ def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequenc
                 f"{len(continuation):,}: both need at least 1 token, and the continuation at most {longest:,}"
             )
         texts.append([*context, *continuation][-longest - 1 :])
-        windows.append(Window(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
+        windows.append(ScoredWindow(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
     return window_scores(model, texts, windows)
 
 
@@ -157,7 +157,7 @@ def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequenc
 def window_scores(
     model: Gpt,
     texts: Sequence[Sequence[int]],
-    windows: Sequence[Window],
+    windows: Sequence[ScoredWindow],
     progress: Callable[[int], None] | None = None,
 ) -> list[Continuation]:
     """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are

@@ -14,7 +14,7 @@ Head = Literal["mlm", "clm", "rtd", "rtd+mlm", "none"]  # clm: no dense layer be
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The properties of a model that determine its FLOPs. The defaults are those of BERT."""
 
     width: int
@@ -38,9 +38,9 @@ class Shape:
         return self.inner_width or 4 * self.width
 
 
-def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") -> Shape:
+def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") -> ModelShape:
     """The shape of a model with this config."""
-    return Shape(
+    return ModelShape(
         config.width,
         config.num_layers,
         length,
@@ -55,13 +55,13 @@ def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") 
     )
 
 
-def model_flops_per_token(*shapes: Shape) -> float:
+def model_flops_per_token(*shapes: ModelShape) -> float:
     """Training FLOPs per token in the model convention, summed over models that read the same tokens, such as ELECTRA's
     generator and discriminator."""
     return sum(6 * _weights(shape) + 12 * _attended(shape) * shape.width * shape.num_layers for shape in shapes)
 
 
-def forward_flops(shape: Shape) -> float:
+def forward_flops(shape: ModelShape) -> float:
     """FLOPs of a forward pass over one sequence in the model convention: a third of the training FLOPs.
 
     >>> f"{forward_flops(Shape(width=768, num_layers=12, length=128, head='none')) / 1e9:.1f}"  # BERT-base, in billions
@@ -70,7 +70,7 @@ def forward_flops(shape: Shape) -> float:
     return model_flops_per_token(shape) * shape.length / 3
 
 
-def _weights(shape: Shape) -> float:
+def _weights(shape: ModelShape) -> float:
     """Multiply-adds with weights per token."""
     width, embedded = shape.width, shape.embedded
     projection = embedded * width if embedded != width else 0
@@ -85,7 +85,7 @@ def _weights(shape: Shape) -> float:
     return projection + blocks + sum(heads[head] for head in shape.head.split("+"))
 
 
-def _attended(shape: Shape) -> float:
+def _attended(shape: ModelShape) -> float:
     """Mean number of attended positions over the tokens of a sequence and the blocks; the first tokens of a sequence
     attend to fewer than a whole window."""
     length = shape.length

@@ -42,7 +42,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PathDiagram:
     """The paths of an answer from left to right: concepts of the question, entities between, concepts of the answer."""
 
     boxes: list[Box]
@@ -51,7 +51,7 @@ class Picture:
     height: float
 
 
-def draw_paths(paths: list[dict[str, Any]]) -> Picture | None:
+def draw_paths(paths: list[dict[str, Any]]) -> PathDiagram | None:
     """The heaviest paths; an entity has one box in each column. None if there are no paths."""
     paths = paths[:MAX_DRAWN]
     if not paths:
@@ -84,7 +84,7 @@ def draw_paths(paths: list[dict[str, Any]]) -> Picture | None:
         (x1, y1), (x2, y2) = place(first, head), place(second, tail)
         half = BOX_HEIGHT / 2
         lines.append(Line(x1 + BOX_WIDTH, y1 + half, x2, y2 + half, name, weight, is_backwards))
-    return Picture(boxes, lines, last * COLUMN + BOX_WIDTH + 2 * MARGIN, tallest * ROW + MARGIN)
+    return PathDiagram(boxes, lines, last * COLUMN + BOX_WIDTH + 2 * MARGIN, tallest * ROW + MARGIN)
 
 
 def with_pictures(found: dict[str, Any]) -> dict[str, Any]:

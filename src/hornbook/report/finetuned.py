@@ -11,7 +11,7 @@ from hornbook.files import read_json, read_json_lines
 from hornbook.metrics.breakdown import Judged
 from hornbook.report import wording
 from hornbook.report.rendering import render
-from hornbook.report.run import RunRecord, Stage, number, read_stages
+from hornbook.report.run import ReportedStage, RunRecord, number, read_stages
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.multi_label import THRESHOLD
@@ -46,7 +46,7 @@ class FinetunedRun(RunRecord):
         return _read(self.folder / "attention.json")
 
     @cached_property
-    def earlier_stages(self) -> list[Stage]:
+    def earlier_stages(self) -> list[ReportedStage]:
         """In task distillation, the stages before the last one; the last one is the run itself."""
         return read_stages(self.folder)
 

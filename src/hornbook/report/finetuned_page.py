@@ -5,11 +5,11 @@ from pathlib import Path
 from hornbook.metrics.breakdown import Confusion
 from hornbook.report import finetuned, wording
 from hornbook.report.finetuned import FinetunedRun
-from hornbook.report.plots.drawing import Picture, picture
+from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import NOT_LOSSES, Stage, number
+from hornbook.report.run import NOT_LOSSES, ReportedStage, number
 from hornbook.report.several import several_sections
 
 MAX_TALLIES = 60
@@ -68,7 +68,7 @@ def _scores(run: FinetunedRun) -> Table:
     return Table(("", *run.splits), rows)
 
 
-def _stage_curves(stage: Stage) -> Picture | None:
+def _stage_curves(stage: ReportedStage) -> Plot | None:
     record = stage.record
     if not record.train:
         return None
@@ -82,7 +82,7 @@ def _curves_title(run: FinetunedRun) -> str:
     return f"Stage {run.num_stages} of {run.num_stages}" + (f": {', '.join(terms)}" if terms else "")
 
 
-def _curves(run: FinetunedRun) -> Picture | None:
+def _curves(run: FinetunedRun) -> Plot | None:
     if not has_curves(run):
         return None
     alt, path = "Training loss, dev loss and dev scores by step", run.folder / "curves.png"

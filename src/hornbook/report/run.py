@@ -238,7 +238,7 @@ def read_state(folder: Path) -> dict:
 
 
 @dataclass(frozen=True)
-class Stage:
+class ReportedStage:
     number: int
     num_stages: int
     terms: tuple[str, ...]
@@ -261,7 +261,7 @@ class Stage:
         return f"{', '.join(self.terms)}; {self.took}"
 
 
-def read_stages(run: Path) -> list[Stage]:
+def read_stages(run: Path) -> list[ReportedStage]:
     """The earlier stages that have started, in order; empty if the run has only one stage."""
     found = []
     for file in Path(run).glob(f"{STAGES}/*/{STAGE_FILE}"):
@@ -269,7 +269,7 @@ def read_stages(run: Path) -> list[Stage]:
         terms = tuple(about["terms"])
         metrics = [_trained_terms(line, terms) for line in read_metrics(file.parent)]
         record = RunRecord(file.parent, about, metrics, state=read_state(file.parent))
-        found.append(Stage(about["number"], about["num_stages"], terms, record))
+        found.append(ReportedStage(about["number"], about["num_stages"], terms, record))
     return sorted(found, key=lambda stage: stage.number)
 
 

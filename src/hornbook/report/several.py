@@ -12,7 +12,7 @@ from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import number
 
 if TYPE_CHECKING:
-    from hornbook.report.plots.drawing import Picture
+    from hornbook.report.plots.drawing import Plot
 
 TRIES, CURVE = "tries.json", "curve.json"
 METHODS = {
@@ -26,7 +26,7 @@ TITLES = {"search": "Search over learning rates", "restarts": "Restarts"}
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRuns:
     """The contents of tries.json or curve.json; `rows` are the tries or points that have a score."""
 
     about: dict
@@ -48,22 +48,22 @@ class Scored:
         return wording.score_with_interval(self.metric_for_best, row | {"value": row["score"]}, self.in_percent)
 
 
-def read_tries(folder: str | Path) -> Scored | None:
+def read_tries(folder: str | Path) -> ScoredRuns | None:
     return _read(Path(folder) / TRIES, "tries")
 
 
-def read_curve(folder: str | Path) -> Scored | None:
+def read_curve(folder: str | Path) -> ScoredRuns | None:
     return _read(Path(folder) / CURVE, "points")
 
 
-def _read(path: Path, name: str) -> Scored | None:
+def _read(path: Path, name: str) -> ScoredRuns | None:
     if not path.is_file():
         return None
     about = read_json(path)
     rows = [row for row in about.get(name) or [] if math.isfinite(number(row.get("score")))]
     if not rows:
         raise ValueError(f"{path} has no {name} with a score: let the runs finish first")
-    return Scored(about, rows)
+    return ScoredRuns(about, rows)
 
 
 def is_several(folder: str | Path) -> bool:
@@ -114,7 +114,7 @@ def several_sections(folder: Path) -> dict[str, dict | None]:
     }
 
 
-def draw_tries(folder: Path, tries: Scored) -> "Picture":
+def draw_tries(folder: Path, tries: ScoredRuns) -> "Plot":
     """The plot of tries, which is also written to `tries.png`."""
     from hornbook.report.plots.drawing import picture
     from hornbook.report.plots.scores import tries_figure
@@ -122,7 +122,7 @@ def draw_tries(folder: Path, tries: Scored) -> "Picture":
     return picture(tries_figure(tries), "Scores of the tries", folder / "tries.png")
 
 
-def draw_curve(folder: Path, curve: Scored) -> "Picture":
+def draw_curve(folder: Path, curve: ScoredRuns) -> "Plot":
     """The plot of scores by number of labels, which is also written to `curve.png`."""
     from hornbook.report.plots.drawing import picture
     from hornbook.report.plots.scores import curve_figure
@@ -130,7 +130,7 @@ def draw_curve(folder: Path, curve: Scored) -> "Picture":
     return picture(curve_figure(curve), "Scores by number of labelled examples", folder / "curve.png")
 
 
-def _summary(tries: Scored) -> str:
+def _summary(tries: ScoredRuns) -> str:
     about, bad = tries.about, sum(bool(each.get("degenerate")) for each in tries.rows)
     parts = [
         f"best {about['best']}",
@@ -141,7 +141,7 @@ def _summary(tries: Scored) -> str:
     return f"By {wording.measure(tries.metric_for_best)} on dev: {'; '.join(parts)}."
 
 
-def _tries_table(tries: Scored) -> Table:
+def _tries_table(tries: ScoredRuns) -> Table:
     rows = [
         (
             each["name"] + (" ★" if each["name"] == tries.about["best"] else ""),
@@ -156,7 +156,7 @@ def _tries_table(tries: Scored) -> Table:
     return Table(("try", "learning rate", "seed", "score, 95% interval", "time", ""), rows)
 
 
-def _curve_table(curve: Scored) -> Table:
+def _curve_table(curve: ScoredRuns) -> Table:
     sizes = sorted({int(each["examples"]) for each in curve.rows})
     found = {(str(each.get("method")), int(each["examples"])): curve.interval_words(each) for each in curve.rows}
     methods = dict.fromkeys(method for method, _ in found)

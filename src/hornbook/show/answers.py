@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from hornbook.inference.predictor import Predictor
-from hornbook.show.picture import Cell, Picture, Strip, Table, readable
+from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable
 from hornbook.show.words import Language, say
 from hornbook.tasks.features import softmax
 from hornbook.tasks.records import SpanExample
@@ -41,5 +41,5 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
         said("found answer", answer=answer.answer) if answer.answer else said("no answer"),
         said("threshold", score=score, threshold=threshold, start=start_none, end=end_none),
     ]
-    table = Table("", (said("token"), said("start"), said("end")), rows)
+    table = PictureTable("", (said("token"), said("start"), said("end")), rows)
     return Picture(said("answer"), notes, [Strip(said("passage"), cells)], [table], language=language)

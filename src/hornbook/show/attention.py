@@ -11,7 +11,7 @@ from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.inference.attention import attentions_of
 from hornbook.inference.loaded import LoadedModel
-from hornbook.show.picture import Cell, Picture, Strip, Table, readable
+from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable
 from hornbook.show.words import Language, say
 
 MAX_TOKENS = 128  # of a page: 12 layers of 12 heads are 3 MB
@@ -51,7 +51,7 @@ def show_attention(
     which = f"the mean of {num_heads} heads" if head is None else f"head {head} of {num_heads}"
     attention = {"layer": layer, "head": head, "tokens": tokens, "weights": np.round(weights_SS, 5).tolist()}
     notes = [f"layer {layer} of {num_layers}, {which}; each row sums to 1"]
-    return Picture("Attention", notes, tables=[Table("", headings, rows)], attention=attention)
+    return Picture("Attention", notes, tables=[PictureTable("", headings, rows)], attention=attention)
 
 
 def _shades(row: np.ndarray) -> str:

@@ -15,7 +15,7 @@ from hornbook.config import checked
 from hornbook.inference.encoder import EncoderModel
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, put, sample_tokens
-from hornbook.show.picture import Cell, Picture, Strip, Table, readable, token_cells
+from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable, token_cells
 from hornbook.show.words import Language, say
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Targets
@@ -50,7 +50,7 @@ def show_masking(
     rows = [(said(name), outcomes[name], f"{outcomes[name] / total:.0%}", f"{expected[name]:.0%}") for name in expected]
     notes = [said("share", share=settings.probability, unit=said(f"unit.{settings.unit}"))]
     headings = (said("predicted"), said("here"), "", said("expected"))
-    return Picture(said("masking"), notes, strips, [Table("", headings, rows)], language=language)
+    return Picture(said("masking"), notes, strips, [PictureTable("", headings, rows)], language=language)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from hornbook.models.transformer import PADDED, Transformer
 from hornbook.nn.block import SHARED_PARTS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.show.picture import Picture, Table
+from hornbook.show.picture import Picture, PictureTable
 
 PARTS = {  # our names to what a reader calls them, in print order
     "embeddings.tokens": "token embeddings",
@@ -77,13 +77,13 @@ def show_parameters(name: str | Path) -> Picture:
         ledger = ledger_of(model, seen)
         total += sum(number for _, _, number in ledger)
         rows = [(part, formula, f"{number:,}") for part, formula, number in ledger]
-        tables.append(Table(title, ("part", "", "parameters"), rows))
+        tables.append(PictureTable(title, ("part", "", "parameters"), rows))
         notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model)]
         if len(models) > 1 and not any(part == PARTS["embeddings.tokens"] for part, _, _ in ledger):
             notes.append(f"{title}: the embeddings are those of the discriminator")
     if len(models) == 1 and not network.reads_entities:  # the blocks of ERNIE's two halves differ
-        tables.append(Table("if the blocks shared", ("", "total"), sharing_totals(network)))
-    tables.append(Table("", ("", ""), [("total", f"{total:,}")]))
+        tables.append(PictureTable("if the blocks shared", ("", "total"), sharing_totals(network)))
+    tables.append(PictureTable("", ("", ""), [("total", f"{total:,}")]))
     return Picture(f"Parameters of {name}", notes, tables=tables)
 
 

@@ -27,7 +27,7 @@ class Strip:
 
 
 @dataclass(frozen=True)
-class Table:
+class PictureTable:
     title: str
     headings: tuple[str, ...]
     rows: list[tuple]
@@ -40,7 +40,7 @@ class Picture:
     title: str
     notes: list[str] = field(default_factory=list)
     strips: list[Strip] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[PictureTable] = field(default_factory=list)
     attention: dict[str, Any] | None = None
     language: Language = "en"
 

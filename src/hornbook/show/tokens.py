@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from hornbook.show.picture import Picture, Strip, Table, token_cells
+from hornbook.show.picture import Picture, PictureTable, Strip, token_cells
 from hornbook.show.words import Language, say
 from hornbook.text.marks import marked
 from hornbook.text.tokenizer import Tokenizer
@@ -43,7 +43,9 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, langua
     if num_unknown:
         notes.append(said("unknown", unknown=num_unknown))
     headings = (*map(said, ("position", "token", "id", "segment", "text")), "")
-    return Picture(said("tokens"), notes, [Strip(said("input"), cells)], [Table("", headings, rows)], language=language)
+    return Picture(
+        said("tokens"), notes, [Strip(said("input"), cells)], [PictureTable("", headings, rows)], language=language
+    )
 
 
 def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool) -> Picture:

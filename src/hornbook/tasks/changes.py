@@ -8,7 +8,7 @@ from typing import Protocol
 Replacement = tuple[int, int, str]  # start and stop offsets in the text, and the new word
 
 
-class Word(Protocol):
+class WordSpan(Protocol):
     start: int
     stop: int
 
@@ -22,7 +22,7 @@ class Changeable:
     kept: tuple[tuple[int, int], ...] = ()
     only: frozenset[tuple[int, int]] | None = None  # the only spans that may be replaced; None: any
 
-    def allows(self, word: Word) -> bool:
+    def allows(self, word: WordSpan) -> bool:
         if self.only is not None:
             return (word.start, word.stop) in self.only
         return all(word.stop <= start or stop <= word.start for start, stop in self.kept)

@@ -7,7 +7,7 @@ import numpy as np
 from hornbook.tasks.records import SpanExample
 
 
-class Window(NamedTuple):
+class PassageWindow(NamedTuple):
     """The passage tokens of one sequence: indices `first` to `last` (exclusive) in the sequence, their offsets in the
     passage, and whether each token has the most context in this window."""
 
@@ -30,7 +30,7 @@ def answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
     return (int(touched[0]), int(touched[-1])) if len(touched) else None
 
 
-def target_in(answer: tuple[int, int] | None, window_start: int, place: Window) -> tuple[int, int]:
+def target_in(answer: tuple[int, int] | None, window_start: int, place: PassageWindow) -> tuple[int, int]:
     """(start, end) positions in the sequence; (0, 0), that is `[CLS]`, unless the window contains the whole answer."""
     if answer is None or answer[0] < window_start or answer[1] >= window_start + len(place.offsets):
         return 0, 0
@@ -60,12 +60,12 @@ def most_context(lengths: list[int], step: int) -> list[np.ndarray]:
     return [holder[number * step : number * step + length] == number for number, length in enumerate(lengths)]
 
 
-def window_of(encoding, window, has_most_context: np.ndarray) -> Window:
+def window_of(encoding, window, has_most_context: np.ndarray) -> PassageWindow:
     tokens = [i for i, segment in enumerate(encoding.sequence_ids) if segment == 1]
     first, last = (tokens[0], tokens[-1] + 1) if tokens else (0, 0)
     # Offsets of `window`, not `encoding`: adding special tokens makes a byte-level tokenizer trim offsets again, which
     # cuts off letters.
-    return Window(first, last, np.array(window.offsets, np.int64).reshape(-1, 2), has_most_context)
+    return PassageWindow(first, last, np.array(window.offsets, np.int64).reshape(-1, 2), has_most_context)
 
 
 def none_score(logits: np.ndarray, answerable: bool) -> float:

@@ -28,7 +28,7 @@ from hornbook.evaluation.baselines.tfidf import (
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
-from hornbook.runs.finetuning.record import FinetuneRequest, Scored
+from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
 from hornbook.runs.finetuning.run import open_and_run
 from hornbook.tasks.features import softmax
 from hornbook.tasks.kind import Predict
@@ -61,7 +61,7 @@ def baseline(
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> Scored | Outcome:
+) -> FinishedRun | Outcome:
     """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
     >>> import hornbook
@@ -96,7 +96,7 @@ def baseline_labelled(
     *,
     vectors: str | Path | None = None,
     log: Log = lambda message: None,
-) -> Scored:
+) -> FinishedRun:
     """Like `baseline`, for data that is already read; any baseline except `random`."""
     source, model = None if vectors is None else str(vectors), request.model
     done = start_run(out, "baseline", request, {"baseline": name, "vectors": source}, labelled.data)

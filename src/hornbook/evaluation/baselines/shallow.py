@@ -14,14 +14,14 @@ from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
 from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Labelled
-from hornbook.runs.finetuning.record import FinetuneRequest, Scored, refuse_other_data, write_task_record
+from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun, refuse_other_data, write_task_record
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.records import DataSet
 
 
 def start_run(
     out: Path, command: str, request: FinetuneRequest, options: dict[str, Any], data: DataSet
-) -> Scored | None:
+) -> FinishedRun | None:
     """Records the request and returns None, or returns the scores if the same request is already finished in `out`.
     Raises a `ValueError` for a different request, unless the earlier one produced nothing."""
     folder = RunFolder(out, command)
@@ -35,7 +35,7 @@ def start_run(
     return None
 
 
-def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]) -> Scored:
+def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]) -> FinishedRun:
     """Scores `predict` on every labelled split and writes the results."""
     scored = score_splits(inputs, lambda name, examples: predict(examples))
     write_predictions(out, inputs, scored)
@@ -48,6 +48,6 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
     return read_scored(out)
 
 
-def read_scored(out: Path) -> Scored:
+def read_scored(out: Path) -> FinishedRun:
     found = read_json(out / SCORES)
-    return Scored(out, found["splits"], found["metric_for_best"], found["degenerate"])
+    return FinishedRun(out, found["splits"], found["metric_for_best"], found["degenerate"])

@@ -25,7 +25,7 @@ from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.models.heads import to_padded
 from hornbook.models.outputs import Output
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.record import Scored
+from hornbook.runs.finetuning.record import FinishedRun
 from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.features import Features
@@ -66,7 +66,7 @@ class Tagger(nn.Module):
 
 def fit_tagger(
     out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: Callable[[Status], None], log: Log
-) -> Scored | Outcome:
+) -> FinishedRun | Outcome:
     """Trains the tagger in the folder `out`, or resumes its training, and scores it."""
     splits: dict[str, tuple[list[Example], Features]] = {
         "train": (inputs.train, inputs.train_features),

@@ -10,7 +10,7 @@ LossName = Literal["auto", "all", "sampled"]
 
 
 @dataclass(frozen=True)
-class EmbeddingSettings(Typed, group=""):
+class GraphEmbeddingSettings(Typed, group=""):
     """`loss=all` is the cross-entropy over all entities (1-to-all), `sampled` that of sampled negatives with
     self-adversarial weights (Sun et al. 2019, arXiv 1902.10197); `auto` is `all` for DistMult."""
 

@@ -24,7 +24,7 @@ from hornbook.data.corpus import shuffled
 from hornbook.files import write_json, write_tensors
 from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
 from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, measures, with_inverses
-from hornbook.graph.embedding.settings import EmbeddingSettings
+from hornbook.graph.embedding.settings import GraphEmbeddingSettings
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.resuming import changed_values
@@ -47,7 +47,7 @@ MAX_LOGITS = 1 << 26  # of a portion of a step with loss=all, which bounds the m
 
 
 @dataclass
-class State:
+class EmbeddingState:
     """What a checkpoint records next to the vectors and the optimizer; `tokens` counts triples."""
 
     step: int = 0
@@ -78,19 +78,20 @@ def embed_graph(
     >>> scores["ended"], scores["entities_without_vector"]
     ('finished', 1)
 
-    `settings` are the fields of `EmbeddingSettings`. Validation and test triples are those of the graph's source, or a
-    random share `held_out` of the edges each (default 0.02; 0: none). With `minutes` training ends after that time,
-    whatever `epochs`. A resumed run takes the values that are left out from its record; it may be given more `epochs`.
+    `settings` are the fields of `GraphEmbeddingSettings`. Validation and test triples are those of the graph's source,
+    or a random share `held_out` of the edges each (default 0.02; 0: none). With `minutes` training ends after that
+    time, whatever `epochs`. A resumed run takes the values that are left out from its record; it may be given more
+    `epochs`.
     """
     opened, out = open_graph(graph), Path(out)
     minutes = None if minutes is None else checked(minutes, float, "--minutes", above=0, high=1e6)
     folder = RunFolder(out, COMMAND, what="vectors of a graph")
-    recorded, threads, recorded_share = EmbeddingSettings(), None, HELD_OUT
+    recorded, threads, recorded_share = GraphEmbeddingSettings(), None, HELD_OUT
     is_started = folder.is_started(resume)
     if is_started:
-        record = folder.read_record(lambda record: EmbeddingSettings(**record["settings"]))
+        record = folder.read_record(lambda record: GraphEmbeddingSettings(**record["settings"]))
         folder.refuse_other_input(f"the graph {graph}", record["inputs"]["graph"], opened.fingerprint)
-        recorded, threads = EmbeddingSettings(**record["settings"]), record["runtime"].get("threads")
+        recorded, threads = GraphEmbeddingSettings(**record["settings"]), record["runtime"].get("threads")
         recorded_share = record["request"]["held_out"]
     chosen = with_overrides(dataclasses.replace(recorded, **settings), overrides or {})
     held_out = checked(recorded_share if held_out is None else held_out, float, "--held-out", low=0, high=0.4)
@@ -113,7 +114,7 @@ class _Training:
         self,
         graph: Graph,
         folder: RunFolder,
-        settings: EmbeddingSettings,
+        settings: GraphEmbeddingSettings,
         held_out: float,
         runtime: Runtime,
         on_progress: Callable[[Status], bool | None],
@@ -135,7 +136,7 @@ class _Training:
         self.steps_per_epoch = math.ceil(len(self.train) / settings.batch_size)
         self.num_steps = self.steps_per_epoch * settings.epochs
         self.checkpoints = Checkpoints(folder.path, keep=1)
-        self.state = State()
+        self.state = EmbeddingState()
         self.values: dict[str, float] = {}
 
     def run(self, signals: Signals, minutes: float | None) -> dict[str, Any]:
@@ -260,8 +261,8 @@ class _Training:
 
     def _restore(self, checkpoint: Path) -> None:
         sums, state = read_checkpoint(checkpoint)
-        names = {each.name for each in dataclasses.fields(State)}
-        self.state = State(**{name: value for name, value in state.items() if name in names})
+        names = {each.name for each in dataclasses.fields(EmbeddingState)}
+        self.state = EmbeddingState(**{name: value for name, value in state.items() if name in names})
         self._load(checkpoint)
         for name, value in self.model.named_parameters():
             self.optimizer.state[value]["sum"].copy_(sums[name])

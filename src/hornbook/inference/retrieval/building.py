@@ -28,9 +28,9 @@ from hornbook.inference.retrieval.index import (
     TEXT,
     VECTOR_FILES,
     Index,
+    IndexedTexts,
     IndexWriter,
     Manifest,
-    Source,
     VectorType,
 )
 from hornbook.interop.folder import weights_fingerprint
@@ -289,7 +289,7 @@ def _build(
     if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
         raise ValueError(f"{out} exists and is not an index: choose another --out, or empty it")
     name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
-    source = Source(found.file and str(Path(found.file).resolve()), found.fingerprint, len(found))
+    source = IndexedTexts(found.file and str(Path(found.file).resolve()), found.fingerprint, len(found))
     is_built = before is not None and _is_built(before, source, append, out)
     if is_built and model is None:
         return _already_built(out, before, vectors, found, log)
@@ -315,7 +315,7 @@ def _full_name(name: str | Path | LoadedModel) -> str:
     return str(Path(name).resolve()) if Path(name).is_dir() else str(name)
 
 
-def _is_built(before: Manifest, source: Source, append: bool, out: Path) -> bool:
+def _is_built(before: Manifest, source: IndexedTexts, append: bool, out: Path) -> bool:
     """Whether the index has all rows of the source. Raises if it holds others and does not `append`."""
     last = before.sources[-1]
     if not before.is_finished:
@@ -339,7 +339,7 @@ def _manifest(
     before: Manifest | None,
     model: LoadedModel,
     name: str,
-    source: Source,
+    source: IndexedTexts,
     found: Texts,
     vectors: VectorType | None,
     out: Path,

@@ -38,7 +38,7 @@ SMALLEST_SCALE = 1e-30  # of a vector of zeros
 
 
 @dataclass(frozen=True)
-class Source:
+class IndexedTexts:
     """Texts that were added: `file` (None if given in memory), a `fingerprint` of all rows, their number, and how many
     of them are in the index."""
 
@@ -62,7 +62,7 @@ class Manifest:
     count: int
     bytes: int
     columns: tuple[str, ...]
-    sources: tuple[Source, ...] = field(default_factory=tuple)
+    sources: tuple[IndexedTexts, ...] = field(default_factory=tuple)
 
     @property
     def is_finished(self) -> bool:
@@ -76,7 +76,7 @@ class Manifest:
         found = read_json(file)
         with refusing_damage(file, "restore the file, or build the index again"):
             found.pop("hornbook", None)
-            sources = tuple(Source(**each) for each in found.pop("sources"))
+            sources = tuple(IndexedTexts(**each) for each in found.pop("sources"))
             manifest = cls(**found | {"columns": tuple(found["columns"]), "sources": sources})
             VECTOR_FILES[manifest.vectors]
             if min(manifest.count, manifest.bytes) < 0 or manifest.width < 1:

@@ -31,7 +31,7 @@ NUMBER_BYTES = 4  # float32, so that cached rows differ from new ones by roundin
 
 
 @dataclass(frozen=True)
-class Columns:
+class TeacherColumns:
     """The columns of the rows of units and of tokens: name -> width."""
 
     units: dict[str, int]
@@ -40,10 +40,12 @@ class Columns:
     def hold(self, names: set[str]) -> bool:
         return names <= {*self.units, *self.tokens}
 
-    def only(self, names: set[str]) -> "Columns":
+    def only(self, names: set[str]) -> "TeacherColumns":
         """The columns with these names."""
         names = names | ({ANSWERABLE} if ANSWERS in names else set())
-        return Columns(*({name: each[name] for name in each if name in names} for each in (self.units, self.tokens)))
+        return TeacherColumns(
+            *({name: each[name] for name in each if name in names} for each in (self.units, self.tokens))
+        )
 
     def num_bytes(self, num_units: int, num_tokens: int) -> int:
         return NUMBER_BYTES * (num_units * sum(self.units.values()) + num_tokens * sum(self.tokens.values()))
@@ -52,13 +54,13 @@ class Columns:
 class CachedTeacher(Protocol):
     """Cached rows of a student's training examples, by index of the unit or of the sequence."""
 
-    columns: Columns
+    columns: TeacherColumns
 
-    def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
+    def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         """The columns of these units, float32, U x W."""
         ...
 
-    def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
+    def tokens(self, sequences: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         """The columns of all tokens of these sequences, concatenated, float32, T x W."""
         ...
 
@@ -75,7 +77,7 @@ def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, in
     return names
 
 
-def columns_for(names: set[str], output: Output, teacher: TransformerConfig, group_size: int) -> Columns:
+def columns_for(names: set[str], output: Output, teacher: TransformerConfig, group_size: int) -> TeacherColumns:
     """The named columns for a task's output, with their widths."""
     units: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {ANSWERS})}
@@ -85,10 +87,10 @@ def columns_for(names: set[str], output: Output, teacher: TransformerConfig, gro
         tokens |= {ANSWERS: per_token} if per_token else {}
         if output.answerable:
             units[ANSWERABLE] = 2
-    return Columns(units, tokens)
+    return TeacherColumns(units, tokens)
 
 
-def teacher_rows(teacher: Transformer, columns: Columns, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+def teacher_rows(teacher: Transformer, columns: TeacherColumns, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
     """The rows of a batch without padding sequences: of its units, U x W, and of its tokens, T x W."""
     hidden: list[Tensor] = []
     qkv: dict[int, Tensor | None] = {int(name[4:]): None for name in columns.tokens if name.startswith("qkv-")}
@@ -117,7 +119,7 @@ class TeacherOutputs:
 
 
 def unpack_rows(
-    columns: Columns, units: Tensor | None, tokens: Tensor | None, output: Output, num_heads: int, batch: Batch
+    columns: TeacherColumns, units: Tensor | None, tokens: Tensor | None, output: Output, num_heads: int, batch: Batch
 ) -> TeacherOutputs:
     """The columns of cached rows in the shapes of a forward pass over the batch, which may have padding sequences."""
     num_tokens = batch.num_tokens

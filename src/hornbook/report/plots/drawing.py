@@ -45,7 +45,7 @@ STYLE = {
 in_style = matplotlib.rc_context(STYLE)  # decorates functions that draw
 
 
-class Picture(NamedTuple):
+class Plot(NamedTuple):
     """A plot as a data URL, so that a page needs no other file."""
 
     alt: str
@@ -53,14 +53,14 @@ class Picture(NamedTuple):
 
 
 @in_style
-def picture(figure: Figure, alt: str, path: Path | None = None) -> Picture:
+def picture(figure: Figure, alt: str, path: Path | None = None) -> Plot:
     """Renders the figure once, for the page and, with `path`, as a PNG file."""
     file = io.BytesIO()
     figure.savefig(file, format="png")
     if path is not None:
         with replacing(path) as temporary:
             temporary.write_bytes(file.getvalue())
-    return Picture(alt, "data:image/png;base64," + base64.b64encode(file.getvalue()).decode())
+    return Plot(alt, "data:image/png;base64," + base64.b64encode(file.getvalue()).decode())
 
 
 def new_plot(title: str, width: float = 7.2, height: float = 4.2) -> tuple[Figure, Axes]:

@@ -26,7 +26,7 @@ from hornbook.report.plots.drawing import (
     show_legend,
 )
 from hornbook.report.run import number
-from hornbook.report.several import METHODS, Scored
+from hornbook.report.several import METHODS, ScoredRuns
 
 DASHES = ("--", ":", "-.", (0, (8, 4)))
 SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
@@ -36,7 +36,7 @@ SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
 
 
 @in_style
-def tries_figure(found: Scored) -> Figure:
+def tries_figure(found: ScoredRuns) -> Figure:
     """Scores with intervals, by learning rate (search) or by seed (restarts); degenerate runs are marked with a
     cross."""
     is_search = found.about["kind"] == "search"
@@ -71,7 +71,7 @@ def tries_figure(found: Scored) -> Figure:
 
 
 @in_style
-def curve_figure(found: Scored) -> Figure:
+def curve_figure(found: ScoredRuns) -> Figure:
     """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
     measure = wording.capital(wording.measure(found.metric_for_best))
     figure, axes = new_plot(f"{measure} on dev by number of labelled examples")

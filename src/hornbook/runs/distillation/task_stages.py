@@ -36,7 +36,7 @@ NUM_TIMED, MAX_SECONDS = 4, 10.0  # steps timed per stage, and the limit on thei
 
 
 @dataclass(frozen=True)
-class Stage:
+class DistillationStage:
     """A stage of a run: its folder, a job to time, and its settings including the number of steps."""
 
     folder: Path
@@ -129,7 +129,7 @@ def run_earlier_stages(
     settings_of = [with_steps(settings.of_stage(i), inputs.train_features) for i in range(1, len(recipes))] + [settings]
     folders = [out / STAGES / str(i) for i in range(1, len(recipes))] + [out]
     stages = [
-        Stage(folder, build(inputs, each, stage=index)[0], each)
+        DistillationStage(folder, build(inputs, each, stage=index)[0], each)
         for index, (folder, each) in enumerate(zip(folders, settings_of, strict=True))
     ]
     _log_expected_time(stages, inputs, runtime, log)
@@ -170,7 +170,7 @@ def _stage_message(number: int, stages: Sequence[DistillationRecipe], settings: 
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"
 
 
-def _log_expected_time(stages: Sequence[Stage], inputs: Inputs, runtime: Runtime, log: Log) -> None:
+def _log_expected_time(stages: Sequence[DistillationStage], inputs: Inputs, runtime: Runtime, log: Log) -> None:
     seconds = [_expected_seconds(stage, inputs, runtime) for stage in stages]
     numbered = [f"stage {number}: {duration(each)}" for number, each in enumerate(seconds, 1)]
     log(f"expected time: about {duration(sum(seconds))}" + (f" ({', '.join(numbered)})" if len(stages) > 1 else ""))
@@ -182,7 +182,7 @@ def _log_expected_time(stages: Sequence[Stage], inputs: Inputs, runtime: Runtime
         log("fewer --epochs or a smaller student take less time")
 
 
-def _expected_seconds(stage: Stage, inputs: Inputs, runtime: Runtime) -> float:
+def _expected_seconds(stage: DistillationStage, inputs: Inputs, runtime: Runtime) -> float:
     """Seconds for the remaining steps and the validations between them."""
     settings = stage.settings
     num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)

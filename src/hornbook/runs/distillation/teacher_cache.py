@@ -16,7 +16,7 @@ import torch
 from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.objectives.distillation.cached_teacher import ANSWERS, Columns, columns_for, needed, teacher_rows
+from hornbook.objectives.distillation.cached_teacher import ANSWERS, TeacherColumns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.wording import size
 from hornbook.runs.distillation.teacher import Teacher
@@ -36,7 +36,7 @@ class TeacherCache:
     """Teacher outputs in two files of rows. Raises a `ValueError` if the folder holds the outputs of another teacher,
     other data or other settings."""
 
-    def __init__(self, folder: Path, columns: Columns, features: Features, follows_from: dict[str, Any]):
+    def __init__(self, folder: Path, columns: TeacherColumns, features: Features, follows_from: dict[str, Any]):
         self.folder, self.columns, self.features = folder, columns, features
         self.lengths = np.array([len(each) for each in features.ids], np.int64)
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
@@ -81,11 +81,11 @@ class TeacherCache:
         if rows_of_tokens is not None:
             self.files["tokens"][self._token_rows(_sequences(units, self.features))] = rows_of_tokens.cpu().numpy()
 
-    def units(self, units: np.ndarray, columns: Columns) -> np.ndarray:
+    def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         """The rows of units, with the given columns."""
         return _select(self.files["units"][units], self.columns.units, columns.units)
 
-    def tokens(self, sequences: np.ndarray, columns: Columns) -> np.ndarray:
+    def tokens(self, sequences: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         """The rows of all tokens of some sequences, with the given columns."""
         return _select(self.files["tokens"][self._token_rows(sequences)], self.columns.tokens, columns.tokens)
 
@@ -107,7 +107,9 @@ def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str,
     return np.ascontiguousarray(rows if mask.all() else rows[:, mask])
 
 
-def cache_plan(inputs: Inputs, settings: TaskDistillationSettings, teacher: Teacher) -> tuple[Features, Columns] | None:
+def cache_plan(
+    inputs: Inputs, settings: TaskDistillationSettings, teacher: Teacher
+) -> tuple[Features, TeacherColumns] | None:
     """The training examples in the teacher's tokens, and the teacher outputs that `objective.cache` stores; None if it
     stores none. Raises a `ValueError` if they would take more than `objective.cache_gigabytes`."""
     names = _names(settings, inputs, teacher)
@@ -125,7 +127,7 @@ def cache_plan(inputs: Inputs, settings: TaskDistillationSettings, teacher: Teac
     return features, columns
 
 
-def _num_bytes(features: Features, columns: Columns) -> int:
+def _num_bytes(features: Features, columns: TeacherColumns) -> int:
     return columns.num_bytes(features.num_units, sum(map(len, features.ids)))
 
 

@@ -48,7 +48,7 @@ class FinetuneRequest(RunRequest):
 
 
 @dataclass(frozen=True)
-class Scored:
+class FinishedRun:
     """A finished folder: the scores of each split, and a message if the model is degenerate."""
 
     out: Path

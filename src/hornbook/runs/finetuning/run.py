@@ -34,7 +34,7 @@ from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.job import build_job
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
-    Scored,
+    FinishedRun,
     read_run,
     refuse_other_data,
     refuse_other_graph,
@@ -66,7 +66,7 @@ MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
 
 
 @dataclass(frozen=True)
-class Finetuned(Scored):
+class Finetuned(FinishedRun):
     """A finished run, ready to predict, and how its training ended."""
 
     outcome: Outcome

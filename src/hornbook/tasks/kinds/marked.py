@@ -18,7 +18,7 @@ from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.records import MarkedExample
 
 if TYPE_CHECKING:
-    from hornbook.data.encoding import Linker
+    from hornbook.data.encoding import DocumentLinker
     from hornbook.tasks.datasets import KnownDataSet
     from hornbook.text.tokenizer import Tokenizer
 
@@ -93,7 +93,9 @@ def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:
     return True
 
 
-def with_entities(examples: Sequence[MarkedExample], linker: "Linker", has_vector: np.ndarray) -> list[MarkedExample]:
+def with_entities(
+    examples: Sequence[MarkedExample], linker: "DocumentLinker", has_vector: np.ndarray
+) -> list[MarkedExample]:
     """The examples with the entities of a graph that their texts mention: those that the file gives, else those that
     are found. Entities without a vector are left out."""
     found = linker.numbers([each.text for each in examples], [each.given for each in examples])

@@ -26,7 +26,15 @@ from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, SpanExample
-from hornbook.tasks.windows import Window, answer_tokens, most_context, none_score, split_windows, target_in, window_of
+from hornbook.tasks.windows import (
+    PassageWindow,
+    answer_tokens,
+    most_context,
+    none_score,
+    split_windows,
+    target_in,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import KnownDataSet
@@ -182,14 +190,14 @@ class Spans(TaskKind):
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
-        windows: list[list[tuple[np.ndarray, Window]]] = [[] for _ in examples]
+        windows: list[list[tuple[np.ndarray, PassageWindow]]] = [[] for _ in examples]
         for owner, *window in zip(features.owners.tolist(), outputs, features.places, strict=True):
             windows[owner].append(window)
         return self.thresholded(
             [self._answer(example.passage, found) for example, found in zip(examples, windows, strict=True)]
         )
 
-    def _answer(self, passage: str, windows: list[tuple[np.ndarray, Window]]) -> SpanPrediction:
+    def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
         candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
         none_scores = [none_score(logits, self.output.answerable) for logits, _ in windows]
@@ -211,7 +219,7 @@ class Spans(TaskKind):
         no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])
         return SpanPrediction(n_best[0].text, n_best[0].start, n_best[0].end, no_answer, n_best)
 
-    def _candidates(self, logits: np.ndarray, place: Window) -> np.ndarray:
+    def _candidates(self, logits: np.ndarray, place: PassageWindow) -> np.ndarray:
         """(score, start, end) of the best spans of a window; start and end in characters of the passage."""
         start, end = logits[place.first : place.last, 0], logits[place.first : place.last, 1]
         starts = np.flatnonzero(place.has_most_context)

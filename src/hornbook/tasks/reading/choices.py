@@ -9,7 +9,7 @@ from typing import Any
 
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, Table, is_missing, read_plain_table
+from hornbook.tasks.reading.rows import Row, RowTable, is_missing, read_plain_table
 from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import ChoiceExample, Splits
@@ -27,7 +27,7 @@ class ChoiceLayout(TabularLayout):
 
     unnamed: tuple[str, ...] = ()
 
-    def table(self, path: Path, notes: Notes) -> Table:
+    def table(self, path: Path, notes: Notes) -> RowTable:
         if self.unnamed and path.suffix.lower() == ".tsv":
             return read_plain_table(path, notes, self.unnamed, self.unnamed[-1])
         return super().table(path, notes)
@@ -61,7 +61,7 @@ class _Columns:
     is_list: bool
 
 
-def _flattened(table: Table) -> Table:
+def _flattened(table: RowTable) -> RowTable:
     """The table with the fields of a nested "question" object as columns, as in CommonsenseQA."""
     rows = []
     for row in table.rows:
@@ -71,10 +71,10 @@ def _flattened(table: Table) -> Table:
         rows.append(row)
     columns = list(dict.fromkeys([*table.columns, *(name for row in rows[:1] for name in row.fields)]))
     in_use = {name for row in rows for name in row.fields}
-    return Table(table.file, [name for name in columns if name in in_use] or table.columns, rows)
+    return RowTable(table.file, [name for name in columns if name in in_use] or table.columns, rows)
 
 
-def _columns(table: Table, split: str, requested: RequestedColumns) -> _Columns:
+def _columns(table: RowTable, split: str, requested: RequestedColumns) -> _Columns:
     context = find_column(table, requested.column("text"), CONTEXTS, "text")
     beginning = find_column(
         table, requested.column("pair"), BEGINNINGS, "pair", may_be_missing=requested.column("pair") is None
@@ -113,7 +113,7 @@ def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, .
 
 
 def _first_number(
-    rows: Mapping[str, list], tables: Mapping[str, Table], columns: Mapping[str, _Columns], num: int, notes: Notes
+    rows: Mapping[str, list], tables: Mapping[str, RowTable], columns: Mapping[str, _Columns], num: int, notes: Notes
 ) -> int:
     """Whether labels count endings from 0 or 1: 1 if some label equals the number of endings and none is 0."""
     labels = set()
@@ -133,7 +133,7 @@ class _ExampleBuilder:
     num_endings: int
     first_number: int
 
-    def examples(self, table: Table, columns: _Columns, rows: list, split: str, notes: Notes) -> list[ChoiceExample]:
+    def examples(self, table: RowTable, columns: _Columns, rows: list, split: str, notes: Notes) -> list[ChoiceExample]:
         has_labels = columns.label is not None
         if split.startswith("test") and has_labels:
             has_labels = not all(is_missing(value) or str(value) == "-1" for value in table.values(columns.label))

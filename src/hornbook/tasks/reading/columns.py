@@ -11,7 +11,7 @@ from typing import Any
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Layout, Paths, Patterns, Tables, TabularLayout, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import FORMATS, Row, Table, is_missing, read_table
+from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, is_missing, read_table
 from hornbook.tasks.reading.tables import find_column
 from hornbook.tasks.reading.texts import key_of, name_of
 from hornbook.tasks.records import SPLITS, Splits, TaggedExample
@@ -94,7 +94,7 @@ def column_number(path: Path, requested: str, names: Mapping[str, int], role: st
 
 
 @dataclass(frozen=True)
-class Shape:
+class ColumnFormat:
     """The format of a column file. `by_tabs`: fields are separated only by tabs, so that words may contain spaces;
     `width`: number of columns; `tags`: values of the last column; `words`: index of the word column."""
 
@@ -134,7 +134,7 @@ class Shape:
         return len(fields) != self.width or COMMENT.match(line) is not None or not has_tag
 
 
-CONLLU = Shape(True, 10, words=1, is_conllu=True)
+CONLLU = ColumnFormat(True, 10, words=1, is_conllu=True)
 
 
 def _by_tabs(line: str) -> list[str]:
@@ -145,25 +145,25 @@ def _by_blanks(line: str) -> list[str]:
     return BLANK.split(line.strip(" \t"))
 
 
-def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> Shape:
+def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> ColumnFormat:
     """The shape of most lines. In files with numbered words, the word is the second column; with ten columns in
     addition the file is CoNLL-U, whatever its suffix."""
     if is_conllu:
         return CONLLU
     words = [line for line in lines[:SHAPE_LINES] if line.strip() and not line.startswith(("#", DOCUMENT))]
     if not words:
-        return Shape(False, 1)
+        return ColumnFormat(False, 1)
     widths = [Counter(len(split(line)) for line in words).most_common(1)[0] for split in (_by_blanks, _by_tabs)]
     by_tabs = widths[1][1] > widths[0][1] and widths[1][0] > 1
     width = widths[by_tabs][0]
     split = _by_tabs if by_tabs else _by_blanks
-    shape = Shape(by_tabs, width, frozenset(split(line)[-1] for line in words))
+    shape = ColumnFormat(by_tabs, width, frozenset(split(line)[-1] for line in words))
     if width < 2 or not _are_numbered(shape, lines[:SHAPE_LINES]):
         return shape
     return CONLLU if width == 10 and may_be_conllu else replace(shape, words=1)
 
 
-def _are_numbered(shape: Shape, lines: list[str]) -> bool:
+def _are_numbered(shape: ColumnFormat, lines: list[str]) -> bool:
     """Whether the first column numbers the words of each sentence."""
     firsts = [[row[0] for row in rows if not row[0].startswith("#")] for _, rows in shape.sentences(lines)]
     firsts = [[each for each in first if not NOT_A_WORD.fullmatch(each)] for first in firsts if first]
@@ -175,7 +175,7 @@ def _numbers(start: int, num: int) -> list[str]:
     return [str(start + index) for index in range(num)]
 
 
-def table_examples(table: Table, split: str, notes: Notes) -> list[TaggedExample]:
+def table_examples(table: RowTable, split: str, notes: Notes) -> list[TaggedExample]:
     """Examples from rows with a list of words and a list of tags (in CSV cells: JSON, or separated by spaces)."""
     if not table.rows:
         return []

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from hornbook.tasks.reading.notes import RequestedColumns
-from hornbook.tasks.reading.rows import Table, is_missing
+from hornbook.tasks.reading.rows import RowTable, is_missing
 from hornbook.tasks.reading.texts import Columns
 
 PAIRS = (
@@ -56,7 +56,7 @@ NAME_PART = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
 class Column:
     """A column of a table: its name, and its cells that are not empty."""
 
-    def __init__(self, table: Table, name: str):
+    def __init__(self, table: RowTable, name: str):
         self.name, self._table = name, table
 
     @cached_property
@@ -122,7 +122,7 @@ class Column:
         return not self.is_key and bool(self.distinct) and self.distinct <= {"0", "1", "0.0", "1.0"}
 
 
-def infer_columns(table: Table, requested: RequestedColumns, kind: LabelKind, *, needs_label: bool) -> Columns:
+def infer_columns(table: RowTable, requested: RequestedColumns, kind: LabelKind, *, needs_label: bool) -> Columns:
     """The columns of a table of labelled texts. Columns in `requested` and those that the run was trained on
     (`requested.trained`) must exist, the label only with `needs_label`; the others are inferred."""
     for column, role in ((requested.text, "text"), (requested.pair, "pair")):
@@ -152,7 +152,7 @@ def infer_columns(table: Table, requested: RequestedColumns, kind: LabelKind, *,
     return Columns(text, pair, label, key, labels)
 
 
-def _require_trained(table: Table, requested: RequestedColumns, needs_label: bool) -> None:
+def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: bool) -> None:
     """Raises `ValueError` if the table lacks a column that the run was trained on and the user named no other one."""
     roles = [] if requested.text or requested.pair else ["text", "pair"]
     roles += ["label"] if needs_label and not requested.label else []
@@ -171,7 +171,7 @@ def _columns_in(label: str) -> list[str]:
     return [name.strip() for name in label.split(",") if name.strip()]
 
 
-def _label_columns(table: Table, label: str) -> tuple[str | None, tuple[str, ...]]:
+def _label_columns(table: RowTable, label: str) -> tuple[str | None, tuple[str, ...]]:
     """(label column, ()) or, for several columns of 0 and 1 separated by commas, (None, columns)."""
     several = () if label in table.columns or "," not in label else tuple(_columns_in(label))
     for name in several or (label,):
@@ -184,7 +184,7 @@ def _named(columns: list[Column], names: Iterable[str]) -> list[Column]:
     return [by_name[name] for name in names if name in by_name]
 
 
-def _pair(table: Table, columns: list[Column]) -> tuple[str | None, str | None]:
+def _pair(table: RowTable, columns: list[Column]) -> tuple[str | None, str | None]:
     found = [[column.name for column in _named(columns, names)] for names in PAIRS]
     found = [names for names in found if len(names) == 2]
     if len(found) > 1:
@@ -196,7 +196,7 @@ def _pair(table: Table, columns: list[Column]) -> tuple[str | None, str | None]:
     return tuple(found[0]) if found else (None, None)
 
 
-def _text(table: Table, columns: list[Column]) -> str:
+def _text(table: RowTable, columns: list[Column]) -> str:
     """The column named "text"; otherwise the only column with another usual name, if no column has longer texts;
     otherwise the only column that contains texts."""
     named = _named(columns, TEXTS)
@@ -213,7 +213,7 @@ def _text(table: Table, columns: list[Column]) -> str:
 
 
 def _label(
-    table: Table, columns: list[Column], kind: LabelKind, needs_label: bool
+    table: RowTable, columns: list[Column], kind: LabelKind, needs_label: bool
 ) -> tuple[str | None, tuple[str, ...]]:
     """The column with the most reliable name of a label or, if it has only a weak one or none, the only column that
     looks like a label. Multi-label data may have one column of 0 and 1 per class."""
@@ -249,14 +249,14 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def several_columns(table: Table, role: str, candidates: list[str]) -> ValueError:
+def several_columns(table: RowTable, role: str, candidates: list[str]) -> ValueError:
     option = f"--{role} {shlex.quote(candidates[0])}"
     return ValueError(
         f"{table.file}: several columns could be the {role} ({', '.join(candidates)}); name one, such as {option}"
     )
 
 
-def _unclear(table: Table, role: str, candidates: list[Column]) -> ValueError:
+def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError:
     broken = next((row for row in table.rows if row.broken is not None), None)
     if not table.columns and broken is not None:
         return ValueError(

@@ -14,7 +14,7 @@ from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.guess import infer_columns
 from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
 from hornbook.tasks.reading.published import TableLayout
-from hornbook.tasks.reading.rows import FORMATS, Row, Table, in_memory, is_missing, read_table
+from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, in_memory, is_missing, read_table
 from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pieces
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.records import Example
@@ -172,7 +172,7 @@ def _read(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
     return _from_table(table, kind, notes) if table.rows else []
 
 
-def _from_table(table: Table, kind: type[TaskKind], notes: Notes) -> list[Example]:
+def _from_table(table: RowTable, kind: type[TaskKind], notes: Notes) -> list[Example]:
     own, text, requested = kind.own_layout(may_be_none=True), None, notes.requested
     if isinstance(own, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained:

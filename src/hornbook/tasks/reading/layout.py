@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import FORMATS, Row, Table, read_table
+from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
 from hornbook.tasks.records import Example, Splits
 
 Patterns = Mapping[str, Sequence[str]]  # for each split, file names or patterns; the first that exists is used
 Paths = Mapping[str, list[Path]]  # the files of each split
-Tables = Mapping[str, Table]  # the table of each split
+Tables = Mapping[str, RowTable]  # the table of each split
 
 SPLIT_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+\.")
@@ -59,24 +59,24 @@ class TabularLayout(Layout):
         tables = {split: _concatenated([self.table(path, notes) for path in files]) for split, files in paths.items()}
         return self.from_tables(tables, notes)
 
-    def table(self, path: Path, notes: Notes) -> Table:
+    def table(self, path: Path, notes: Notes) -> RowTable:
         return read_table(path, notes)
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         raise NotImplementedError
 
 
-def _concatenated(tables: list[Table]) -> Table:
+def _concatenated(tables: list[RowTable]) -> RowTable:
     if len(tables) == 1:
         return tables[0]
     rows = [
         Row(f"{Path(table.file).name} {row.place}", row.fields, row.broken) for table in tables for row in table.rows
     ]
     columns = list(dict.fromkeys(column for table in tables for column in table.columns))
-    return Table(f"{tables[0].file} and {len(tables) - 1} more", columns, rows)
+    return RowTable(f"{tables[0].file} and {len(tables) - 1} more", columns, rows)
 
 
-def main_table(tables: Tables) -> tuple[str, Table]:
+def main_table(tables: Tables) -> tuple[str, RowTable]:
     """(split, table) that determines the columns of all splits: the first with rows, which is train if there is one."""
     split, table = next(((split, table) for split, table in tables.items() if table.rows), next(iter(tables.items())))
     if not table.rows:

@@ -23,7 +23,7 @@ from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table, own_patterns
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import Row, Table, columns_of, object_row
+from hornbook.tasks.reading.rows import Row, RowTable, columns_of, object_row
 from hornbook.tasks.reading.tables import whole_number
 from hornbook.tasks.reading.texts import key_of, one_class, plain, separator_of, several_classes
 from hornbook.tasks.records import MarkedExample, Splits
@@ -89,13 +89,13 @@ class MarkedLayout(TabularLayout):
         with open(path, encoding="utf-8-sig", errors="replace") as file:
             return bool(SEMEVAL_LINE.match(file.readline()))
 
-    def table(self, path: Path, notes: Notes) -> Table:
+    def table(self, path: Path, notes: Notes) -> RowTable:
         if path.suffix.lower() == ".txt":
             notes.tables.append(_semeval_table(read_text(path, notes), str(path)))
             return notes.tables[-1]
         if path.suffix.lower() == ".json" and (rows := _by_relation(path)) is not None:
             notes.files.append(str(path))
-            notes.tables.append(Table(str(path), columns_of(rows), rows))
+            notes.tables.append(RowTable(str(path), columns_of(rows), rows))
             return notes.tables[-1]
         return super().table(path, notes)
 
@@ -109,7 +109,7 @@ class MarkedLayout(TabularLayout):
         parse = several_classes(separator_of(table.values(label) if label else [])) if self.has_several else one_class
         return {split: self._examples(each, split, text, label, parse, notes) for split, each in tables.items()}
 
-    def _column(self, table: Table, requested: str | None, names: Sequence[str]) -> str | None:
+    def _column(self, table: RowTable, requested: str | None, names: Sequence[str]) -> str | None:
         if requested is not None:
             table.require(requested, "label")
             return requested
@@ -234,7 +234,7 @@ def _by_relation(path: Path) -> list[Row] | None:
     ]
 
 
-def _semeval_table(text: str, file: str) -> Table:
+def _semeval_table(text: str, file: str) -> RowTable:
     """A number and a quoted sentence with tags, the relation on the next line, and perhaps a comment."""
     rows, lines = [], text.split("\n")
     for number, line in enumerate(lines):
@@ -242,7 +242,7 @@ def _semeval_table(text: str, file: str) -> Table:
             after = lines[number + 1].strip() if number + 1 < len(lines) else ""
             label = None if not after or after.startswith("Comment") else after
             rows.append(Row(f"line {number + 1}", {"id": found[1], "text": found[2], "label": label}))
-    return Table(file, ["id", "text", "label"], rows)
+    return RowTable(file, ["id", "text", "label"], rows)
 
 
 SEMEVAL_FILES: Patterns = {

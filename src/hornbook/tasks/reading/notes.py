@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hornbook.data.problems import KINDS, Problem, Problems
 
 if TYPE_CHECKING:
-    from hornbook.tasks.reading.rows import Table
+    from hornbook.tasks.reading.rows import RowTable
 
 OF_LABELS = ("no_label", "bad_number", "bad_choice", "bad_tags", "no_span")  # problems of labels, not of inputs
 Defect = tuple[str, str]  # of a row: the kind of problem and its detail
@@ -64,7 +64,7 @@ class Notes:
     problems: Problems = field(default_factory=Problems)
     messages: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
-    tables: list["Table"] = field(default_factory=list)  # the tables that were read, unchanged
+    tables: list["RowTable"] = field(default_factory=list)  # the tables that were read, unchanged
     file_of: dict[str, str] = field(default_factory=dict)  # the first file of each split
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # (split, key) to place in the file
     roles: dict[str, str] = field(default_factory=dict)  # column of the text, pair, label and key

@@ -6,7 +6,7 @@ from typing import Literal
 
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import Table, read_plain_table, read_table
+from hornbook.tasks.reading.rows import RowTable, read_plain_table, read_table
 from hornbook.tasks.reading.texts import Columns, number, one_class, text_examples
 from hornbook.tasks.records import Splits
 
@@ -27,7 +27,7 @@ class TableLayout(TabularLayout):
     unnamed: tuple[str, ...] = ()
     other_label: str | None = None
 
-    def table(self, path: Path, notes: Notes) -> Table:
+    def table(self, path: Path, notes: Notes) -> RowTable:
         if path.suffix.lower() in (".jsonl", ".json"):
             return read_table(path, notes)
         return read_plain_table(path, notes, self.unnamed, self.text)

@@ -8,7 +8,7 @@ from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.reading.finish import finished
 from hornbook.tasks.reading.layout import SPLIT_NAMES, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import FORMATS, Table, in_memory
+from hornbook.tasks.reading.rows import FORMATS, RowTable, in_memory
 from hornbook.tasks.reading.split import HELD_OUT
 from hornbook.tasks.records import SPLITS, DataSet, Splits
 
@@ -52,7 +52,7 @@ def read(
     return finished(entry, splits, notes, seed=seed, held_out=held_out)
 
 
-def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, Table]:
+def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
     """The tables of data in memory: one table, or several by split name."""
     several = data if isinstance(data, Mapping) else {default_split: data}
     names = {name: split for split, names in SPLIT_NAMES.items() for name in names}

@@ -30,7 +30,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Table:
+class RowTable:
     file: str
     columns: list[str]
     rows: list[Row]
@@ -71,18 +71,18 @@ class Table:
             )
 
 
-def read_table(path: Path, notes: Notes) -> Table:
+def read_table(path: Path, notes: Notes) -> RowTable:
     notes.tables.append(_table_in(path, notes))
     return notes.tables[-1]
 
 
-def read_plain_table(path: Path, notes: Notes, unnamed: Sequence[str], header_has: str) -> Table:
+def read_plain_table(path: Path, notes: Notes, unnamed: Sequence[str], header_has: str) -> RowTable:
     """A tab-separated table whose quotes are ordinary characters; see `table_of`."""
     notes.tables.append(table_of(plain_records(read_text(path, notes)), str(path), unnamed, header_has))
     return notes.tables[-1]
 
 
-def _table_in(path: Path, notes: Notes) -> Table:
+def _table_in(path: Path, notes: Notes) -> RowTable:
     kind = path.suffix.lower()
     if kind not in FORMATS:
         raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(FORMATS)}")
@@ -123,7 +123,7 @@ def bad_quotes_noted(file: str, notes: Notes) -> Callable[[str, str], None]:
 
 def table_of(
     records: Iterable[tuple[str, list[str]]], file: str, names: Sequence[str] = (), header_has: str = ""
-) -> Table:
+) -> RowTable:
     """A table from records. The first record is the header; with `names`, it is a header only if it contains
     `header_has`, otherwise the columns are `names`."""
     records = iter(records)
@@ -139,7 +139,7 @@ def table_of(
     rows += [_row(columns, place, fields) for place, fields in records]
     while rows and rows[-1].broken == BLANK:  # blank lines at the end of the file are not rows
         rows.pop()
-    return Table(file, columns, rows)
+    return RowTable(file, columns, rows)
 
 
 def _row(columns: list[str], place: str, fields: list[str]) -> Row:
@@ -153,7 +153,7 @@ def _row(columns: list[str], place: str, fields: list[str]) -> Row:
     return Row(place, dict(zip(columns, fields, strict=True)))
 
 
-def json_lines(text: str, file: str, notes: Notes, first_line: int = 1) -> Table:
+def json_lines(text: str, file: str, notes: Notes, first_line: int = 1) -> RowTable:
     reader, rows = JsonReader(file, notes), []
     for number, line in enumerate(text.split("\n"), first_line):
         if not line.strip():
@@ -165,13 +165,13 @@ def json_lines(text: str, file: str, notes: Notes, first_line: int = 1) -> Table
             if notes.strict:  # raise now, before the problems of later lines
                 notes.problem("bad_json", file, place, str(error)[:200])
             rows.append(Row(place, broken=("bad_json", str(error)[:200])))
-    return Table(file, columns_of(rows), rows)
+    return RowTable(file, columns_of(rows), rows)
 
 
-def json_list(text: str, file: str, notes: Notes) -> Table:
+def json_list(text: str, file: str, notes: Notes) -> RowTable:
     elements = JsonReader(file, notes).elements(text)
     rows = [object_row(f"element {number}", element) for number, element in enumerate(elements, 1)]
-    return Table(file, columns_of(rows), rows)
+    return RowTable(file, columns_of(rows), rows)
 
 
 def object_row(place: str, value: Any) -> Row:
@@ -184,7 +184,7 @@ def columns_of(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.fields))
 
 
-def read_parquet(path: Path, notes: Notes) -> Table:
+def read_parquet(path: Path, notes: Notes) -> RowTable:
     from pyarrow import parquet
 
     notes.files.append(str(path))
@@ -203,14 +203,14 @@ def refusing_bad_parquet(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read as Parquet ({reason}): write the file again") from None
 
 
-def arrow_rows(table: Any, file: str, notes: Notes, first_row: int = 1) -> Table:
+def arrow_rows(table: Any, file: str, notes: Notes, first_row: int = 1) -> RowTable:
     """The rows of an Arrow table, which starts at `first_row` of a file."""
     columns = {name: _values(table.column(name), file, notes, first_row) for name in table.column_names}
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return in_memory(records, file, notes, first_row)
 
 
-def read_excel(path: Path, notes: Notes) -> Table:
+def read_excel(path: Path, notes: Notes) -> RowTable:
     """The table in the first sheet; its first non-empty row is the header."""
     try:
         import openpyxl
@@ -232,7 +232,7 @@ def read_excel(path: Path, notes: Notes) -> Table:
     return _sheet_table(records[first:], str(path), notes)
 
 
-def _sheet_table(records: list[tuple[str, list[Any]]], file: str, notes: Notes) -> Table:
+def _sheet_table(records: list[tuple[str, list[Any]]], file: str, notes: Notes) -> RowTable:
     names = ["" if is_missing(cell) else str(cell) for cell in records[0][1]] if records else []
     used = [place for place, name in enumerate(names) if name]
     table = table_of([("", [names[place] for place in used])], file)
@@ -259,7 +259,7 @@ def _values(column: Any, file: str, notes: Notes, first_row: int) -> list[Any]:
     return found
 
 
-def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> Table:
+def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> RowTable:
     """A table from a list of dictionaries or a table of pandas, polars, pyarrow, datasets or any other that gives its
     columns as an Arrow stream, recognised by its methods."""
     if hasattr(data, "collect") and not hasattr(data, "to_dicts"):  # a lazy frame
@@ -283,7 +283,7 @@ def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> Table:
         row = object_row(f"row {number}", without_surrogates(value, name, notes))
         row.fields = {str(column): _native(cell) for column, cell in row.fields.items()}
         rows.append(row)
-    return Table(name, columns_of(rows), rows)
+    return RowTable(name, columns_of(rows), rows)
 
 
 def is_table(data: Any) -> bool:

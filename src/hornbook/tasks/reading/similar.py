@@ -6,7 +6,7 @@ from typing import Any
 from hornbook.tasks.reading.guess import KEYS, PAIRS, infer_columns
 from hornbook.tasks.reading.layout import Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, Table
+from hornbook.tasks.reading.rows import Row, RowTable
 from hornbook.tasks.reading.texts import key_of, number, plain
 from hornbook.tasks.records import SimilarityExample, Splits
 
@@ -49,7 +49,7 @@ class OwnSimilar(TabularLayout):
         return splits
 
 
-def find_columns(table: Table, requested: RequestedColumns) -> SimilarColumns:
+def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarColumns:
     """The columns of a table. Only a column with the name of a score, such as `score` or `label`, is taken for one."""
     by_name = {column.lower(): column for column in table.columns}
     roles = ("text", "pair", "label")
@@ -74,7 +74,7 @@ def find_columns(table: Table, requested: RequestedColumns) -> SimilarColumns:
     return SimilarColumns(text, pair, None if score else negative, None if score in used else score, key)
 
 
-def _examples(table: Table, columns: SimilarColumns, split: str, notes: Notes) -> list[SimilarityExample]:
+def _examples(table: RowTable, columns: SimilarColumns, split: str, notes: Notes) -> list[SimilarityExample]:
     found = []
     for index, row in enumerate(table.rows):
         example, problem = _example(row, index, columns)

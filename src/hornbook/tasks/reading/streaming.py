@@ -10,7 +10,7 @@ from hornbook.tasks.reading.content import cleaned_text, decoded
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import (
     FORMATS,
-    Table,
+    RowTable,
     arrow_rows,
     bad_quotes_noted,
     dialect_of,
@@ -40,7 +40,7 @@ def line_pieces(path: Path, notes: Notes) -> Iterator[list[str]]:
         yield text.removesuffix("\n").split("\n")
 
 
-def table_pieces(path: Path, notes: Notes) -> Iterator[Table]:
+def table_pieces(path: Path, notes: Notes) -> Iterator[RowTable]:
     """A CSV, TSV, JSON lines or Parquet file as tables of some of its rows."""
     kind = path.suffix.lower()
     assert kind in FORMATS and kind not in WHOLE
@@ -53,7 +53,7 @@ def table_pieces(path: Path, notes: Notes) -> Iterator[Table]:
         yield from _delimited_pieces(path, kind, notes)
 
 
-def _delimited_pieces(path: Path, kind: str, notes: Notes) -> Iterator[Table]:
+def _delimited_pieces(path: Path, kind: str, notes: Notes) -> Iterator[RowTable]:
     header: Record | None = None
     noted = bad_quotes_noted(str(path), notes)
     unread = [0]  # lines of a record that is open at the end of a piece
@@ -82,7 +82,7 @@ def _collected(records: Generator[Record, None, int]) -> tuple[list[Record], int
             return found, end.value
 
 
-def _parquet_pieces(path: Path, notes: Notes) -> Iterator[Table]:
+def _parquet_pieces(path: Path, notes: Notes) -> Iterator[RowTable]:
     import pyarrow
     from pyarrow import parquet
 

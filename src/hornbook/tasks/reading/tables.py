@@ -7,7 +7,7 @@ from typing import Any
 from hornbook.tasks.reading.guess import LabelKind, infer_columns, several_columns
 from hornbook.tasks.reading.layout import Paths, Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import Table, is_missing
+from hornbook.tasks.reading.rows import RowTable, is_missing
 from hornbook.tasks.reading.squad import RawQuestion, SquadLayout, checked
 from hornbook.tasks.reading.texts import (
     key_of,
@@ -72,7 +72,7 @@ class OwnSpans(TabularLayout):
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         return {split: self._examples(table, split, notes) for split, table in tables.items()}
 
-    def _examples(self, table: Table, split: str, notes: Notes) -> list[SpanExample]:
+    def _examples(self, table: RowTable, split: str, notes: Notes) -> list[SpanExample]:
         requested = notes.requested
         is_test = split.startswith("test")
         question = find_column(table, requested.column("text"), QUESTIONS, "text")
@@ -123,7 +123,7 @@ def is_squad(path: Path) -> bool:
 
 
 def find_column(
-    table: Table,
+    table: RowTable,
     requested: str | None,
     names: tuple[str, ...],
     what: str,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, Table, is_missing
+from hornbook.tasks.reading.rows import Row, RowTable, is_missing
 from hornbook.tasks.records import TextExample
 
 SEPARATORS = "|;,"
@@ -26,7 +26,7 @@ class Columns:
 
 
 def text_examples(
-    table: Table, columns: Columns, split: str, parse: Callable[[Any], Label | None], notes: Notes
+    table: RowTable, columns: Columns, split: str, parse: Callable[[Any], Label | None], notes: Notes
 ) -> list[TextExample]:
     """The examples of a table. `parse` converts a cell to a label: None if the cell is empty, `ValueError` if it is not
     a number."""
@@ -45,7 +45,7 @@ def text_examples(
     return found
 
 
-def _check(table: Table, columns: Columns, split: str) -> bool:
+def _check(table: RowTable, columns: Columns, split: str) -> bool:
     """Whether the table has labels. Raises `ValueError` if a required column is missing."""
     table.require(columns.text, "text")
     if columns.pair:

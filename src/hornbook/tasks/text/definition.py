@@ -27,7 +27,7 @@ Normalise = Literal["token", "byte", "sum", "answer"]
 
 
 @dataclass(frozen=True)
-class Source(Typed):
+class ExampleSource(Typed):
     """The source of the examples. `train` and `test` are splits of a known data set, or file name patterns, of which
     the first that matches is used."""
 
@@ -130,7 +130,7 @@ class TextTask(Typed):
     shorten: str = setting("", "field to truncate if a prompt is too long; none: drop the start of the prompt")
     draw: Literal["each", "once"] = setting("each", "draw examples for each question, or once for all")
     measures: tuple[str, ...] = setting((), "scores; the first one decides")
-    source: Source = field(default_factory=Source)
+    source: ExampleSource = field(default_factory=ExampleSource)
     choices: Choices = field(default_factory=Choices)
     writing: Writing = field(default_factory=Writing)
     baseline: Baseline = field(default_factory=Baseline)

@@ -26,7 +26,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.rows import is_missing, read_table
 from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import Example
-from hornbook.tasks.text.definition import Source, TextTask
+from hornbook.tasks.text.definition import ExampleSource, TextTask
 
 Log = Callable[[str], None]
 CONVERSATIONS = {"train": ("coqa*train*.json", "train.json"), "test": ("coqa*dev*.json", "dev.json")}
@@ -114,7 +114,7 @@ def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[s
 # ---- files
 
 
-def _patterns(source: Source) -> dict[str, tuple[str, ...]]:
+def _patterns(source: ExampleSource) -> dict[str, tuple[str, ...]]:
     """File name patterns of each split."""
     if source.layout == "columns":
         own = own_patterns()
