@@ -133,7 +133,7 @@ def test_refusals_are_one_sentence(client, folders):
     assert refusal(client, "/fill-mask", 404, text="[MASK]", model="other").startswith("there is no model 'other'")
     assert "the model gpt cannot do fill-mask" in refusal(client, "/fill-mask", 422, text="[MASK]", model="gpt")
     assert refusal(client, "/fill-mask", 422, text="[MASK]", topp=3) == (
-        "the request is invalid: topp: extra inputs are not permitted"
+        "the request is invalid: topp is not a field of this request"
     )
     assert "no model here can do detect" in refusal(client, "/detect", 422, text="the river")
     long = refusal(client, "/fill-mask", 422, text="the [MASK] " * 300)
@@ -358,7 +358,28 @@ def test_another_method_is_refused_with_those_that_are_allowed(client):
 
 
 def test_numbers_in_quotes_are_refused(client):
-    assert "top: input should be a valid integer" in refusal(client, "/fill-mask", 422, text="the [MASK]", top="3")
+    assert "top must be a whole number" in refusal(client, "/fill-mask", 422, text="the [MASK]", top="3")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({}, "text is missing"),
+        ({"text": 5}, "text must be a text or must be a list"),
+        ({"text": ""}, "text must not be empty or must be a list"),
+        ({"text": ["the [MASK]", 5]}, "text.1 must be a text"),
+        ({"text": "the [MASK]", "top": 0}, "top must be at least 1"),
+        ({"text": "the [MASK]", "top": 9999, "model": 3}, "model must be a text; top must be at most 1000"),
+    ],
+)
+def test_invalid_fields_are_named_in_plain_words(client, fields, problem):
+    assert refusal(client, "/fill-mask", 422, **fields) == f"the request is invalid: {problem}"
+
+
+def test_a_route_that_does_not_exist(client):
+    found = client.get("/nothing")
+    assert found.status_code == 404
+    assert found.json()["error"]["message"] == "/nothing does not exist: /openapi.json lists what does"
 
 
 def test_paths_behind_an_answer(client, kagnet):

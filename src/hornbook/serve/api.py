@@ -37,6 +37,24 @@ INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that
 DEEPEST = 5  # lists and objects in each other
 GONE = 499  # the client closed the connection
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+TYPE_NAMES = ("str", "int", "float", "bool", "dict", "list")
+PROBLEMS = {  # by pydantic's type of error
+    "missing": "is missing",
+    "extra_forbidden": "is not a field of this request",
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "list_type": "must be a list",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,15 +178,35 @@ def error_response(status: int, message: str, headers: dict[str, str] | None = N
 
 def validation_sentence(errors: Sequence[Any]) -> str:
     """The problems of a request as one sentence."""
-    found = []
-    for each in list(errors)[:3]:
+    found: dict[str, dict[tuple, list[str]]] = {}  # the problems at each place of a field
+    for each in errors:
         if each["type"] == "json_invalid":
             return f"the body is not valid JSON: {each['ctx']['error']}"
         if each["loc"] == ("body",):
             return "the body is not a JSON object: send one, with the header Content-Type: application/json"
-        place = ".".join(str(part) for part in each["loc"][1:])
-        found.append(f"{place}: {each['msg'][0].lower()}{each['msg'][1:]}")
-    return "the request is invalid: " + "; ".join(found)
+        # A union of types adds their names to the place.
+        field, *within = each["loc"][1:]
+        place = tuple(part for part in within if isinstance(part, int) or _is_name(part))
+        problems = found.setdefault(str(field), {}).setdefault(place, [])
+        if (problem := _problem(each)) not in problems:
+            problems.append(problem)
+    sentences = []
+    for field, places in list(found.items())[:3]:
+        place = max(places, key=len)  # what is wrong with an item says more than that a list is not a text
+        sentences.append(f"{'.'.join(map(str, (field, *place)))} {' or '.join(places[place])}")
+    return "the request is invalid: " + "; ".join(sentences)
+
+
+def _is_name(part: str) -> bool:
+    """Whether part of a place is the name of a field, not of a type such as list[constrained-str]."""
+    return part.isidentifier() and part not in TYPE_NAMES
+
+
+def _problem(error: Any) -> str:
+    """What is wrong with a value, without the words of the validating library."""
+    if (template := PROBLEMS.get(error["type"])) is not None:
+        return template.format(**error.get("ctx", {}))
+    return f"is wrong: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
 def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAPI:
@@ -211,6 +249,8 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404 and error.detail == "Not Found":
+            return error_response(404, f"{request.url.path} does not exist: /openapi.json lists what does")
         if error.status_code != 405:
             return error_response(error.status_code, str(error.detail), dict(error.headers or {}))
         methods = ", ".join(sorted(map(str.upper, app.openapi()["paths"].get(request.url.path, ["get"]))))
