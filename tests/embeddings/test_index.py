@@ -12,6 +12,7 @@ from finetuned import encoder
 from forked import begun
 
 import hornbook
+from hornbook.cli.retrieval import parse_filters
 from hornbook.inference.retrieval import building, scan
 from hornbook.inference.retrieval.index import Index, Manifest, dequantized, quantized
 from hornbook.inference.retrieval.scan import search_index, top_rows
@@ -251,6 +252,34 @@ def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):
         building.read_texts(file, tmp_path / "spool", text="body")
 
 
+def test_several_values_and_empty_cells(model, tmp_path):
+    (tmp_path / "texts.csv").write_text("body,lang\nbread,de\nriver,en\nharbour,\nbridge,fr\n")
+    hornbook.build_index(tmp_path / "texts.csv", tmp_path / "index", model, text="body")
+    index = hornbook.SearchIndex(tmp_path / "index")
+    for where, expected in (({"lang": ["de", "en"]}, {"0", "1"}), ({"lang": ""}, {"2"}), ({"lang": "fr"}, {"3"})):
+        assert {hit.id for hit in index.search("bread", where=where)[0]} == expected
+    assert parse_filters(["lang=de", "lang=en", "a=b=c"]) == {"lang": ["de", "en"], "a": ["b=c"]}
+
+
+def test_rows_without_ids_are_appended_after_empty_ones(model, tmp_path):
+    for name, rows in (("one", "bread\n\nriver\n"), ("two", "harbour\nbridge\n")):
+        (tmp_path / f"{name}.csv").write_text(f"body,tag\n{rows}".replace("\n\n", "\n,x\n"))
+        hornbook.build_index(tmp_path / f"{name}.csv", tmp_path / "index", model, text="body", append=name == "two")
+    assert Index(tmp_path / "index").rows["id"].to_pylist() == ["0", "2", "3", "4"]
+
+
+def test_a_column_named_as_one_of_the_index_is_left_out_and_said(model, tmp_path):
+    (tmp_path / "texts.csv").write_text("id,text,body\n1,a title,bread\n2,another,river\n")
+    said = []
+    hornbook.build_index(tmp_path / "texts.csv", tmp_path / "index", model, text="body", log=said.append)
+    assert any("left out: the column 'text'" in line for line in said)
+
+
+def test_what_is_not_a_text_is_refused(model, tmp_path):
+    with pytest.raises(ValueError, match="text 2 of the list is None, not a text"):
+        hornbook.build_index(["a", None], tmp_path / "index", model)
+
+
 def test_texts_in_memory_and_lines(model, tmp_path):
     built = hornbook.build_index(["the river", " ", "bread"], tmp_path / "list", model)
     assert (built.rows, built.num_empty) == (2, 1)
@@ -288,6 +317,7 @@ def test_bad_searches(hornbook, model, table, tmp_path, tiny_tokenizer, tiny_run
     for words, message in (
         (["  "], "the query is empty"),
         (["a", "--where", "lang=xx"], "no row of the index has lang=xx"),
+        (["a", "--where", "lang=xx", "--where", "lang=yy"], "no row of the index has lang=xx or yy"),
         (["a", "--where", "tongue=de"], "no column 'tongue' to filter by (columns: id, text, lang)"),
         (["a", "--where", "lang"], "--where takes column=value"),
         (["a", "--top", "0"], "top must be at least 1"),

@@ -44,10 +44,30 @@ def test_equal_to_sentence_transformers(folder, pooling):
     assert np.array_equal(ours.embed(TEXTS, prompt="document"), ours.embed(TEXTS, prompt="passage"))
 
 
+def test_a_folder_that_sentence_transformers_saved(folder, tmp_path):
+    """It keeps the maximum length among the settings of the tokenizer."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    write_embedding_settings(folder, EmbeddingSettings(longest=9), 32)
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    theirs.save(str(tmp_path / "saved"))
+    ours = hornbook.load(tmp_path / "saved")
+    assert ours.embedding.longest == 9
+    long = [" ".join(TEXTS) * 3]
+    assert np.abs(ours.embed(long) - theirs.encode(long)).max() < 1e-5
+
+
+def test_the_length_may_be_that_of_the_tokenizer(folder):
+    write_embedding_settings(folder, EmbeddingSettings(), 32)
+    file = folder / "tokenizer_config.json"
+    for found, expected in ((7, 7), (10**30, None)):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": found}))
+        assert read_embedding_settings(folder).longest == expected
+
+
 def test_written_settings_are_read_again(folder):
     for settings in (
         EmbeddingSettings("max", True, 20, True, {"query": "q: "}, "query", "dot"),
-        EmbeddingSettings("lasttoken"),
+        EmbeddingSettings("lasttoken", longest=9),
     ):
         write_embedding_settings(folder, settings, 32)
         assert read_embedding_settings(folder) == settings

@@ -14,6 +14,8 @@ from finetuned import encoder
 from tiny_runs import same
 
 import hornbook
+from hornbook.inference.predictor import load_predictor
+from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embedding_settings
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.outputs import Output
 from hornbook.objectives.similarity import (
@@ -254,6 +256,19 @@ def test_a_teacher_is_refused_where_it_is_not_used(model, tmp_path):
         hornbook.finetune(model, data=rows, out=tmp_path / "run", overrides=overrides, **QUIET)
 
 
+def test_the_folder_prescribes_the_length(model, tmp_path):
+    base = shutil.copytree(model, tmp_path / "base")
+    write_embedding_settings(base, EmbeddingSettings("max", longest=9), 32)
+    trained(base, DATA["pairs"], tmp_path / "run", epochs=1, overrides={"task.max_length": None})
+    found = hornbook.load(tmp_path / "run").embedding
+    assert (found.pooling, found.longest) == ("max", 9)
+    write_embedding_settings(base, EmbeddingSettings(lower_case=True), 32)
+    with pytest.raises(ValueError, match="lower-cases texts before its tokenizer"):
+        trained(base, DATA["pairs"], tmp_path / "no", epochs=1)
+    with pytest.raises(ValueError, match="lower-cases texts before its tokenizer"):
+        load_predictor(base)
+
+
 def test_opens_in_sentence_transformers(model, tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     overrides = {"task.pooling": "cls", "task.max_length": 12}
@@ -312,7 +327,11 @@ def test_commands_that_do_not_support_it_refuse(hornbook, model, tmp_path):
     ("data", "message"),
     [
         ([{"text": "a b"}, {"text": "a b"}] * 5, "all training rows have the same texts"),
-        ([{"sentence1": "a b", "sentence2": "c d", "score": "x"}] * 5, "no example could be read"),
+        (
+            [{"sentence1": "a b", "sentence2": "c d", "label": "x"}] * 5,
+            "the score, in column 'label': 'x' is not a number",
+        ),
+        ([{"sentence1": f"a {i}", "sentence2": "c d", "score": 1} for i in range(40)], "all scores of train are 1, so"),
     ],
 )
 def test_bad_data(model, tmp_path, data, message):

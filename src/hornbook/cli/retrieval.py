@@ -67,7 +67,8 @@ def search_command(
     queries: Annotated[list[str], typer.Argument(help="One or more queries.")],
     top: Annotated[int, typer.Option(help="Results per query.")] = 5,
     where: Annotated[
-        list[str] | None, typer.Option(help="Search only rows with this value: column=value; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Search only rows with this value: column=value; repeat for other columns or values."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model that built the index, if it was moved.")] = None,
     approximate: Annotated[
@@ -82,6 +83,8 @@ def search_command(
     from hornbook.terminal import log, table
 
     opened = SearchIndex(index, model, device, approximate, log)
+    if not opened.index.manifest.is_finished:
+        log("note: this index is not finished: only the texts embedded so far are searched; run hornbook embed again")
     found = opened.search(queries, top, parse_filters(where))
     for query, hits in zip(queries, found, strict=True):
         rows = [(f"{hit.score:.4f}", hit.id, shortened(hit.text)) for hit in hits]
@@ -90,12 +93,15 @@ def search_command(
     print_json(as_json, {"index": str(index), "results": answers})
 
 
-def parse_filters(pairs: list[str] | None) -> dict[str, str]:
-    """Parses --where."""
+def parse_filters(pairs: list[str] | None) -> dict[str, list[str]]:
+    """Parses --where: the values that each column may have."""
+    found: dict[str, list[str]] = {}
     for pair in pairs or []:
-        if "=" not in pair:
+        column, sign, value = pair.partition("=")
+        if not sign:
             raise ValueError(f"--where takes column=value, such as --where lang=en, not '{pair}'")
-    return {column.strip(): value for column, _, value in (pair.partition("=") for pair in pairs or [])}
+        found.setdefault(column.strip(), []).append(value)
+    return found
 
 
 def shortened(text: str) -> str:

@@ -177,6 +177,7 @@ def _show(model: str | None, task: str, data: str | None, options: dict, as_json
 
 def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
+    from hornbook.interop.sentence_transformers import MODULES
     from hornbook.report.run import read_stages
     from hornbook.report.wording import counted
     from hornbook.terminal import duration, log, print_result, table
@@ -198,7 +199,9 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
     print_scores(result.scores)
     if result.degenerate:
         log(f"note: this run is degenerate: {result.degenerate}; try {advice}")
-    log(f'  hornbook predict {result.out} "..."      hornbook report {result.out}')
+    embeds = (result.out / MODULES).is_file()
+    use = f"embed FILE --model {result.out} --out INDEX" if embeds else f'predict {result.out} "..."'
+    log(f"  hornbook {use}      hornbook report {result.out}")
 
 
 def print_scores(splits: dict) -> None:

@@ -325,6 +325,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None) -> Member:
     model, tokenizer = load_any(folder)
     if model.output is None and (folder / MODULES).is_file():
         settings = read_embedding_settings(folder)
+        settings.refuse_lower_case(folder)
         model.add_output(Output("vectors", problem="number", pooling=settings.pooling))
         member = member_of(folder, model, tokenizer, run)
         return replace(member, longest=min(member.longest, settings.longest or member.longest))

@@ -3,6 +3,7 @@
 modules.json                        the layers: Transformer, Pooling and optionally Normalize
 1_Pooling/config.json               how tokens are pooled
 sentence_bert_config.json           the maximum length in tokens, and whether texts are lower-cased first
+tokenizer_config.json               the maximum length where the file above does not have it, as from version 6 on
 config_sentence_transformers.json   prompts, and the similarity function
 """
 
@@ -24,6 +25,8 @@ IN_WORDS = {
 }
 MODULES = "modules.json"
 LENGTH = "sentence_bert_config.json"
+TOKENIZER = "tokenizer_config.json"
+UNLIMITED = 10**6  # a tokenizer without a limit has a huge one
 PROMPTS = "config_sentence_transformers.json"
 FILES = (MODULES, LENGTH, PROMPTS, "1_Pooling")
 LAYERS = ("Transformer", "Pooling", "Normalize")
@@ -70,6 +73,14 @@ class EmbeddingSettings:
             return found
         return self.prompt(None) if name in ("query", "document") else name
 
+    def refuse_lower_case(self, folder: Path) -> None:
+        """For code that cannot lower-case texts before they are tokenized."""
+        if self.lower_case:
+            raise ValueError(
+                f"{folder} lower-cases texts before its tokenizer, which only embed and search support: lower-case "
+                f"your texts, and set do_lower_case to false in {LENGTH}"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "is_default"}
 
@@ -95,6 +106,9 @@ def read_embedding_settings(folder: Path) -> EmbeddingSettings:
         if (folder / name).is_file():
             with refusing_damage(folder / name):
                 found |= read(read_json(folder / name))
+    if found.get("longest") is None and (folder / TOKENIZER).is_file():
+        with refusing_damage(folder / TOKENIZER):
+            found["longest"] = _tokenizer_length_in(read_json(folder / TOKENIZER))
     if found.get("prompts") and pooling.is_file() and read_json(pooling).get("include_prompt") is False:
         raise ValueError(f"{pooling} leaves prompts out of the pooling, which is not supported: use another model")
     return EmbeddingSettings(**found)
@@ -113,6 +127,11 @@ def _pooling_in(config: dict[str, Any]) -> str:
 def _length_in(config: dict[str, Any]) -> dict[str, Any]:
     longest = config.get("max_seq_length")
     return {"longest": None if longest is None else int(longest), "lower_case": bool(config.get("do_lower_case"))}
+
+
+def _tokenizer_length_in(config: dict[str, Any]) -> int | None:
+    longest = config.get("model_max_length")
+    return None if longest is None or longest >= UNLIMITED else int(longest)
 
 
 def _prompts_in(config: dict[str, Any]) -> dict[str, Any]:

@@ -119,6 +119,9 @@ def read_texts(
     )
     messages = [each for each in notes.messages if not each.startswith("columns:")]
     messages += [f"columns: {names}"] if names else []
+    if rows.left_out:
+        left_out = ", ".join(f"'{each}'" for each in rows.left_out)
+        messages.append(f"left out: the column {left_out}, as the index has its own of that name; rename it to keep it")
     num_empty = rows.num_read - rows.num_kept
     return Texts(
         rows.finish(), rows.fingerprint, name if is_file else None, num_empty, key, tuple(messages), notes.problems
@@ -126,7 +129,9 @@ def read_texts(
 
 
 def _listed(texts: Sequence[str]) -> Texts:
-    found = [str(each) for each in texts]
+    found = list(texts)
+    if (number := next((i for i, each in enumerate(found) if not isinstance(each, str)), None)) is not None:
+        raise ValueError(f"text {number + 1} of the list is {found[number]!r}, not a text: convert it, or leave it out")
     kept = [(str(number), each) for number, each in enumerate(found) if each.strip()]
     if not kept:
         raise ValueError("there are no texts in the list: give at least one that is not empty")
@@ -147,6 +152,7 @@ class _Rows:
     def __init__(self, spool: Path, names: Sequence[str], file: str, key: str | None):
         self.spool, self.file, self.key = spool, file, key
         self.names = [name for name in names if name not in (ID, TEXT)]
+        self.left_out = [name for name in names if name in (ID, TEXT)]
         self.schema = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.names)])
         self.writer = pa.ipc.new_stream(pa.OSFile(str(spool), "wb"), self.schema)
         self.digest, self.hashes = hashlib.sha256(), array("q")
@@ -405,7 +411,10 @@ def _check_ids(found: Texts, manifest: Manifest, out: Path, log: Callable[[str],
     if not num_before:
         return None
     there = Index(out).rows[ID].slice(0, num_before)
-    first = num_before if found.key is None else None
+    first = None
+    if found.key is None:
+        numbers = (int(each) for each in _values(there) if each.isdecimal())
+        first = max(num_before, 1 + max(numbers, default=-1))  # empty rows were numbered too
     new = found.rows[ID] if first is None else pa.array(map(str, range(first, first + len(found))))
     is_there = pc.is_in(new.cast(pa.string()), value_set=there)
     if pc.any(is_there).as_py():

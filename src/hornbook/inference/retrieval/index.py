@@ -148,14 +148,17 @@ class Index:
         """The id, the text and the other columns of a row."""
         return self.rows.slice(number, 1).to_pylist()[0]
 
-    def matching(self, where: Mapping[str, str]) -> np.ndarray:
-        """The numbers of the rows in which every column of `where` has the given value, int64."""
+    def matching(self, where: Mapping[str, Any]) -> np.ndarray:
+        """The numbers of the rows in which every column of `where` has the given value or one of several, int64. An
+        empty cell has the value ""."""
         mask = None
         for column, value in where.items():
             if column not in self.rows.column_names:
                 names = ", ".join(self.rows.column_names)
                 raise ValueError(f"the index has no column '{column}' to filter by (columns: {names})")
-            found = pc.fill_null(pc.equal(self.rows[column], str(value)), False)
+            values = [str(each) for each in (value if isinstance(value, list | tuple | set) else [value])]
+            cells = pc.fill_null(self.rows[column], "")
+            found = pc.is_in(cells, value_set=pa.array(values, cells.type))
             mask = found if mask is None else pc.and_(mask, found)
         if mask is None:
             return np.arange(len(self))

@@ -61,7 +61,7 @@ class SearchIndex:
         if name is None:
             name = manifest.model
             if Path(name).is_absolute() and not Path(name).is_dir():
-                raise ValueError(f"{name}, the model of the index, is gone: give its new folder with --model (model=)")
+                raise ValueError(f"{name}, the model of the index, is gone: give its new folder with model=")
         found = name if isinstance(name, LoadedModel) else load(name, device=self._device)
         refuse_other_model(manifest, found, model_fingerprint(found), self.index.folder)
         return found
@@ -77,7 +77,7 @@ class SearchIndex:
         top = checked(top, int, "top", low=1, high=LARGEST_TOP)
         chosen = self.index.matching(where) if where else None
         if chosen is not None and not len(chosen):
-            values = ", ".join(f"{name}={value}" for name, value in where.items())
+            values = " and ".join(f"{name}={_one_of(value)}" for name, value in where.items())
             raise ValueError(f"no row of the index has {values}: check the spelling, or leave out --where")
         if not queries:
             return []
@@ -96,6 +96,10 @@ class SearchIndex:
     def _hit(self, row: int, score: float) -> Hit:
         values = self.index.row(row)
         return Hit(values.pop(ID), values.pop(TEXT), score, values)
+
+
+def _one_of(value: Any) -> str:
+    return " or ".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
 
 
 def search(

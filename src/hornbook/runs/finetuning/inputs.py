@@ -19,7 +19,7 @@ from hornbook.inference.opening import load
 from hornbook.interop.builtin import LANGUAGES, builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.interop.sentence_transformers import read_embedding_settings
+from hornbook.interop.sentence_transformers import EmbeddingSettings, read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
@@ -97,10 +97,14 @@ class Inputs(Labelled):
     model: str | None = None  # the name of the pre-trained model, if it is not `opened` by the caller
     grounder: Grounder | None = None  # the knowledge graph that questions are grounded in
     linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
+    prescribed_length: int | None = None  # by the folder of a model that embeds texts
 
     @property
     def longest(self) -> int:
-        return longest_for(self.trained.config.max_positions, self.data.kind, self.settings.task.max_length)
+        return self._longest(self.trained.config.max_positions)
+
+    def _longest(self, max_positions: int) -> int:
+        return longest_for(max_positions, self.data.kind, self.settings.task.max_length or self.prescribed_length)
 
     def encode(self, examples: list[Example]) -> Features:
         if self.linker is not None:
@@ -110,8 +114,8 @@ class Inputs(Labelled):
 
     def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
         """The training examples encoded with another model's tokenizer and length limit."""
-        longest = longest_for(max_positions, self.data.kind, self.settings.task.max_length)
-        return self.saved.task.encode([*self.train, *(self.copies or [])], tokenizer, longest)
+        examples = [*self.train, *(self.copies or [])]
+        return self.saved.task.encode(examples, tokenizer, self._longest(max_positions))
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
@@ -225,8 +229,10 @@ def open_inputs(
     trained, tokenizer = with_task_format(trained, tokenizer, settings.task, KINDS[read_data.kind].marks)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
+    embedding = EmbeddingSettings()
     if output.type.compares:
-        output = replace(output, pooling=_pooling(model_folder(model), request, settings, log))
+        embedding = _embedding_settings(model_folder(model), request, settings, log)
+        output = replace(output, pooling=settings.task.pooling or embedding.pooling)
         _refuse_unused_teacher(read_data, settings)
         if settings.layers.dropout is not None and "layers.dropout" not in overrides:
             log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
@@ -241,8 +247,8 @@ def open_inputs(
     if linker is not None:
         saved = replace(saved, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
     split = training_split(read_data, named, settings)
-    of_graph = {"grounder": grounder, "linker": linker}
-    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model, **of_graph)
+    others = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.longest}
+    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model, **others)
 
 
 def _linker(trained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> EntityLinker | None:
@@ -295,19 +301,21 @@ def _settings(named: KnownDataSet, trained: nn.Module, data: DataSet, request: F
     return configuration.with_overrides(settings, {"layers.dropout": SIMCSE_DROPOUT})
 
 
-def _pooling(folder: Path, request: FinetuneRequest, settings: FinetuneSettings, log: Log) -> str:
-    """How a model for similarity pools tokens: as requested, or as its folder prescribes."""
+def _embedding_settings(
+    folder: Path, request: FinetuneRequest, settings: FinetuneSettings, log: Log
+) -> EmbeddingSettings:
+    """The pooling and the maximum length that the folder of a model prescribes, for what was not requested."""
     if request.teacher is not None:
         raise ValueError(
             "hornbook distill does not support similarity: use hornbook finetune with --set task.teacher=MODEL"
         )
-    if settings.task.pooling is not None:
-        return settings.task.pooling
     found = read_embedding_settings(folder)
-    log(found.in_words)
+    found.refuse_lower_case(folder)
+    if settings.task.pooling is None:
+        log(found.in_words)
     if any(found.prompts.values()):
         log("note: training does not put the prompts of the model before texts, and the run has none")
-    return found.pooling
+    return found
 
 
 def refuse_without_baselines(task: str) -> None:

@@ -135,6 +135,11 @@ class Similarity(TaskKind):
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
         scores = [each.score for each in data.splits.get("train", ()) if each.score is not None]
+        if len(scores) > 1 and min(scores) == max(scores):
+            raise ValueError(
+                f"all scores of train are {scores[0]:g}, so nothing can be learned from them: leave out that column to "
+                "learn from similar pairs without scores"
+            )
         is_scored = all(each.score is not None for each in data.splits.get("dev", ()))
         measures = list(SCORED if is_scored else RANKED)
         return {"measures": measures, "score_range": [min(scores), max(scores)] if scores else None}

@@ -95,7 +95,7 @@ def _example(row: Row, index: int, columns: SimilarColumns) -> tuple[SimilarityE
             score = number(row.fields.get(columns.score))
             problem = ("no_label", "the score is empty") if score is None else None
         except ValueError as error:
-            problem = ("bad_number", str(error))
+            problem = ("bad_number", f"the score, in column '{columns.score}': {error}")
     if not row.broken and (empty := next((name for name, text in texts.items() if text == ""), None)):
         problem = ("empty_text", f"the {empty} is empty")
     return SimilarityExample(key_of(row, columns.key, index), **texts, score=score), problem
