@@ -64,7 +64,8 @@ def model_flops_per_token(*shapes: ModelShape) -> float:
 def forward_flops(shape: ModelShape) -> float:
     """FLOPs of a forward pass over one sequence in the model convention: a third of the training FLOPs.
 
-    >>> f"{forward_flops(Shape(width=768, num_layers=12, length=128, head='none')) / 1e9:.1f}"  # BERT-base, in billions
+    >>> base = ModelShape(width=768, num_layers=12, length=128, head="none")  # of BERT
+    >>> f"{forward_flops(base) / 1e9:.1f}"  # in billions
     '22.3'
     """
     return model_flops_per_token(shape) * shape.length / 3

@@ -22,6 +22,7 @@ from hornbook.text.published import (
     published_bpe,
     read_wordpiece,
 )
+from hornbook.text.word_cache import WordCache, find_words
 
 OTHER_TOKENS = ("bos_token", "eos_token")
 # End-of-text tokens to try if the settings name no eos_token: GPT-2's; the final tokens of RoBERTa and BERT; and the
@@ -241,6 +242,11 @@ class Tokenizer:
         return encoded
 
     def _encode_plain(self, texts: list[str], with_offsets: bool) -> EncodedSentences:
+        if self._word_cache is None or with_offsets:
+            return self._encode_whole(texts, with_offsets)
+        return EncodedSentences(*self._word_cache.encode(texts))
+
+    def _encode_whole(self, texts: list[str], with_offsets: bool = False) -> EncodedSentences:
         table = self._word_start_table
         is_fast = table is not None and not with_offsets  # the fast one computes no offsets
         encode_batch = self._plain.encode_batch_fast if is_fast else self._plain.encode_batch
@@ -269,6 +275,11 @@ class Tokenizer:
         plain.encode_special_tokens = True
         plain.post_processor = None
         return plain
+
+    @cached_property
+    def _word_cache(self) -> WordCache | None:
+        words = find_words(self._plain)
+        return None if words is None else WordCache(lambda texts: self._encode_whole(texts)[:3], words)
 
     @cached_property
     def _word_start_table(self) -> np.ndarray | None:
@@ -328,7 +339,7 @@ class Tokenizer:
                 old_ids.setdefault(content, encoded[0])
         first_id = self.vocab_size
         self.backend.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in old_ids])
-        for name in ("vocab_size", "fingerprint", "_plain", "_word_start_table", "_forbidden"):
+        for name in ("vocab_size", "fingerprint", "_plain", "_word_cache", "_word_start_table", "_forbidden"):
             self.__dict__.pop(name, None)
         added = [(self.backend.token_to_id(word), ids) for word, ids in old_ids.items()]
         if any(number < first_id for number, _ in added):
