@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 import hornbook as library
 from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
+from hornbook.show.parameters import show_parameters
 
 SETTINGS = ServeSettings(timeout=20.0, max_bytes=50_000)
 JSON = {"Content-Type": "application/json"}
@@ -110,6 +111,24 @@ def test_pictures(client):
     assert len(ask(client, "/show/masking", text="the river of bread", num=3, unit="word")["strips"]) == 3
     assert ask(client, "/show/attention", model="gpt", text="the river")["attention"]["num_layers"] == 2
     assert ask(client, "/show/answer", question="the", passage="the river")["tables"][0]["headings"][1] == "start"
+    texts = {"text": "the river", "pair": "bread"}
+    for name, first, last in (("first", "[CLS]", "[SEP]"), ("gpt", "_start_", "_classify_")):
+        cells = ask(client, "/show/forms", model=name, **texts)["strips"][1]["cells"]
+        assert (cells[0]["text"], cells[-1]["text"]) == (first, last)
+
+
+@pytest.mark.parametrize("name", ["first", "texts", "gpt"])
+def test_the_parameters_of_a_served_model(client, folders, name):
+    expected = show_parameters(folders[name])
+    found = ask(client, "/show/parameters", model=name)
+    assert found["title"] == f"Parameters of {name}" and found["notes"] == expected.notes
+    assert [table["rows"] for table in found["tables"]] == [list(map(list, table.rows)) for table in expected.tables]
+
+
+def test_the_parameters_of_int8_weights(folders):
+    expected = show_parameters(folders["gpt"]).tables[-1].rows[0][1]
+    (served,) = open_models([str(folders["gpt"])], weights="int8").values()
+    assert served.show_parameters("en")["tables"][-1]["rows"][0][1] == expected
 
 
 def test_pictures_in_korean(client):
@@ -119,10 +138,15 @@ def test_pictures_in_korean(client):
         ("/show/masking", {"text": "the river of bread", "probability": 0.5}),
         ("/show/attention", {"text": "the river"}),
         ("/show/answer", {"question": "the", "passage": "the river"}),
+        ("/show/forms", {"text": "the river", "pair": "bread"}),
+        ("/show/forms", {"text": "the river", "pair": "bread", "model": "gpt"}),
+        ("/show/parameters", {}),
     ):
         found = ask(client, path, language="ko", **body)
         headings = [each for table in found["tables"] for each in table["headings"] if each]
         labels = [strip["label"] for strip in found["strips"]]
+        labels += [table["title"] for table in found["tables"] if table["title"]]
+        labels += [row[0] for table in found["tables"] for row in table["rows"] if path == "/show/parameters"]
         for text in (found["title"], *found["notes"], *headings, *labels, *found["legend"].values()):
             assert re.search("[가-힣]", text), (path, text)
     assert "literal_error" not in refusal(client, "/show/tokens", 422, text="a", language="fr")

@@ -20,6 +20,7 @@ from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import HANGUL
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported
+from hornbook.models.gpt import Gpt
 from hornbook.models.quantized import Weights
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.report.explained import with_pictures
@@ -28,7 +29,8 @@ from hornbook.serve.generation import GenerationEngine
 from hornbook.show.answers import show_answer
 from hornbook.show.attention import show_all_attention
 from hornbook.show.masking import show_masking, show_replaced
-from hornbook.show.tokens import show_tokens
+from hornbook.show.parameters import network_parameters, unloaded
+from hornbook.show.tokens import show_forms, show_tokens
 from hornbook.show.words import Language
 from hornbook.text.tokenizer import Tokenizer
 
@@ -69,6 +71,9 @@ class ServedModel:
             found["masking"] = None
         if model is not None:
             found["attention"] = None
+        found["forms"] = None
+        if model is not None:
+            found["parameters"] = None
         return found
 
     @staticmethod
@@ -105,6 +110,10 @@ class ServedModel:
         tokens = self.tokenizer.backend.decode_batch([[number] for number in range(self.tokenizer.vocab_size)])
         num_hangul = sum(any(ord(letter) in HANGUL for letter in token) for token in tokens)
         return "ko" if num_hangul > HANGUL_SHARE * len(tokens) else "en"
+
+    @cached_property
+    def is_gpt(self) -> bool:
+        return _is_gpt(self.folder) if self.loaded is None else isinstance(self.loaded.model, Gpt)
 
     def public(self, message: str) -> str:
         """An error message without the path of the folder."""
@@ -160,6 +169,14 @@ class ServedModel:
 
     def show_attention(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
         return [show_all_attention(self.loaded, *item).as_dict() for item in items]
+
+    def show_forms(self, items: list[tuple[str, str, Language]]) -> list[dict]:
+        return [
+            show_forms(self.tokenizer, text, pair, self.is_gpt, language).as_dict() for text, pair, language in items
+        ]
+
+    def show_parameters(self, language: Language) -> dict:
+        return network_parameters(unloaded(self.loaded.model), self.name, language).as_dict()
 
     def show_answer(self, items: list[tuple[str, str, Language]]) -> list[dict]:
         return [show_answer(self.predictor, *item).as_dict() for item in items]

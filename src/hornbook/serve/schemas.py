@@ -81,6 +81,16 @@ class ShownMasking(Shown):
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
 
 
+class ShownForms(Body):
+    text: Text
+    pair: Text
+    language: PictureLanguage = "en"
+
+
+class ShownParameters(Body):
+    language: PictureLanguage = "en"
+
+
 class Embeddings(BaseModel):
     """As in OpenAI's API; other fields are ignored."""
 
