@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 import hornbook as library
 from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
+from hornbook.serve.runs import list_runs
 from hornbook.show.parameters import show_parameters
 
 SETTINGS = ServeSettings(timeout=20.0, max_bytes=50_000)
@@ -342,6 +343,30 @@ def test_runs_and_their_curves(folders, tmp_path):
             file.write('{"kind": "train", "step": 4, "loss": 1.5}\n{"kind": "train", "st')
         (found,) = client.get("/runs").json()["runs"]
         assert found["curves"]["train"][-1] == [4, 1.5, None]
+
+
+def run_folder(folder, source, terms, task=None):
+    """A folder with the record of the run `source` and a line of metrics with these loss terms."""
+    folder.mkdir(parents=True)
+    about = json.loads((source / "run.json").read_text(encoding="utf-8")) | ({"task": task} if task else {})
+    (folder / "run.json").write_text(json.dumps(about), encoding="utf-8")
+    (folder / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 1, "loss": 2.0, **terms, "lr": 0.1}))
+
+
+def test_runs_have_an_objective_and_samples(folders, tmp_path):
+    run_folder(tmp_path / "bert", folders["first"], {"mlm": 1.5, "nsp": 0.5})
+    run_folder(tmp_path / "task", folders["texts"], {"task": 2.0}, "rte")
+    run_folder(tmp_path / "vectors", folders["first"], {"epoch": 1})
+    samples = json.loads((folders["first"] / "samples.json").read_text(encoding="utf-8"))
+    (tmp_path / "bert" / "samples.json").write_text(json.dumps(samples), encoding="utf-8")
+    (tmp_path / "task" / "samples.json").write_text("damaged")
+    found = {run["name"]: run for run in list_runs(tmp_path)}
+    objectives = {name: run["objective"] for name, run in found.items()}
+    assert objectives == {"bert": "mlm + nsp", "task": "rte", "vectors": "pretrain"}
+    assert found["task"]["samples"] == [] and found["vectors"]["samples"] == []
+    for ours, stored in zip(found["bert"]["samples"], samples, strict=True):
+        assert "[MASK]".join(ours["parts"]) == stored["text"] and ours["answer"] == stored["answer"]
+        assert ours["guesses"] == stored["guesses"]
 
 
 def test_runs_are_shown_only_if_asked(client):
