@@ -10,7 +10,8 @@ import pytest
 import uvicorn
 
 import hornbook as library
-from hornbook.serve.api import PAGE, PAGE_FILES, ServeSettings, build_app
+from hornbook.serve.api import PAGE, ServeSettings, build_app
+from hornbook.serve.middleware import PAGE_FILES
 from hornbook.serve.models import open_models
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -41,8 +42,11 @@ def test_both_languages_have_the_same_words():
     english, korean = text.split("\n  ko: {")
     names = [set(re.findall(r'(?:^|[{,]\s*)"?([a-z_-]+)"?: ["\[{]', part, re.M | re.I)) for part in (english, korean)]
     assert names[0] - {"en"} == names[1] and len(names[1]) > 50
-    used = re.findall(r'(?:word|translated)\("([\w-]+)"\)', (PAGE / "app.js").read_text(encoding="utf-8"))
-    assert set(used) <= names[1]
+    for part in (english, korean):
+        named = re.findall(r'(?:^|[{,]\s*)"?([a-z_-]+)"?: ["\[]', part[: part.index("examples: {")], re.M | re.I)
+        assert len(named) == len(set(named))
+    code = "".join(path.read_text(encoding="utf-8") for path in PAGE.glob("*.js"))
+    assert set(re.findall(r'(?:word|translated)\("([\w-]+)"\)', code)) <= names[1]
 
 
 @pytest.fixture(scope="module")
