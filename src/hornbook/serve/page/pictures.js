@@ -16,11 +16,11 @@ export function strip(cells) {
     el("span", { className: `cell ${cell.mark}` }, cell.text, cell.note ? el("small", {}, cell.note) : null)));
 }
 
-export function table({ title, headings, rows }) { // a last column of numbers is set to the right
+export function table({ title, headings, rows, kind = "" }) { // a last column of numbers is set to the right
   const isNumber = rows.length && rows.every(row => /^[\d.,]+%?$/.test(row.at(-1)));
   const line = (tag, cells) => el("tr", {}, cells.map((each, i) =>
-    el(tag, { className: isNumber && i === cells.length - 1 ? "number" : "" }, each instanceof Node ? each : String(each))));
-  return el("div", { className: "scroll" }, title ? el("h3", {}, title) : null, el("table", { className: "values" },
+    el(tag, { className: isNumber && i === cells.length - 1 ? "right" : "" }, each instanceof Node ? each : String(each))));
+  return el("div", { className: "scroll" }, title ? el("h3", {}, title) : null, el("table", { className: `values ${kind}` },
     headings.some(Boolean) ? el("thead", {}, line("th", headings)) : null, el("tbody", {}, rows.map(row => line("td", row)))));
 }
 

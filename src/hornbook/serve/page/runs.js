@@ -8,8 +8,8 @@ const MAX_LINES = 12; // runs per chart
 
 const points = run => Object.values(run.curves).flat().filter(point => Number.isFinite(point[1]));
 
-function chart(runs) { // training as lines, validation as dots
-  const width = 760, height = 330, left = 46, bottom = 30;
+function chart(runs, width) { // training as lines, validation as dots
+  const height = Math.round(Math.max(200, 0.43 * width)), left = 46, bottom = 30;
   const all = runs.flatMap(points), losses = all.map(point => point[1]);
   const low = Math.min(...losses), high = Math.max(...losses, low + 1e-9), last = Math.max(...all.map(point => point[0]), 1);
   const x = step => left + (width - left - 8) * step / last, y = loss => 8 + (height - bottom - 8) * (high - loss) / (high - low);
@@ -30,12 +30,13 @@ function chart(runs) { // training as lines, validation as dots
   return drawn;
 }
 
-function charts(runs, ticked) { // losses of different objectives are not comparable: one chart for each
+function charts(runs, ticked, width) { // losses of different objectives are not comparable: one chart for each
   if (!runs.some(run => points(run).length)) return [el("p", { className: "soft" }, word("noCurves"))];
   const objectives = [...new Set(ticked.filter(run => points(run).length).map(run => run.objective))];
   if (!objectives.length) return [el("p", { className: "soft" }, word("noneTicked"))];
-  return [...objectives.map(name => el("section", {}, el("h3", {}, `${word("loss")}: ${name}`),
-    chart(ticked.filter(run => run.objective === name && points(run).length).slice(0, MAX_LINES)))),
+  const each = objectives.length > 1 && width > 640 ? width / 2 - 16 : width; // two beside each other where they fit
+  return [el("div", { className: each < width ? "charts beside" : "charts" }, objectives.map(name => el("section", {}, el("h3", {}, `${word("loss")}: ${name}`),
+    chart(ticked.filter(run => run.objective === name && points(run).length).slice(0, MAX_LINES), each)))),
   el("p", { className: "soft small" }, word("linesAndDots"))];
 }
 
@@ -50,7 +51,7 @@ function runTable(runs, hidden, redraw) { // without the columns that no run fil
   const speed = run => Math.round(run.curves.train?.at(-1)?.[2] ?? 0).toLocaleString();
   const columns = { runName: tick, what: run => run.what ?? "", state: run => word(run.state ?? ""), result: run => run.result ?? "", step: steps, speed: run => speed(run) === "0" ? "" : speed(run) };
   const filled = Object.entries(columns).filter(([, show]) => runs.some(run => show(run) !== ""));
-  return table({ headings: filled.map(([name]) => word(name)), rows: runs.map(run => filled.map(([, show]) => show(run))) });
+  return table({ headings: filled.map(([name]) => word(name)), rows: runs.map(run => filled.map(([, show]) => show(run))), kind: "runs" });
 }
 
 function samples(run, open) { // held-out sentences with a masked word
@@ -61,10 +62,12 @@ function samples(run, open) { // held-out sentences with a masked word
       el("span", { className: `cell ${guess.token === sample.answer ? "found" : ""}` }, guess.token, el("small", {}, percent(guess.probability)))))]);
   const box = el("details", { className: "explained", open: open.has(run.name) },
     el("summary", { id: `samples-${run.name}` }, `${run.name} `, el("span", { className: "soft small" }, `${word("firstRight")} ${run.samples.filter(isFirst).length} / ${run.samples.length}`)),
-    table({ headings: [word("sentence"), word("predictions")], rows }));
+    table({ headings: [word("sentence"), word("predictions")], rows, kind: "samples" }));
   box.ontoggle = () => { open[box.open ? "add" : "delete"](run.name); };
   return box;
 }
+
+const innerPanelWidth = () => $("panel").clientWidth - 2 * parseFloat(getComputedStyle($("panel")).paddingLeft);
 
 export async function watchRuns() {
   const box = el("div", { id: "result" }), hidden = state.hidden ??= new Set(), open = state.open ??= new Set();
@@ -72,7 +75,7 @@ export async function watchRuns() {
   let runs = [], seen;
   const show = () => {
     const focused = document.activeElement?.id, ticked = runs.filter(run => !hidden.has(run.name)), withSamples = ticked.filter(run => run.samples.length);
-    box.replaceChildren(...(!runs.length ? [el("p", { className: "soft" }, word("noRuns"))] : [...charts(runs, ticked), runTable(runs, hidden, show),
+    box.replaceChildren(...(!runs.length ? [el("p", { className: "soft" }, word("noRuns"))] : [...charts(runs, ticked, innerPanelWidth()), runTable(runs, hidden, show),
       ...(withSamples.length ? [el("h3", {}, word("samples")), ...withSamples.map(run => samples(run, open))] : [])]));
     if (focused) $(focused)?.focus();
   };
@@ -82,7 +85,7 @@ export async function watchRuns() {
       if (!box.isConnected) return;
       const count = {};
       for (const run of runs) run.hue = COLORS[(count[run.objective] = (count[run.objective] ?? -1) + 1) % COLORS.length];
-      if (seen !== (seen = JSON.stringify(runs))) show(); // otherwise what a person is reading stays
+      if (seen !== (seen = JSON.stringify([runs, innerWidth]))) show(); // otherwise what a person is reading stays
     } catch (error) {
       seen = null;
       box.replaceChildren(el("p", { className: "error", role: "alert" }, translated(error.message)));
