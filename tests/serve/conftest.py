@@ -1,7 +1,5 @@
 """Tiny models of every kind that is served, and a browser."""
 
-import shutil
-
 import pytest
 from finetuned import (
     asked_questions,
@@ -12,13 +10,13 @@ from finetuned import (
     numbered_pairs,
     tagged_words,
 )
+from served_page import CHROMIUM
 from small_gpts import saved_gpt
 from tiny_runs import run
 from tool_questions import questions, write_graph
 
 from hornbook.runs.finetuning.api import finetune
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NAMES = ("first", "texts", "tags", "answers", "choices", "numbers", "alike", "gpt")
 PAIRS = [
     (f"the river {word}", f"a river {word}") for word in ["teacher", "lantern", "bridge", "garden", "bread", "letters"]
