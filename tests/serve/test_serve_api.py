@@ -302,7 +302,9 @@ def test_texts_are_logged_only_if_asked(folders, capfd):
         settings = ServeSettings(log_text=None if log is None else log.append)
         with TestClient(build_app(open_models([str(folders["first"])]), settings)) as client:
             ask(client, "/fill-mask", text="a secret [MASK]")
-        assert log in (None, ["a secret [MASK]"])
+            for path in ("/show/tokens", "/show/attention", "/show/forms"):
+                ask(client, path, text="the secret", pair="bread", language="ko")
+        assert log in (None, ["a secret [MASK]", *["the secret", "bread"] * 3])
     assert "secret" not in "".join(capfd.readouterr())
 
 

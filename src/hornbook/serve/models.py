@@ -150,8 +150,8 @@ class ServedModel:
     def explain(self, items: list[tuple[str, list[str], str | None]]) -> list[dict]:
         return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
 
-    def show_tokens(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
-        return [show_tokens(self.tokenizer, *item).as_dict() for item in items]
+    def show_tokens(self, language: Language) -> Callable[[list], list[dict]]:
+        return lambda items: [show_tokens(self.tokenizer, *item, language).as_dict() for item in items]
 
     def show_masking(
         self, settings: MaskingSettings, num: int, seed: int, language: Language
@@ -167,19 +167,17 @@ class ServedModel:
             show_replaced(self.loaded, text, num, probability, seed, language).as_dict() for text in texts
         ]
 
-    def show_attention(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
-        return [show_all_attention(self.loaded, *item).as_dict() for item in items]
+    def show_attention(self, language: Language) -> Callable[[list], list[dict]]:
+        return lambda items: [show_all_attention(self.loaded, *item, language).as_dict() for item in items]
 
-    def show_forms(self, items: list[tuple[str, str, Language]]) -> list[dict]:
-        return [
-            show_forms(self.tokenizer, text, pair, self.is_gpt, language).as_dict() for text, pair, language in items
-        ]
+    def show_forms(self, language: Language) -> Callable[[list], list[dict]]:
+        return lambda items: [show_forms(self.tokenizer, *item, self.is_gpt, language).as_dict() for item in items]
 
     def show_parameters(self, language: Language) -> dict:
         return network_parameters(unloaded(self.loaded.model), self.name, language).as_dict()
 
-    def show_answer(self, items: list[tuple[str, str, Language]]) -> list[dict]:
-        return [show_answer(self.predictor, *item).as_dict() for item in items]
+    def show_answer(self, language: Language) -> Callable[[list], list[dict]]:
+        return lambda items: [show_answer(self.predictor, *item, language).as_dict() for item in items]
 
 
 def open_models(names: Sequence[str], device: str = "auto", weights: Weights = "float") -> dict[str, ServedModel]:

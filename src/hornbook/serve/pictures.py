@@ -19,8 +19,8 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
     async def tokens(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The tokens of a text or pair."""
         model = server.find(body.model, "tokens")
-        items = [(body.text, body.pair or None, body.language)]
-        return (await server.answer(request, model, "tokens", items, model.show_tokens))[0]
+        key, run = ("tokens", body.language), model.show_tokens(body.language)
+        return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
 
     @routes.post("/show/masking", response_model=schemas.Picture)
     async def masking(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
     async def attention(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The attention of every layer and head."""
         model = server.find(body.model, "attention")
-        items = [(body.text, body.pair or None, body.language)]
-        return (await server.answer(request, model, "attention", items, model.show_attention))[0]
+        key, run = ("attention", body.language), model.show_attention(body.language)
+        return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
 
     @routes.post("/show/forms", response_model=schemas.Picture)
     async def forms(body: schemas.ShownForms, request: Request) -> dict[str, Any]:
         """Two texts as the model reads them in each kind of task; a GPT gets GPT-1's forms."""
         model = server.find(body.model, "forms")
-        items = [(body.text, body.pair, body.language)]
-        return (await server.answer(request, model, "forms", items, model.show_forms))[0]
+        key, run = ("forms", body.language), model.show_forms(body.language)
+        return (await server.answer(request, model, key, [(body.text, body.pair)], run))[0]
 
     @routes.post("/show/parameters", response_model=schemas.Picture)
     async def parameters(body: schemas.ShownParameters) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
     async def answer(body: schemas.ShownAnswer, request: Request) -> dict[str, Any]:
         """The start and end probabilities of every token of a passage."""
         model = server.find(body.model, "predict", "spans")
-        items = [(body.question, body.passage, body.language)]
-        return (await server.answer(request, model, "show answer", items, model.show_answer))[0]
+        key, run = ("show answer", body.language), model.show_answer(body.language)
+        return (await server.answer(request, model, key, [(body.question, body.passage)], run))[0]
 
     app.include_router(routes)
