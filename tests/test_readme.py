@@ -216,7 +216,11 @@ def test_the_first_command_needs_no_data_and_prints_what_the_readme_shows(name, 
     install, command = code(page, "sh")[0].splitlines()
     assert install.startswith("pip install") and page.read_text(encoding="utf-8").splitlines().index(command) < 30
     printed = CliRunner().invoke(app, shlex.split(command)[1:]).stdout
-    assert [line.rstrip() for line in printed.splitlines()] == code(page, "text")[0].splitlines()
+    ours, shown = ([line.split(maxsplit=2) for line in text.splitlines()] for text in (printed, code(page, "text")[0]))
+    assert ours[0] == shown[0] == ["word", "text"]
+    for (chance, *words), (expected, *others) in zip(ours[1:], shown[1:], strict=True):
+        assert [each.strip() for each in words] == others
+        assert float(chance.rstrip("%")) == pytest.approx(float(expected.rstrip("%")), abs=0.05)
 
 
 def test_the_korean_example_of_the_korean_readme():
