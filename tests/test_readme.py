@@ -11,6 +11,7 @@ from tiny import tiny_text
 from typer.testing import CliRunner
 from web_pages import pages, write_links, write_mirror
 
+import hornbook as library
 from hornbook.files import sha256
 
 README = Path(__file__).parent.parent / "README.md"
@@ -206,6 +207,34 @@ def test_the_licence():
     assert sha256(README.parent / "LICENSE") == published
 
 
+@pytest.mark.parametrize("name", ["README.md", "README.ko.md"])
+def test_the_first_command_needs_no_data_and_prints_what_the_readme_shows(name, tmp_path, monkeypatch):
+    from hornbook.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    page = README.parent / name
+    install, command = code(page, "sh")[0].splitlines()
+    assert install.startswith("pip install") and page.read_text(encoding="utf-8").splitlines().index(command) < 30
+    printed = CliRunner().invoke(app, shlex.split(command)[1:]).stdout
+    ours, shown = ([line.split(maxsplit=2) for line in text.splitlines()] for text in (printed, code(page, "text")[0]))
+    assert ours[0] == shown[0] == ["word", "text"]
+    for (chance, *words), (expected, *others) in zip(ours[1:], shown[1:], strict=True):
+        assert [each.strip() for each in words] == others
+        assert float(chance.rstrip("%")) == pytest.approx(float(expected.rstrip("%")), abs=0.05)
+
+
+def test_the_korean_example_of_the_korean_readme():
+    text = (README.parent / "README.ko.md").read_text(encoding="utf-8")
+    sentence, word, share = re.search(r'fill-mask "([^"]+)"`의 첫 예측은 (\w+)\((\d+)%\)', text).groups()
+    (best, *_), *_ = library.load("ko").fill_mask(sentence)
+    assert (best.word, f"{best.probability:.0%}") == (word, f"{share}%")
+
+
+@pytest.mark.parametrize("name", ["page.png", "page.ko.png"])
+def test_pictures_of_the_page_are_small(name):
+    assert 0 < (README.parent / "docs" / name).stat().st_size < 200_000
+
+
 def test_a_person_with_a_csv_reads_how_to_use_it_first():
     text = README.read_text(encoding="utf-8")
     first = text[: text.index("## I have domain text")]
@@ -252,6 +281,7 @@ def test_korean_pages_have_the_commands_of_the_english_ones(name):
     headings = [re.findall(r"^(#+) ", page.read_text(encoding="utf-8"), re.M) for page in (english, korean)]
     assert headings[0] == headings[1]
     pictures = [re.findall(r"!\[.+\]\((.+)\)", page.read_text(encoding="utf-8")) for page in (english, korean)]
-    assert pictures[0] == pictures[1]
+    assert pictures[0] == [picture.replace(".ko.png", ".png") for picture in pictures[1]]
+    assert all((korean.parent / picture).is_file() for picture in pictures[1])
     assert f"({korean.name})" in english.read_text(encoding="utf-8")
     assert f"({english.name})" in korean.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tiny models of every kind that is served."""
+"""Tiny models of every kind that is served, and a browser."""
 
 import pytest
 from finetuned import (
@@ -10,7 +10,9 @@ from finetuned import (
     numbered_pairs,
     tagged_words,
 )
+from served_page import CHROMIUM
 from small_gpts import saved_gpt
+from tiny_runs import run
 from tool_questions import questions, write_graph
 
 from hornbook.runs.finetuning.api import finetune
@@ -37,6 +39,14 @@ def folders(tmp_path_factory, tiny_tokenizer, tiny_run):
 
 
 @pytest.fixture(scope="session")
+def electra(tmp_path_factory, tiny_corpus):
+    """A generator and a discriminator, trained for two steps."""
+    folder = tmp_path_factory.mktemp("served") / "electra"
+    run(folder, tiny_corpus, steps=2, family="electra")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def kagnet(tmp_path_factory, tiny_run):
     """A model that reads a knowledge graph, trained for one epoch."""
     root = tmp_path_factory.mktemp("served")
@@ -46,3 +56,14 @@ def kagnet(tmp_path_factory, tiny_run):
     data = {"train": rows, "dev": rows[:8]}
     finetune(tiny_run, data, "choice", root / "kagnet", overrides=fast, log=lambda words: None, **options)
     return root / "kagnet"
+
+
+@pytest.fixture(scope="module")  # longer, its event loop would be in the way of other modules
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -12,6 +12,8 @@ from fastapi.testclient import TestClient
 import hornbook as library
 from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
+from hornbook.serve.runs import list_runs
+from hornbook.show.parameters import show_parameters
 
 SETTINGS = ServeSettings(timeout=20.0, max_bytes=50_000)
 JSON = {"Content-Type": "application/json"}
@@ -110,6 +112,24 @@ def test_pictures(client):
     assert len(ask(client, "/show/masking", text="the river of bread", num=3, unit="word")["strips"]) == 3
     assert ask(client, "/show/attention", model="gpt", text="the river")["attention"]["num_layers"] == 2
     assert ask(client, "/show/answer", question="the", passage="the river")["tables"][0]["headings"][1] == "start"
+    texts = {"text": "the river", "pair": "bread"}
+    for name, first, last in (("first", "[CLS]", "[SEP]"), ("gpt", "_start_", "_classify_")):
+        cells = ask(client, "/show/forms", model=name, **texts)["strips"][1]["cells"]
+        assert (cells[0]["text"], cells[-1]["text"]) == (first, last)
+
+
+@pytest.mark.parametrize("name", ["first", "texts", "gpt"])
+def test_the_parameters_of_a_served_model(client, folders, name):
+    expected = show_parameters(folders[name])
+    found = ask(client, "/show/parameters", model=name)
+    assert found["title"] == f"Parameters of {name}" and found["notes"] == expected.notes
+    assert [table["rows"] for table in found["tables"]] == [list(map(list, table.rows)) for table in expected.tables]
+
+
+def test_the_parameters_of_int8_weights(folders):
+    expected = show_parameters(folders["gpt"]).tables[-1].rows[0][1]
+    (served,) = open_models([str(folders["gpt"])], weights="int8").values()
+    assert served.show_parameters("en")["tables"][-1]["rows"][0][1] == expected
 
 
 def test_pictures_in_korean(client):
@@ -119,10 +139,15 @@ def test_pictures_in_korean(client):
         ("/show/masking", {"text": "the river of bread", "probability": 0.5}),
         ("/show/attention", {"text": "the river"}),
         ("/show/answer", {"question": "the", "passage": "the river"}),
+        ("/show/forms", {"text": "the river", "pair": "bread"}),
+        ("/show/forms", {"text": "the river", "pair": "bread", "model": "gpt"}),
+        ("/show/parameters", {}),
     ):
         found = ask(client, path, language="ko", **body)
         headings = [each for table in found["tables"] for each in table["headings"] if each]
         labels = [strip["label"] for strip in found["strips"]]
+        labels += [table["title"] for table in found["tables"] if table["title"]]
+        labels += [row[0] for table in found["tables"] for row in table["rows"] if path == "/show/parameters"]
         for text in (found["title"], *found["notes"], *headings, *labels, *found["legend"].values()):
             assert re.search("[가-힣]", text), (path, text)
     assert "literal_error" not in refusal(client, "/show/tokens", 422, text="a", language="fr")
@@ -277,7 +302,9 @@ def test_texts_are_logged_only_if_asked(folders, capfd):
         settings = ServeSettings(log_text=None if log is None else log.append)
         with TestClient(build_app(open_models([str(folders["first"])]), settings)) as client:
             ask(client, "/fill-mask", text="a secret [MASK]")
-        assert log in (None, ["a secret [MASK]"])
+            for path in ("/show/tokens", "/show/attention", "/show/forms"):
+                ask(client, path, text="the secret", pair="bread", language="ko")
+        assert log in (None, ["a secret [MASK]", *["the secret", "bread"] * 3])
     assert "secret" not in "".join(capfd.readouterr())
 
 
@@ -318,6 +345,30 @@ def test_runs_and_their_curves(folders, tmp_path):
             file.write('{"kind": "train", "step": 4, "loss": 1.5}\n{"kind": "train", "st')
         (found,) = client.get("/runs").json()["runs"]
         assert found["curves"]["train"][-1] == [4, 1.5, None]
+
+
+def run_folder(folder, source, terms, task=None):
+    """A folder with the record of the run `source` and a line of metrics with these loss terms."""
+    folder.mkdir(parents=True)
+    about = json.loads((source / "run.json").read_text(encoding="utf-8")) | ({"task": task} if task else {})
+    (folder / "run.json").write_text(json.dumps(about), encoding="utf-8")
+    (folder / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 1, "loss": 2.0, **terms, "lr": 0.1}))
+
+
+def test_runs_have_an_objective_and_samples(folders, tmp_path):
+    run_folder(tmp_path / "bert", folders["first"], {"mlm": 1.5, "nsp": 0.5})
+    run_folder(tmp_path / "task", folders["texts"], {"task": 2.0}, "rte")
+    run_folder(tmp_path / "vectors", folders["first"], {"epoch": 1})
+    samples = json.loads((folders["first"] / "samples.json").read_text(encoding="utf-8"))
+    (tmp_path / "bert" / "samples.json").write_text(json.dumps(samples), encoding="utf-8")
+    (tmp_path / "task" / "samples.json").write_text("damaged")
+    found = {run["name"]: run for run in list_runs(tmp_path)}
+    objectives = {name: run["objective"] for name, run in found.items()}
+    assert objectives == {"bert": "mlm + nsp", "task": "rte", "vectors": "pretrain"}
+    assert found["task"]["samples"] == [] and found["vectors"]["samples"] == []
+    for ours, stored in zip(found["bert"]["samples"], samples, strict=True):
+        assert "[MASK]".join(ours["parts"]) == stored["text"] and ours["answer"] == stored["answer"]
+        assert ours["guesses"] == stored["guesses"]
 
 
 def test_runs_are_shown_only_if_asked(client):

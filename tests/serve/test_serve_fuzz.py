@@ -9,7 +9,6 @@ import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from tiny_runs import run
 
 from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
@@ -38,9 +37,7 @@ def filter_body(context, body):
 
 
 @pytest.fixture(scope="module")
-def address(folders, tmp_path_factory, tiny_corpus):
-    electra = tmp_path_factory.mktemp("served") / "electra"
-    run(electra, tiny_corpus, steps=2, family="electra")
+def address(folders, electra):
     models = open_models([str(folders[name]) for name in SERVED[:-1]] + [str(electra)])
     app = build_app(models, ServeSettings(max_bytes=MAX_BYTES))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))

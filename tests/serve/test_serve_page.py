@@ -1,19 +1,15 @@
 """The page in a real browser, where there is one: Chromium, and the package playwright."""
 
 import re
-import shutil
-import threading
-import time
-from pathlib import Path
 
 import pytest
-import uvicorn
+from served_page import run, served, tabs, written_run
 
 import hornbook as library
-from hornbook.serve.api import PAGE, PAGE_FILES, ServeSettings, build_app
-from hornbook.serve.models import open_models
+from hornbook.serve.api import PAGE, ServeSettings
+from hornbook.serve.middleware import PAGE_FILES
+from hornbook.show.parameters import show_parameters
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # Runs the panel, and changes the language when the first text arrives: the text on the button, the length of the text.
 CHANGE_LANGUAGE_AT_FIRST_TEXT = """() => new Promise(resolve => {
   const [run, language, result] = ["#run", "#language", "#result"].map(name => document.querySelector(name));
@@ -41,33 +37,11 @@ def test_both_languages_have_the_same_words():
     english, korean = text.split("\n  ko: {")
     names = [set(re.findall(r'(?:^|[{,]\s*)"?([a-z_-]+)"?: ["\[{]', part, re.M | re.I)) for part in (english, korean)]
     assert names[0] - {"en"} == names[1] and len(names[1]) > 50
-    used = re.findall(r'(?:word|translated)\("([\w-]+)"\)', (PAGE / "app.js").read_text(encoding="utf-8"))
-    assert set(used) <= names[1]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-def served(names: list[Path | str], settings: ServeSettings):
-    """A server in a thread; yields its address."""
-    server = uvicorn.Server(
-        uvicorn.Config(build_app(open_models([str(name) for name in names]), settings), port=0, log_level="error")
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    for part in (english, korean):
+        named = re.findall(r'(?:^|[{,]\s*)"?([a-z_-]+)"?: ["\[]', part[: part.index("examples: {")], re.M | re.I)
+        assert len(named) == len(set(named))
+    code = "".join(path.read_text(encoding="utf-8") for path in PAGE.glob("*.js"))
+    assert set(re.findall(r'(?:word|translated)\("([\w-]+)"\)', code)) <= names[1]
 
 
 @pytest.fixture(scope="module")
@@ -90,26 +64,14 @@ def page(browser, address):
     assert not errors
 
 
-def run(page, panel, **texts):
-    page.click(f"#tab-{panel}")
-    for name, text in texts.items():
-        page.fill(f"#{name}", text)
-    page.click("#run")
-    page.wait_for_selector("#result > *")
-
-
-def tabs(page) -> list[str]:
-    return [each.get_attribute("id").removeprefix("tab-") for each in page.query_selector_all("[role=tab]")]
-
-
 def test_panels_follow_what_the_models_can_do(page, browser, folders):
     found = ["fill-mask", "next-sentence", "classify", "choice", "answer", "tag", "similar", "generate"]
-    assert tabs(page) == [*found, "tokens", "masking", "attention"]
+    assert tabs(page) == [*found, "tokens", "masking", "attention", "forms", "parameters"]
     for address in served([folders["gpt"]], ServeSettings()):
         other = browser.new_page()
         other.goto(address)
         other.wait_for_selector("#run")
-        assert tabs(other) == ["generate", "tokens", "attention"]
+        assert tabs(other) == ["generate", "tokens", "attention", "forms", "parameters"]
         other.close()
 
 
@@ -173,7 +135,49 @@ def test_text_is_written_as_it_comes_and_can_be_stopped(page, folders):
     assert 0 < page.locator(".written span:nth-child(2)").evaluate("box => box.textContent.length") < 4096
 
 
+def test_examples_before_a_prompt(page, folders):
+    page.click("#tab-generate")
+    assert not page.is_visible("#whole")
+    for source, target in (("bread", "garden"), ("", ""), ("river", "harbour"), ("letters", "windows")):
+        page.click("#add")  # the first field of the new row has the focus
+        page.keyboard.type(source)
+        page.keyboard.press("Tab")
+        page.keyboard.type(target)
+    page.fill("#prompt", "bridge")
+    page.click("[aria-label='Remove the example 3']")
+    expected = "bread => garden\nletters => windows\nbridge =>"  # the empty row is left out
+    assert page.text_content("#whole") == expected and len(page.query_selector_all(".shot")) == 3
+    page.fill("#seed", "3")
+    page.locator("#max_tokens").evaluate("box => { box.value = 24; box.dispatchEvent(new Event('input')); }")
+    page.click("#run")
+    page.wait_for_selector("#result p:not(:empty)")
+    settings = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1, "seed": 3, "stop": ("\n",)}
+    text = library.load(folders["gpt"]).generate(expected, 24, **settings)[0].text
+    written = page.text_content(".written")
+    assert written == expected + text if text else written.startswith(expected)
+    page.click("#language")
+    assert page.text_content("#whole") == expected and page.inner_text("#add") == "+ 예시 추가"
+    page.fill("#sign", "=")
+    page.locator(".shot textarea").nth(1).fill("두 줄\n입니다")
+    assert page.text_content("#whole") == "bread = 두 줄\n입니다\n\nletters = windows\n\nbridge ="
+    for _ in range(3):
+        page.click(".shot button >> nth=0")
+    assert not page.is_visible("#whole") and not page.is_visible("#sign")
+
+
+def test_a_model_that_ends_at_once_is_said_to(page):
+    stream = 'data: {"choices": [], "usage": {"completion_tokens": 0}}\n\ndata: [DONE]\n\n'
+    page.route("**/v1/completions", lambda route: route.fulfill(body=stream, content_type="text/event-stream"))
+    run(page, "generate", prompt="the river")
+    assert page.wait_for_selector(".written em").inner_text().strip() == "The model wrote nothing: it ended at once."
+
+
 def test_pictures(page):
+    page.click("#tab-tokens")
+    assert page.input_value("#model") == "gpt"  # most of the other vocabularies is Korean, and the page is in English
+    for name in ("tokens", "attention", "forms"):
+        page.click(f"#tab-{name}")
+        page.select_option("#model", "first")
     run(page, "tokens", tokens="the river <b>")
     assert "[CLS]" in page.inner_text(".strip") and not page.query_selector("#result b")
     run(page, "masking", tokens="the river of bread")
@@ -182,6 +186,52 @@ def test_pictures(page):
     assert len(page.query_selector_all(".grid td")) == 6 * 6
     page.select_option("#head", "1")
     assert "the darkest cell is" in page.inner_text("#result")
+    run(page, "forms", premise="the river", hypothesis="bread")
+    assert [each.inner_text() for each in page.query_selector_all(".strip:nth-child(2) .cell")][:1] == ["[CLS]"]
+    num_forms = len(page.query_selector_all(".strip"))
+    page.select_option("#model", "gpt")
+    run(page, "forms")
+    assert page.inner_text(".strip .cell") == "_start_" and len(page.query_selector_all(".strip")) == num_forms == 6
+
+
+def test_parameters_are_shown_at_once_and_in_both_languages(page, folders):
+    page.click("#tab-parameters")
+    for name in ("first", "gpt"):
+        page.select_option("#model", name)
+        expected = show_parameters(folders[name]).tables
+        total = page.wait_for_selector(f"table:last-child td.right:text-is('{expected[-1].rows[0][1]}')")
+        assert total and not page.query_selector("#run")
+        rows = [row.inner_text().split("\t") for row in page.query_selector_all("table >> nth=0 >> tbody tr")]
+        assert rows == [list(row) for row in expected[0].rows]
+    titles = [each.inner_text() for each in page.query_selector_all("#result h3")]
+    assert titles == ["if the blocks shared"]
+    page.click("#language")
+    page.wait_for_selector("#result h3:text-is('블록이 파라미터를 함께 쓴다면')")
+
+
+def test_replaced_words(browser, electra):
+    model, text = library.load(electra), "the river of bread 🌉 and a bridge"
+    for address in served([electra], ServeSettings()):
+        page = browser.new_page(locale="en-GB")
+        page.goto(address)
+        page.wait_for_selector("#run")
+        assert tabs(page)[:3] == ["fill-mask", "detect", "similar"]
+        run(page, "detect", detect=text)
+        judged = model.detect(text)
+        marked = page.query_selector_all(".word")
+        assert page.locator("#result .sentence").text_content() == text
+        assert [each.inner_text() for each in marked] == [text[each.start : each.stop] for each in judged]
+        likeliest = max(judged, key=lambda each: each.probability)
+        assert page.inner_text(".bars .best .name") == likeliest.word
+        assert float(marked[judged.index(likeliest)].get_attribute("title").rstrip("%")) == pytest.approx(
+            100 * likeliest.probability, abs=0.6
+        )
+        run(page, "replaced", tokens="the river of bread")
+        labels = [each.inner_text() for each in page.query_selector_all(".picture div.small")]
+        assert labels == [f"{copy}: {step}" for copy in (1, 2) for step in ("masked", "generated", "judged")]
+        page.click("#language")
+        page.wait_for_selector(".picture div.small:text-is('2: 판별')")
+        page.close()
 
 
 def test_paths_of_a_graph_behind_an_answer(browser, kagnet):
@@ -262,6 +312,9 @@ def test_the_keyboard(page):
     assert page.url.endswith("#next-sentence")
     page.wait_for_selector("#tab-next-sentence[aria-selected=true]")
     page.keyboard.press("End")
+    page.wait_for_selector("#tab-parameters[aria-selected=true]")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
     page.wait_for_selector("#tab-attention[aria-selected=true]")
     page.focus("#tokens")
     page.keyboard.press("Control+Enter")
@@ -301,19 +354,27 @@ def test_a_refusal_and_a_key(browser, folders):
         page.close()
 
 
-def test_curves_of_runs(browser, folders, tmp_path):
-    (tmp_path / "one").mkdir()
-    for name in ("run.json", "config.json"):
-        (tmp_path / "one" / name).write_bytes((folders["first"] / name).read_bytes())
-    lines = [f'{{"kind": "train", "step": {step}, "loss": {9 - step}}}' for step in (1, 2, 3)]
-    (tmp_path / "one" / "metrics.jsonl").write_text("\n".join(lines))
-    for address in served([folders["first"]], ServeSettings(runs=tmp_path)):
-        page = browser.new_page(locale="en-GB")
-        page.goto(f"{address}/#curves")
-        line = page.wait_for_selector("svg.curve .line")
-        assert len(line.get_attribute("points").split()) == 3
-        assert line.evaluate("line => getComputedStyle(line).stroke").startswith("rgb(")
-        assert "bert-tiny" in page.inner_text("table.values")
-        page.click(".swatch input")
-        page.wait_for_selector("text=There are no runs yet.")
+@pytest.mark.parametrize("locale", ["en-GB", "ko-KR"])
+def test_every_panel_answers_with_the_texts_it_opens_with(browser, folders, electra, kagnet, tmp_path, locale):
+    written_run(tmp_path / "one", folders["first"], [8, 7, 6], mlm=1)
+    every = re.findall(r'^  \{ id: "([\w-]+)"', (PAGE / "panels.js").read_text(encoding="utf-8"), re.M)
+    errors = []
+    for address in served([*folders.values(), electra, kagnet], ServeSettings(runs=tmp_path)):
+        page = browser.new_page(locale=locale)
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: errors.append(error))
+        page.goto(address)
+        page.wait_for_selector("#run")
+        assert tabs(page) == every
+        for name in every:
+            page.click(f"#tab-{name}")
+            page.wait_for_selector(f"#tab-{name}[aria-selected=true]")
+            if page.query_selector("#run"):
+                page.focus("main form textarea")
+                page.keyboard.press("Control+Enter")
+            page.wait_for_selector("#result > *")
+            page.wait_for_selector(f"#run:text-is('{'Run' if locale == 'en-GB' else '실행'}'), table.values")
+            assert not page.query_selector("[role=alert]"), (name, page.inner_text("#result"))
+            assert all(each.inner_text().strip() for each in page.query_selector_all("h2, #result h3")), name
+        assert not errors
         page.close()

@@ -28,7 +28,7 @@ from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
 from hornbook.show.picture import write_picture
 from hornbook.show.tokens import show_forms, show_tokens
-from hornbook.show.words import MARKS, WORDS
+from hornbook.show.words import MARKS, PARTS, WORDS
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 
@@ -295,10 +295,10 @@ def test_several_texts_are_filled_in_as_each_alone(tiny_run):
 
 
 def test_both_languages_have_the_same_texts():
-    for words in (WORDS, MARKS):
+    for words in (WORDS, MARKS, PARTS):
         assert words["en"].keys() == words["ko"].keys()
     for name, text in WORDS["en"].items():
         fields = [sorted(re.findall(r"{(\w+)", each)) for each in (text, WORDS["ko"][name])]
         assert fields[0] == fields[1], name
         assert re.search("[가-힣]", WORDS["ko"][name]), name
-    assert all(re.search("[가-힣]", text) for text in MARKS["ko"].values())
+    assert all(re.search("[가-힣]", text) for words in (MARKS, PARTS) for text in words["ko"].values())

@@ -1,10 +1,9 @@
 """`write_report`: the report page of any folder, and that of a pre-training run."""
 
-import math
 import shlex
 from pathlib import Path
 
-from hornbook.files import read_json, refusing_damage
+from hornbook.files import refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import is_comparison, write_comparison_page
 from hornbook.report.experiment import is_experiment, write_experiment_page
@@ -15,6 +14,7 @@ from hornbook.report.plots.learning import curves_figure
 from hornbook.report.prompted import is_prompted, write_prompted_page
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import RunRecord
+from hornbook.report.samples import mask_token, split_sample
 from hornbook.report.several import is_several, write_several_page
 
 
@@ -47,8 +47,8 @@ def _write_run_page(record: RunRecord) -> Path:
     if record.train or record.validations:
         alt = "Losses, accuracy, learning rate and speed by step"
         curves = picture(curves_figure(record), alt, record.folder / "curves.png")
-    mask = _mask_token(record)
-    samples = [_sample(sample, mask) for sample in record.samples]
+    mask = mask_token(record.folder)
+    samples = [split_sample(sample, mask) for sample in record.samples]
     right = [[token == sample["answer"] for token, _ in sample["guesses"]] for sample in samples]
     return write_page(
         record.folder,
@@ -75,26 +75,6 @@ def _about(record: RunRecord) -> str:
     start = f"distilled from {record.teacher}" if record.teacher else start
     version = f"hornbook {record.run['hornbook']}" if "hornbook" in record.run else ""
     return " · ".join(filter(None, (size, start, version, str(record.folder))))
-
-
-def _sample(sample: dict, mask: str) -> dict:
-    """The text split at the mask, the masked word, and (token, probability) of each prediction."""
-    guesses = [
-        (_bare(guess["token"]), guess["probability"] if math.isfinite(guess["probability"]) else 0.0)
-        for guess in sample["guesses"]
-    ]
-    return {"parts": sample["text"].split(mask), "answer": _bare(sample["answer"]), "guesses": guesses}
-
-
-def _bare(token: str) -> str:
-    """A token without the word-boundary marker (Ġ or ▁) of some tokenizers."""
-    return token.lstrip("Ġ▁ ").rstrip() or token
-
-
-def _mask_token(record: RunRecord) -> str:
-    path = record.folder / "tokenizer_config.json"
-    stated = read_json(path).get("mask_token") if path.is_file() else None
-    return (stated.get("content") if isinstance(stated, dict) else stated) or "[MASK]"
 
 
 def _corpora(record: RunRecord) -> Table:

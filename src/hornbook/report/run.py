@@ -3,7 +3,6 @@
 RUN/stages/1/stage.json    a stage of task distillation before the last one: its number, its loss terms, its settings
 """
 
-import json
 import math
 import shlex
 from dataclasses import dataclass, field
@@ -13,10 +12,11 @@ from typing import Self
 
 import numpy as np
 
-from hornbook.files import read_json, read_json_lines, refusing_damage
+from hornbook.files import read_json, read_json_lines
 from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.exported import is_exported
+from hornbook.report.samples import read_samples
 
 TOKENS = {"mlm": "masked token", "clm": "next token"}  # loss terms that predict tokens, and which tokens
 RESULTS_OF = {  # the results of commands that train no model of their own, so that their run has no curves
@@ -55,7 +55,7 @@ class RunRecord:
             )
         if not isinstance(run.get("settings"), dict):
             raise ValueError(f"{folder} is not a run: its run.json has no settings and was not written by hornbook")
-        return cls(folder, run, read_metrics(folder), _read_samples(folder), read_state(folder))
+        return cls(folder, run, read_metrics(folder), read_samples(folder), read_state(folder))
 
     @property
     def is_of_task(self) -> bool:
@@ -217,14 +217,6 @@ def read_metrics(folder: Path) -> list[dict]:
     """The lines of metrics.jsonl that have a kind and a step."""
     lines = read_json_lines(Path(folder) / "metrics.jsonl")
     return [line for line in lines if isinstance(line.get("step"), int) and "kind" in line]
-
-
-def _read_samples(folder: Path) -> list[dict]:
-    path = folder / "samples.json"
-    if not path.is_file():
-        return []
-    with refusing_damage(path, "delete it; the report does not need it"):
-        return [dict(sample) for sample in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def read_state(folder: Path) -> dict:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,19 +14,17 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from starlette.exceptions import HTTPException
 
 from hornbook import __version__
-from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
 from hornbook.serve.engine import Engine, QueuedRequest, QueueFull, Run
 from hornbook.serve.generation import GenerationEngine
 from hornbook.serve.metrics import Metrics
-from hornbook.serve.middleware import OPEN_PATHS, Gate
+from hornbook.serve.middleware import PAGE_FILES, Gate
 from hornbook.serve.models import ServedModel
 from hornbook.serve.runs import list_runs
 from hornbook.serve.schemas import EVERY_ROUTE, MAX_ITEMS, MODEL_ROUTES, errors
 
 T = TypeVar("T")
 PAGE = Path(__file__).parent / "page"
-PAGE_FILES = {"/": "index.html", "/app.js": "app.js", "/words.js": "words.js", "/style.css": "style.css"}
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -234,9 +231,10 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
     _add_errors(app)
     _add_status(app, server)
     _add_operations(app, server)
-    _add_pictures(app, server)
     from hornbook.serve.openai import add_openai_routes
+    from hornbook.serve.pictures import add_picture_routes
 
+    add_picture_routes(app, server)
     add_openai_routes(app, server)
     app.add_middleware(Gate, server=server)
     return app
@@ -303,8 +301,6 @@ def _add_status(app: FastAPI, server: Server) -> None:
         async def page(name: str = name) -> Response:
             return FileResponse(PAGE / name, headers=PAGE_HEADERS)
 
-    assert set(PAGE_FILES) <= OPEN_PATHS
-
 
 def _add_operations(app: FastAPI, server: Server) -> None:
     routes = APIRouter(tags=["models"], responses=MODEL_ROUTES)
@@ -366,48 +362,5 @@ def _add_operations(app: FastAPI, server: Server) -> None:
         texts = [body.text] if isinstance(body.text, str) else body.text
         found = await server.answer(request, model, "predict", texts, model.predict)
         return {"model": model.name} | (found[0] if isinstance(body.text, str) else {"texts": found})
-
-    app.include_router(routes)
-
-
-def _add_pictures(app: FastAPI, server: Server) -> None:
-    routes = APIRouter(tags=["show"], responses=MODEL_ROUTES)
-
-    @routes.post("/show/tokens", response_model=schemas.Picture)
-    async def tokens(body: schemas.Shown, request: Request) -> dict[str, Any]:
-        """The tokens of a text or pair."""
-        model = server.find(body.model, "tokens")
-        items = [(body.text, body.pair or None, body.language)]
-        return (await server.answer(request, model, "tokens", items, model.show_tokens))[0]
-
-    @routes.post("/show/masking", response_model=schemas.Picture)
-    async def masking(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
-        """A text masked several times."""
-        model = server.find(body.model, "masking")
-        settings = MaskingSettings(probability=body.probability, unit=body.unit)
-        run = model.show_masking(settings, body.num, body.seed, body.language)
-        key = ("masking", settings, body.num, body.seed, body.language)
-        return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
-
-    @routes.post("/show/replaced", response_model=schemas.Picture)
-    async def replaced(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
-        """A text masked, filled in by the generator and judged by the discriminator."""
-        model = server.find(body.model, "replaced")
-        run = model.show_replaced(body.num, body.probability, body.seed, body.language)
-        return (await server.answer(request, model, secrets.token_hex(8), [body.text], run))[0]
-
-    @routes.post("/show/attention", response_model=schemas.Picture)
-    async def attention(body: schemas.Shown, request: Request) -> dict[str, Any]:
-        """The attention of every layer and head."""
-        model = server.find(body.model, "attention")
-        items = [(body.text, body.pair or None, body.language)]
-        return (await server.answer(request, model, "attention", items, model.show_attention))[0]
-
-    @routes.post("/show/answer", response_model=schemas.Picture)
-    async def answer(body: schemas.ShownAnswer, request: Request) -> dict[str, Any]:
-        """The start and end probabilities of every token of a passage."""
-        model = server.find(body.model, "predict", "spans")
-        items = [(body.question, body.passage, body.language)]
-        return (await server.answer(request, model, "show answer", items, model.show_answer))[0]
 
     app.include_router(routes)

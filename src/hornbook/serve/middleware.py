@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hornbook.serve.api import Server
 
-OPEN_PATHS = {"/", "/app.js", "/words.js", "/style.css", "/health", "/ready"}  # need no key
+PAGE_FILES = {"/": "index.html", "/style.css": "style.css"} | {
+    f"/{name}.js": f"{name}.js" for name in ("app", "base", "panels", "pictures", "runs", "words")
+}
+OPEN_PATHS = {*PAGE_FILES, "/health", "/ready"}  # need no key
 
 PORT = re.compile(r":\d+$")
 

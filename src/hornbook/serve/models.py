@@ -20,6 +20,7 @@ from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import HANGUL
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported
+from hornbook.models.gpt import Gpt
 from hornbook.models.quantized import Weights
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.report.explained import with_pictures
@@ -28,7 +29,8 @@ from hornbook.serve.generation import GenerationEngine
 from hornbook.show.answers import show_answer
 from hornbook.show.attention import show_all_attention
 from hornbook.show.masking import show_masking, show_replaced
-from hornbook.show.tokens import show_tokens
+from hornbook.show.parameters import network_parameters, unloaded
+from hornbook.show.tokens import show_forms, show_tokens
 from hornbook.show.words import Language
 from hornbook.text.tokenizer import Tokenizer
 
@@ -69,6 +71,9 @@ class ServedModel:
             found["masking"] = None
         if model is not None:
             found["attention"] = None
+        found["forms"] = None
+        if model is not None:
+            found["parameters"] = None
         return found
 
     @staticmethod
@@ -106,6 +111,10 @@ class ServedModel:
         num_hangul = sum(any(ord(letter) in HANGUL for letter in token) for token in tokens)
         return "ko" if num_hangul > HANGUL_SHARE * len(tokens) else "en"
 
+    @cached_property
+    def is_gpt(self) -> bool:
+        return _is_gpt(self.folder) if self.loaded is None else isinstance(self.loaded.model, Gpt)
+
     def public(self, message: str) -> str:
         """An error message without the path of the folder."""
         return message.replace(str(self.folder), self.name)
@@ -141,8 +150,8 @@ class ServedModel:
     def explain(self, items: list[tuple[str, list[str], str | None]]) -> list[dict]:
         return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
 
-    def show_tokens(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
-        return [show_tokens(self.tokenizer, *item).as_dict() for item in items]
+    def show_tokens(self, language: Language) -> Callable[[list], list[dict]]:
+        return lambda items: [show_tokens(self.tokenizer, *item, language).as_dict() for item in items]
 
     def show_masking(
         self, settings: MaskingSettings, num: int, seed: int, language: Language
@@ -158,11 +167,17 @@ class ServedModel:
             show_replaced(self.loaded, text, num, probability, seed, language).as_dict() for text in texts
         ]
 
-    def show_attention(self, items: list[tuple[str, str | None, Language]]) -> list[dict]:
-        return [show_all_attention(self.loaded, *item).as_dict() for item in items]
+    def show_attention(self, language: Language) -> Callable[[list], list[dict]]:
+        return lambda items: [show_all_attention(self.loaded, *item, language).as_dict() for item in items]
 
-    def show_answer(self, items: list[tuple[str, str, Language]]) -> list[dict]:
-        return [show_answer(self.predictor, *item).as_dict() for item in items]
+    def show_forms(self, language: Language) -> Callable[[list], list[dict]]:
+        return lambda items: [show_forms(self.tokenizer, *item, self.is_gpt, language).as_dict() for item in items]
+
+    def show_parameters(self, language: Language) -> dict:
+        return network_parameters(unloaded(self.loaded.model), self.name, language).as_dict()
+
+    def show_answer(self, language: Language) -> Callable[[list], list[dict]]:
+        return lambda items: [show_answer(self.predictor, *item, language).as_dict() for item in items]
 
 
 def open_models(names: Sequence[str], device: str = "auto", weights: Weights = "float") -> dict[str, ServedModel]:

@@ -5,7 +5,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hornbook.files import read_json
+from hornbook.report.run import NOT_LOSSES
 from hornbook.report.runs import about_run, find_runs
+from hornbook.report.samples import mask_token, read_samples, split_sample
 
 MAX_RUNS = 50
 MAX_POINTS = 300  # per curve
@@ -13,15 +16,17 @@ CURVES = ("train", "validation")
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
-    """The runs that changed last, newest first: name, state, result, steps, and the points of their curves, each [step,
-    loss, tokens per second]."""
+    """The runs that changed last, newest first: name, state, result, steps, objective, the points of their curves, each
+    [step, loss, tokens per second], and their samples."""
     runs = sorted(find_runs(folder), key=_modified, reverse=True)[:MAX_RUNS]
     found = []
     for run in runs:
         about = about_run(run)
         kept = {name: about.get(name) for name in ("what", "state", "result", "step", "num_steps")}
         name = run.name if run == folder else str(run.relative_to(folder))
-        found.append({"name": name, **kept, "curves": _curves(run)})
+        terms, curves = _metrics(run)
+        more = {"objective": _objective(run, terms), "curves": curves, "samples": _samples(run)}
+        found.append({"name": name, **kept, **more})
     return found
 
 
@@ -30,25 +35,62 @@ def _modified(run: Path) -> float:
     return (metrics if metrics.is_file() else run).stat().st_mtime
 
 
-def _curves(run: Path) -> dict[str, list]:
+def _objective(run: Path, terms: tuple[str, ...]) -> str:
+    """What the loss of a run is the sum of, such as `mlm + nsp`: losses of different objectives are not comparable."""
+    try:
+        about = read_json(run / "run.json")
+    except (ValueError, OSError):
+        about = {}
+    task = str(about.get("task") or "task")
+    return " + ".join(task if term == "task" else term for term in terms) or str(about.get("command") or "")
+
+
+def _metrics(run: Path) -> tuple[tuple[str, ...], dict[str, list]]:
     file = run / "metrics.jsonl"
     if not file.is_file():
-        return {}
+        return (), {}
     state = file.stat()
-    return _read(file, state.st_mtime_ns, state.st_size)
+    return _read_metrics(file, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=2 * MAX_RUNS)
-def _read(file: Path, modified: int, size: int) -> dict[str, list]:
-    """The points of each curve, at most `MAX_POINTS` each; a line that is still being written is left out."""
+def _read_metrics(file: Path, modified: int, size: int) -> tuple[tuple[str, ...], dict[str, list]]:
+    """The loss terms, and the points of each curve, at most `MAX_POINTS` each; a line that is still being written is
+    left out."""
     points: dict[str, dict[int, list]] = {kind: {} for kind in CURVES}
+    terms: tuple[str, ...] = ()
     for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             row = json.loads(line)
             points[row["kind"]][row["step"]] = [row["step"], row["loss"], row.get("tokens_per_second")]
+            if row["kind"] == "train":
+                terms = tuple(name for name in row if name not in NOT_LOSSES | {"epoch"})
         except (ValueError, KeyError, TypeError):
             continue
-    return {kind: _thinned([its[step] for step in sorted(its)]) for kind, its in points.items()}
+    return terms, {kind: _thinned([its[step] for step in sorted(its)]) for kind, its in points.items()}
+
+
+def _samples(run: Path) -> list[dict[str, Any]]:
+    file = run / "samples.json"
+    if not file.is_file():
+        return []
+    state = file.stat()
+    return _read_samples(run, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=2 * MAX_RUNS)
+def _read_samples(run: Path, modified: int, size: int) -> list[dict[str, Any]]:
+    """The samples of a run; none if they cannot be read."""
+    try:
+        mask = mask_token(run)
+        samples = [split_sample(sample, mask) for sample in read_samples(run)]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+    names = ("token", "probability")
+    return [
+        sample | {"guesses": [dict(zip(names, guess, strict=True)) for guess in sample["guesses"]]}
+        for sample in samples
+    ]
 
 
 def _thinned(points: list) -> list:

@@ -81,6 +81,16 @@ class ShownMasking(Shown):
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
 
 
+class ShownForms(Body):
+    text: Text
+    pair: Text
+    language: PictureLanguage = "en"
+
+
+class ShownParameters(Body):
+    language: PictureLanguage = "en"
+
+
 class Embeddings(BaseModel):
     """As in OpenAI's API; other fields are ignored."""
 
@@ -336,6 +346,19 @@ class Models(BaseModel):
     has_runs: bool
 
 
+class SampleGuess(BaseModel):
+    token: str
+    probability: Probability
+
+
+class Sample(BaseModel):
+    """A held-out sentence with a masked word, and the predictions for it."""
+
+    parts: Annotated[list[str], Field(description="The sentence, split at the mask.")]
+    answer: str
+    guesses: list[SampleGuess]
+
+
 class Run(BaseModel):
     name: str
     what: str | None
@@ -344,6 +367,8 @@ class Run(BaseModel):
     step: int | None
     num_steps: int | None
     curves: Annotated[dict[str, list[list[float | None]]], Field(description="Points: step, loss, tokens per second.")]
+    objective: Annotated[str, Field(description="The terms of the loss: losses of others are not comparable.")]
+    samples: list[Sample]
 
 
 class Runs(BaseModel):

@@ -6,6 +6,8 @@ V is the vocabulary, E the embedding width, H the width of the blocks, I the inn
 import math
 import re
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,46 +21,10 @@ from hornbook.nn.block import SHARED_PARTS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.show.picture import Picture, PictureTable
-
-PARTS = {  # our names to what a reader calls them, in print order
-    "embeddings.tokens": "token embeddings",
-    "project": "projection of the embeddings (E x H)",
-    "embeddings.positions": "position embeddings",
-    "embeddings.segments": "segment embeddings",
-    "embeddings.norm": "norm of the embeddings",
-    "attention.query": "query",
-    "attention.key": "key",
-    "attention.value": "value",
-    "attention.out": "attention output",
-    "attention_norm": "norm of the attention",
-    "fc1": "feed-forward, H x I",
-    "fc2": "feed-forward, I x H",
-    "norm": "norm of the feed-forward network",
-    "entities": "entity vectors of the graph",
-    "entity_attention": "entities: query, key, value, output",
-    "entity_attention_norm": "entities: norm of the attention",
-    "entity_fc1": "entities: into the fusion (W x I)",
-    "entity_fc2": "entities: out of the fusion (I x W)",
-    "entity_norm": "entities: norm",
-    "final": "final norm",
-    "pooler": "pooler",
-    "mlm": "masked-language-model head",
-    "clm": "next-token head",
-    "sentence": "sentence head",
-    "rtd": "replaced-token head",
-    "reward": "reward head",
-    "entity": "entity head",
-    "task": "task head",
-}
-SHARING = {
-    "none": "nothing",
-    "attention": "attention",
-    "ffn": "the feed-forward network",
-    "all": "everything (ALBERT)",
-}
+from hornbook.show.words import PARTS, Language, say
 
 
-def show_parameters(name: str | Path) -> Picture:
+def show_parameters(name: str | Path, language: Language = "en") -> Picture:
     """The ledger of a preset, or of the model in a folder.
 
     >>> show_parameters("bert-base").tables[-1].rows[0][1]
@@ -69,25 +35,39 @@ def show_parameters(name: str | Path) -> Picture:
             network = new_network(PRESETS[str(name)])
     else:
         network = load_model(model_folder(name))
+    return network_parameters(network, str(name), language)
+
+
+def network_parameters(network: nn.Module, name: str, language: Language = "en") -> Picture:
+    """The ledger of a network that is called `name`."""
+    said = partial(say, language)
     models = {"": network}
     if isinstance(network, ElectraPair):
-        models = {"discriminator": network.discriminator, "generator": network.generator}
+        models = {said("discriminator"): network.discriminator, said("generator part"): network.generator}
     tables, notes, seen, total = [], [], set(), 0
     for title, model in models.items():
-        ledger = ledger_of(model, seen)
+        ledger = ledger_of(model, seen, language)
         total += sum(number for _, _, number in ledger)
         rows = [(part, formula, f"{number:,}") for part, formula, number in ledger]
-        tables.append(PictureTable(title, ("part", "", "parameters"), rows))
-        notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model)]
-        if len(models) > 1 and not any(part == PARTS["embeddings.tokens"] for part, _, _ in ledger):
-            notes.append(f"{title}: the embeddings are those of the discriminator")
+        tables.append(PictureTable(title, (said("part"), "", said("number")), rows))
+        notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model, said)]
+        if len(models) > 1 and not any(part == PARTS[language]["embeddings.tokens"] for part, _, _ in ledger):
+            notes.append(said("its embeddings", part=title))
     if len(models) == 1 and not network.reads_entities:  # the blocks of ERNIE's two halves differ
-        tables.append(PictureTable("if the blocks shared", ("", "total"), sharing_totals(network)))
-    tables.append(PictureTable("", ("", ""), [("total", f"{total:,}")]))
-    return Picture(f"Parameters of {name}", notes, tables=tables)
+        tables.append(PictureTable(said("if shared"), ("", said("total")), sharing_totals(network, language)))
+    tables.append(PictureTable("", ("", ""), [(said("total"), f"{total:,}")]))
+    return Picture(said("parameters of", name=name), notes, tables=tables, language=language)
 
 
-def ledger_of(model: Transformer, seen: set[int] | None = None) -> list[tuple[str, str, int]]:
+def unloaded(model: Transformer) -> Transformer:
+    """The same model without weights, and with matrices where those of `model` are in int8."""
+    with torch.device("meta"):
+        return type(model)(model.config, model.heads, model.output)
+
+
+def ledger_of(
+    model: Transformer, seen: set[int] | None = None, language: Language = "en"
+) -> list[tuple[str, str, int]]:
     """(part, formula, number) of each part of a model. Rows that pad the vocabulary do not count; parameters whose
     ids are in `seen` were counted before, and those counted now are added."""
     seen = set() if seen is None else seen
@@ -100,15 +80,15 @@ def ledger_of(model: Transformer, seen: set[int] | None = None) -> list[tuple[st
         for which in (part,) if num_copies == 1 else ("attention.query", "attention.key", "attention.value"):
             shapes[which].append(_shape(name, parameter, model.config.vocab_size, num_copies))
     found = []
-    for part, title in PARTS.items():
+    for part, title in PARTS[language].items():
         if part in shapes:
             number = sum(math.prod(shape) for shape in shapes[part])
             found.append((title, _formula(shapes[part]), number))
-    assert len(found) == len(shapes), set(shapes) - set(PARTS)
+    assert len(found) == len(shapes), set(shapes) - set(PARTS[language])
     return found
 
 
-def sharing_totals(model: Transformer) -> list[tuple[str, str]]:
+def sharing_totals(model: Transformer, language: Language = "en") -> list[tuple[str, str]]:
     """The number of parameters if the blocks shared nothing, their attention, their feed-forward network or all."""
     config = model.config
     once: dict[str, int] = defaultdict(int)  # parameters of one block by part
@@ -126,20 +106,20 @@ def sharing_totals(model: Transformer) -> list[tuple[str, str]]:
         mode: fixed + sum(number * (1 if part in shared else config.num_layers) for part, number in once.items())
         for mode, shared in SHARED_PARTS.items()
     }
-    return [
-        (f"{SHARING[mode]}{' (this model)' if mode == config.sharing else ''}", f"{totals[mode]:,}") for mode in SHARING
-    ]
+    names = {mode: say(language, f"shared.{mode}") for mode in ("none", "attention", "ffn", "all")}
+    names[config.sharing] = say(language, "this model", name=names[config.sharing])
+    return [(names[mode], f"{totals[mode]:,}") for mode in names]
 
 
-def _about(model: Transformer) -> list[str]:
+def _about(model: Transformer, said: Callable[..., str]) -> list[str]:
     config = model.config
     vocab_size, narrow, width = config.vocab_size, config.embedding_width, config.width
-    lines = [f"L = {config.num_layers}, H = {width:,}, I = {config.inner_width:,}, heads: {config.num_heads}"]
+    size = said("size", layers=config.num_layers, width=width, inner=config.inner_width, heads=config.num_heads)
     if model.project is None:
-        return [*lines, f"V x H = {vocab_size:,} x {width:,} = {vocab_size * width:,}"]
-    factorised = f"V x E + E x H = {vocab_size:,} x {narrow:,} + {narrow:,} x {width:,}"
+        return [size, said("vocabulary", formula=f"{vocab_size:,} x {width:,}", number=vocab_size * width)]
+    formula = f"{vocab_size:,} x {narrow:,} + {narrow:,} x {width:,}"
     number = vocab_size * narrow + narrow * width
-    return [*lines, f"{factorised} = {number:,}, where V x H would be {vocab_size * width:,}"]
+    return [size, said("factorised", formula=formula, number=number, full=vocab_size * width)]
 
 
 def _part(name: str) -> tuple[str, int]:

@@ -48,28 +48,19 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, langua
     )
 
 
-def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool) -> Picture:
+def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool, language: Language = "en") -> Picture:
     """The input of each form of task, as in figure 1 of the GPT paper (Radford et al. 2018) and figure 4 of the BERT
     paper (Devlin et al. 2018): one row per sequence that the model reads."""
-    tokenizer = marked(tokenizer) if is_gpt else tokenizer
-    reads = "the last token" if is_gpt else "the first token"
-    forms = [
-        (f"classification: {reads} is classified", (text, None)),
-        (f"entailment or paraphrase: {reads} is classified", (text, pair)),
-    ]
+    tokenizer, said = marked(tokenizer) if is_gpt else tokenizer, partial(say, language)
+    forms = [("classification", (text, None)), ("entailment", (text, pair))]
     if is_gpt:
-        forms += [
-            ("similarity, first order", (text, pair)),
-            ("similarity, second order: the two are summed", (pair, text)),
-        ]
-    forms += [
-        (f"multiple choice, ending 1: one logit from {reads}", (text, pair)),
-        ("multiple choice, ending 2: a softmax over the endings", (text, "...")),
-    ]
+        forms += [("first order", (text, pair)), ("second order", (pair, text))]
+    forms += [("ending 1", (text, pair)), ("ending 2", (text, "..."))]
     if not is_gpt:
-        forms += [
-            ("question answering: a start and an end logit for every token of the passage", (text, pair)),
-            ("tagging: a label for the first token of every word", (text, None)),
-        ]
-    strips = [Strip(label, token_cells(tokenizer, tokenizer.encode(*parts).ids)) for label, parts in forms]
-    return Picture("Inputs of tasks", ["each row is one sequence that the model reads"], strips)
+        forms += [("answering", (text, pair)), ("tagging", (text, None))]
+    reads = said("last token" if is_gpt else "first token")
+    strips = [
+        Strip(said(f"form.{form}", reads=reads), token_cells(tokenizer, tokenizer.encode(*parts).ids))
+        for form, parts in forms
+    ]
+    return Picture(said("forms"), [said("each form")], strips, language=language)
