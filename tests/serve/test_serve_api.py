@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 import hornbook as library
 from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
+from hornbook.show.attention import show_all_attention
 
 SETTINGS = ServeSettings(timeout=20.0, max_bytes=50_000)
 JSON = {"Content-Type": "application/json"}
@@ -110,6 +111,12 @@ def test_pictures(client):
     assert len(ask(client, "/show/masking", text="the river of bread", num=3, unit="word")["strips"]) == 3
     assert ask(client, "/show/attention", model="gpt", text="the river")["attention"]["num_layers"] == 2
     assert ask(client, "/show/answer", question="the", passage="the river")["tables"][0]["headings"][1] == "start"
+
+
+def test_attention_is_that_of_hornbook_show(client, folders):
+    for name in ("first", "gpt"):
+        found = ask(client, "/show/attention", model=name, text="the river", pair="bread")
+        assert found["attention"] == show_all_attention(library.load(folders[name]), "the river", "bread").attention
 
 
 def test_pictures_in_korean(client):
