@@ -8,7 +8,7 @@ import typer
 from hornbook.cli.app import Device, Json, Model, app, print_json, split_model, with_optional_model
 
 PLOTS = (
-    *("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png"),
+    *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "tries.png", "curve.png", "score-by-flops.png"),
     "comparison.png",
 )
 MASKS = ("[MASK]", "<mask>")
