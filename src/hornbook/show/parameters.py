@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from hornbook.interop.builtin import builtin_names
 from hornbook.interop.folder import load_model
 from hornbook.interop.hub import model_folder
 from hornbook.models.electra import ElectraPair
@@ -68,7 +69,7 @@ def show_parameters(name: str | Path) -> Picture:
         with torch.device("meta"):
             network = new_network(PRESETS[str(name)])
     else:
-        network = load_model(model_folder(name))
+        network = load_model(_folder(name))
     models = {"": network}
     if isinstance(network, ElectraPair):
         models = {"discriminator": network.discriminator, "generator": network.generator}
@@ -78,13 +79,24 @@ def show_parameters(name: str | Path) -> Picture:
         total += sum(number for _, _, number in ledger)
         rows = [(part, formula, f"{number:,}") for part, formula, number in ledger]
         tables.append(PictureTable(title, ("part", "", "parameters"), rows))
-        notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model)]
-        if len(models) > 1 and not any(part == PARTS["embeddings.tokens"] for part, _, _ in ledger):
-            notes.append(f"{title}: the embeddings are those of the discriminator")
-    if len(models) == 1 and not network.reads_entities:  # the blocks of ERNIE's two halves differ
-        tables.append(PictureTable("if the blocks shared", ("", "total"), sharing_totals(network)))
+        has_embeddings = any(part == PARTS["embeddings.tokens"] for part, _, _ in ledger)
+        notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model, has_embeddings)]
+    if not any(model.reads_entities for model in models.values()):  # the blocks of ERNIE's two halves differ
+        tables.append(PictureTable("if the blocks shared", ("", "total"), sharing_totals(*models.values())))
     tables.append(PictureTable("", ("", ""), [("total", f"{total:,}")]))
     return Picture(f"Parameters of {name}", notes, tables=tables)
+
+
+def _folder(name: str | Path) -> Path:
+    try:
+        return model_folder(name)
+    except ValueError:
+        if "/" in str(name) or Path(name).exists():
+            raise
+        raise ValueError(
+            f"there is no preset '{name}', and no model of that name was found or could be downloaded: give a folder, "
+            f"a built-in model ({', '.join(builtin_names())}) or one of the presets {', '.join(PRESETS)}"
+        ) from None
 
 
 def ledger_of(model: Transformer, seen: set[int] | None = None) -> list[tuple[str, str, int]]:
@@ -108,33 +120,42 @@ def ledger_of(model: Transformer, seen: set[int] | None = None) -> list[tuple[st
     return found
 
 
-def sharing_totals(model: Transformer) -> list[tuple[str, str]]:
-    """The number of parameters if the blocks shared nothing, their attention, their feed-forward network or all."""
-    config = model.config
-    once: dict[str, int] = defaultdict(int)  # parameters of one block by part
-    fixed = 0
-    seen: set[str] = set()
-    for name, parameter in model.named_parameters():
-        number = math.prod(_shape(name, parameter, config.vocab_size, 1))
-        inside = re.fullmatch(r"blocks\.\d+\.(.+)", name)
-        if inside is None:
-            fixed += number
-        elif inside[1] not in seen:
-            seen.add(inside[1])
-            once[inside[1].partition(".")[0]] += number
-    totals = {
-        mode: fixed + sum(number * (1 if part in shared else config.num_layers) for part, number in once.items())
-        for mode, shared in SHARED_PARTS.items()
-    }
+def sharing_totals(*models: Transformer) -> list[tuple[str, str]]:
+    """The number of parameters if the blocks of each model shared nothing, their attention, their feed-forward network
+    or all. Parameters that several models have in common, such as the embeddings of an ELECTRA, count once."""
+    totals, counted = dict.fromkeys(SHARING, 0), set()
+    for model in models:
+        once: dict[str, int] = defaultdict(int)  # parameters of one block by part
+        fixed, seen = 0, set()
+        for name, parameter in model.named_parameters():
+            if id(parameter) in counted:
+                continue
+            counted.add(id(parameter))
+            number = math.prod(_shape(name, parameter, model.config.vocab_size, 1))
+            inside = re.fullmatch(r"blocks\.\d+\.(.+)", name)
+            if inside is None:
+                fixed += number
+            elif inside[1] not in seen:
+                seen.add(inside[1])
+                once[inside[1].partition(".")[0]] += number
+        for mode, shared in SHARED_PARTS.items():
+            num_layers = model.config.num_layers
+            totals[mode] += fixed + sum(num * (1 if part in shared else num_layers) for part, num in once.items())
+    ours = {model.config.sharing for model in models}
     return [
-        (f"{SHARING[mode]}{' (this model)' if mode == config.sharing else ''}", f"{totals[mode]:,}") for mode in SHARING
+        (f"{name}{' (this model)' if ours == {mode} else ''}", f"{totals[mode]:,}") for mode, name in SHARING.items()
     ]
 
 
-def _about(model: Transformer) -> list[str]:
+def _about(model: Transformer, has_embeddings: bool) -> list[str]:
+    """Sizes, and the parameters of the token embeddings; those of a generator may be the discriminator's."""
     config = model.config
     vocab_size, narrow, width = config.vocab_size, config.embedding_width, config.width
     lines = [f"L = {config.num_layers}, H = {width:,}, I = {config.inner_width:,}, heads: {config.num_heads}"]
+    if not has_embeddings:
+        shared = "the token embeddings are those of the discriminator"
+        own = f"E x H = {narrow:,} x {width:,} = {narrow * width:,}"
+        return [*lines, shared if model.project is None else f"{own}; V x E is not counted again: {shared}"]
     if model.project is None:
         return [*lines, f"V x H = {vocab_size:,} x {width:,} = {vocab_size * width:,}"]
     factorised = f"V x E + E x H = {vocab_size:,} x {narrow:,} + {narrow:,} x {width:,}"

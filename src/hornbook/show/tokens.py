@@ -3,7 +3,7 @@
 from functools import partial
 
 from hornbook.show.picture import Picture, PictureTable, Strip, token_cells
-from hornbook.show.words import Language, say
+from hornbook.show.words import Language, count, say
 from hornbook.text.marks import marked
 from hornbook.text.tokenizer import Tokenizer
 
@@ -39,9 +39,10 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, langua
     num_words = sum(start and number is not None for start, (_, number) in zip(starts, words, strict=True))
     num_unknown = sum(cell.mark == "unknown" for cell in cells)
     said = partial(say, language)
-    notes = [said("count", tokens=len(cells), words=num_words, vocabulary=tokenizer.vocab_size)]
+    tokens, words_in_words = count(language, "tokens", len(cells)), count(language, "words", num_words)
+    notes = [said("count", tokens=tokens, words=words_in_words, vocabulary=tokenizer.vocab_size)]
     if num_unknown:
-        notes.append(said("unknown", unknown=num_unknown))
+        notes.append(count(language, "unknown", num_unknown))
     headings = (*map(said, ("position", "token", "id", "segment", "text")), "")
     return Picture(
         said("tokens"), notes, [Strip(said("input"), cells)], [PictureTable("", headings, rows)], language=language
@@ -54,22 +55,21 @@ def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool) -> Pict
     tokenizer = marked(tokenizer) if is_gpt else tokenizer
     reads = "the last token" if is_gpt else "the first token"
     forms = [
-        (f"classification: {reads} is classified", (text, None)),
-        (f"entailment or paraphrase: {reads} is classified", (text, pair)),
+        (f"classification ({reads} is classified)", (text, None)),
+        (f"entailment or paraphrase ({reads} is classified)", (text, pair)),
     ]
     if is_gpt:
         forms += [
             ("similarity, first order", (text, pair)),
-            ("similarity, second order: the two are summed", (pair, text)),
+            ("similarity, second order (the two are summed)", (pair, text)),
         ]
-    forms += [
-        (f"multiple choice, ending 1: one logit from {reads}", (text, pair)),
-        ("multiple choice, ending 2: a softmax over the endings", (text, "...")),
-    ]
+    forms.append(
+        (f"multiple choice, one sequence per ending (a logit from {reads}, a softmax over the endings)", (text, pair))
+    )
     if not is_gpt:
         forms += [
-            ("question answering: a start and an end logit for every token of the passage", (text, pair)),
-            ("tagging: a label for the first token of every word", (text, None)),
+            ("question answering (a start and an end logit for every token of the passage)", (text, pair)),
+            ("tagging (a label for the first token of every word)", (text, None)),
         ]
     strips = [Strip(label, token_cells(tokenizer, tokenizer.encode(*parts).ids)) for label, parts in forms]
     return Picture("Inputs of tasks", ["each row is one sequence that the model reads"], strips)

@@ -36,8 +36,13 @@ WORDS: dict[str, dict[str, str]] = {
     "en": {
         "tokens": "Tokens",
         "input": "input",
-        "count": "{tokens} tokens of {words} words, from a vocabulary of {vocabulary:,}",
-        "unknown": "{unknown} of the tokens stand for text that the vocabulary does not have",
+        "count": "{tokens} of {words}, from a vocabulary of {vocabulary:,}",
+        "tokens.one": "{number} token",
+        "tokens.many": "{number} tokens",
+        "words.one": "{number} word",
+        "words.many": "{number} words",
+        "unknown.one": "{number} of the tokens stands for text that the vocabulary does not have",
+        "unknown.many": "{number} of the tokens stand for text that the vocabulary does not have",
         "position": "position",
         "token": "token",
         "id": "id",
@@ -62,7 +67,7 @@ WORDS: dict[str, dict[str, str]] = {
         "sampled": "masks are filled by samples from {by}; a sample that equals the original counts as original",
         "generator": "its generator",
         "own head": "the model's own vocabulary head, as there is no generator",
-        "judged": "{right} of {tokens} tokens are judged correctly",
+        "judged": "judged correctly: {right} of {tokens} tokens",
         "attention": "Attention",
         "rows": "each row token attends to the column tokens; choose a layer and a head, or point at a token",
         "both": "attends to both sides",
@@ -80,8 +85,13 @@ WORDS: dict[str, dict[str, str]] = {
     "ko": {
         "tokens": "토큰",
         "input": "입력",
-        "count": "단어 {words}개가 토큰 {tokens}개로 나뉩니다. 어휘의 크기는 {vocabulary:,}입니다",
-        "unknown": "토큰 {unknown}개는 어휘에 없는 글자를 나타냅니다",
+        "count": "{words}가 {tokens}로 나뉩니다. 어휘의 크기는 {vocabulary:,}입니다",
+        "tokens.one": "토큰 {number}개",
+        "tokens.many": "토큰 {number}개",
+        "words.one": "단어 {number}개",
+        "words.many": "단어 {number}개",
+        "unknown.one": "토큰 {number}개는 어휘에 없는 글자를 나타냅니다",
+        "unknown.many": "토큰 {number}개는 어휘에 없는 글자를 나타냅니다",
         "position": "위치",
         "token": "토큰",
         "id": "번호",
@@ -131,3 +141,12 @@ def say(language: Language, name: str, /, **values: Any) -> str:
     ('copy 2', '2번째')
     """
     return WORDS[language][name].format(**values)
+
+
+def count(language: Language, name: str, number: int) -> str:
+    """A text of `WORDS` about a number of things, in the singular for one.
+
+    >>> count("en", "words", 1), count("en", "words", 2)
+    ('1 word', '2 words')
+    """
+    return say(language, f"{name}.{'one' if number == 1 else 'many'}", number=number)
