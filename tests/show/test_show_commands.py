@@ -1,38 +1,28 @@
 """What is shown is what the model reads and does."""
 
-import base64
 import json
 import re
 
 import numpy as np
 import pytest
 import torch
-from finetuned import asked_questions, encoder, finetuned
-from small_gpts import saved_gpt
 from tiny import KOREAN, TINY_MODEL
 
 import hornbook as library
 from hornbook.batch import pack
-from hornbook.cli.showing import split_models, split_texts
-from hornbook.files import read_json
-from hornbook.inference.attention import attention_of
-from hornbook.inference.predictor import load_predictor
+from hornbook.cli.showing import split_texts
 from hornbook.interop.folder import save_model
 from hornbook.models import registry
 from hornbook.models.albert import Albert, AlbertConfig
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2
 from hornbook.objectives.masking import MaskingSettings
-from hornbook.report.finetuned import FinetunedRun
 from hornbook.runs.pretraining.plan import count_parameters
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.show.answers import show_answer
-from hornbook.show.attention import show_all_attention, show_all_attentions, show_attention, show_attentions
 from hornbook.show.examples import LAYOUTS, show_example
 from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
-from hornbook.show.picture import write_picture
 from hornbook.show.tokens import show_forms, show_tokens
 from hornbook.show.words import MARKS, WORDS
 from hornbook.text.tokenizer import Tokenizer
@@ -202,93 +192,6 @@ def test_other_models_have_nothing_to_judge(tiny_run):
         show_replaced(library.load(tiny_run), TEXT)
 
 
-def test_attention(tiny_run, tmp_path):
-    model = library.load(tiny_run)
-    encoded = model.tokenizer.encode(TEXT, "a bridge")
-    batch = pack([np.array(encoded.ids)], [np.array(encoded.segments)])
-    weights_HSS = attention_of(model.model, batch)
-    found = show_attention(model, TEXT, "a bridge").attention
-    assert found["weights"] == pytest.approx(weights_HSS.mean(0).numpy(), abs=1e-5)
-    assert show_attention(model, TEXT, "a bridge", 1, 2).attention["weights"] == pytest.approx(weights_HSS[1], abs=1e-5)
-    for layer, head, message in ((2, None, "the layer"), (1, 3, "the head")):
-        with pytest.raises(ValueError, match=message):
-            show_attention(model, TEXT, None, layer, head)
-    every = show_all_attention(model, TEXT, "a bridge").attention
-    values = np.frombuffer(base64.b64decode(every["weights"]), np.uint8).reshape(1, 2, *weights_HSS.shape[1:])
-    assert values[0] / 255 == pytest.approx(weights_HSS.numpy(), abs=0.5 / 255 + 1e-6)
-    with pytest.raises(ValueError, match=r"give one of 1 to \d+"):
-        show_all_attention(model, "the river " * 100)
-    page = write_picture(tmp_path / "page.html", show_all_attention(model, "<b>the river")).read_text(encoding="utf-8")
-    assert 'id="layer"' in page and "<b>the" not in page and "http" not in page
-
-
-@pytest.fixture(scope="module")
-def one_way(tmp_path_factory, tiny_tokenizer):
-    """Encoders that read in each direction: joined, `left` and `right` are what ELMo is in the BERT paper."""
-    root, tokenizer = tmp_path_factory.mktemp("directions"), Tokenizer.load(tiny_tokenizer)
-    size = {"num_layers": 2, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 40, "init_std": 0.4}
-    for direction in ("both", "left", "right"):
-        model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, direction=direction, **size), ())
-        model.initialise(torch.Generator().manual_seed(1))
-        tokenizer.save(root / direction, 40)
-        save_model(root / direction, model)
-    return root
-
-
-def test_attention_of_several_models(one_way, tmp_path):
-    saved_gpt(tmp_path / "gpt")
-    folders = {name: one_way / name for name in ("both", "left", "right")} | {"gpt": tmp_path / "gpt"}
-    models = [(name, library.load(folder)) for name, folder in folders.items()]
-    found = show_attentions(models, TEXT, "a bridge").attention["models"]
-    assert [(each["name"], each["direction"]) for each in found] == [
-        *((name, name) for name in ("both", "left", "right")),
-        ("gpt", "left"),
-    ]
-    for (_, model), each in zip(models, found, strict=True):
-        alone = show_attention(model, TEXT, "a bridge").attention
-        assert {name: each[name] for name in alone} == alone
-        weights_SS = np.array(each["weights"])
-        assert np.triu(weights_SS, 1).any() == (each["direction"] != "left")
-        assert np.tril(weights_SS, -1).any() == (each["direction"] != "right")
-    every = show_all_attentions(models, TEXT, "a bridge").attention["models"]
-    for (_, model), each in zip(models, every, strict=True):
-        alone = show_all_attention(model, TEXT, "a bridge").attention
-        assert {name: each[name] for name in alone} == alone
-
-
-def test_models_are_side_by_side_in_the_terminal_if_they_fit(one_way):
-    models = [(name, library.load(one_way / name)) for name in ("both", "left", "right")]
-    (table,) = show_attentions(models, "the river").tables
-    assert table.headings == ("", "both", "", "left", "", "right", "")
-    assert [row[1] for row in table.rows] == [row[3] for row in table.rows] == ["[CLS]", "the", "river", "[SEP]"]
-    assert [len(row[4].rstrip()) <= place + 1 for place, row in enumerate(table.rows)] == [True] * 4
-    below = show_attentions(models, f"{TEXT} {TEXT} {TEXT}").tables
-    assert [table.title for table in below] == ["both", "left", "right"]
-
-
-def test_models_of_other_vocabularies_are_compared_by_position(one_way, tmp_path):
-    saved_gpt(tmp_path / "gpt")
-    models = [("both", library.load(one_way / "both")), ("gpt", library.load(tmp_path / "gpt"))]
-    (table,) = show_attentions(models, "the river").tables
-    assert table.rows[-1][1:3] == ("", "") and table.rows[-1][3]
-
-
-def test_a_layer_that_one_of_the_models_lacks(one_way, tiny_run):
-    models = [("one", library.load(one_way / "both")), ("other", library.load(tiny_run))]
-    with pytest.raises(ValueError, match="other: the layer"):
-        show_attentions(models, TEXT, layer=2)
-
-
-def test_the_page_of_several_models(hornbook, one_way, tmp_path):
-    file = tmp_path / "page.html"
-    said = hornbook("show", "attention", one_way / "both", one_way / "left", TEXT, "--html", file, "--json")
-    assert [each["direction"] for each in said.answer["attention"]["models"]] == ["both", "left"]
-    page = file.read_text(encoding="utf-8")
-    for words in ('id="layer-1"', 'id="head-2"', f"{one_way / 'left'}</h3>", "left to right"):
-        assert words in page, words
-    assert 'id="layer"' not in page and "http" not in page
-
-
 @pytest.mark.parametrize(
     "name", ["bert-tiny", "albert-base", "electra-small", "gpt2-tiny", "roberta-base", "gpt1-base", "ernie-tiny"]
 )
@@ -353,49 +256,6 @@ def test_the_ledger_of_a_folder(tiny_run):
     )
 
 
-@pytest.fixture(scope="module")
-def answering(tmp_path_factory, tiny_tokenizer):
-    root = tmp_path_factory.mktemp("answering")
-    return finetuned(root / "run", encoder(root / "encoder", tiny_tokenizer), "spans-or-none", asked_questions(60))
-
-
-def test_the_report_shows_the_probabilities_of_show_answer(answering):
-    found = read_json(answering / "illustrations.json")["examples"]
-    gold = {row["id"]: row for row in asked_questions(60)}
-    assert 2 <= len(found) <= 5 and {bool(each["gold"]) for each in found} == {True, False}
-    predictor = load_predictor(answering)
-    for each in found:
-        row = gold[each["key"]]
-        assert each["passage"] == row["passage"] and each["gold"] == ([row["answer"]] if row["answer"] else [])
-        picture = show_answer(predictor, each["question"], each["passage"])
-        shown = [tuple(float(cell.rstrip("%")) for cell in cells[1:]) for cells in picture.tables[0].rows]
-        assert [token[2:] for token in each["tokens"]] == [
-            pytest.approx(np.array(its) / 100, abs=6e-4) for its in shown
-        ]
-        marked = [cell.text for cell in picture.strips[0].cells if cell.mark == "answer"]
-        assert marked == each["answer"].split()
-
-
-def test_the_curve_of_the_report_has_the_scores_of_the_run(answering):
-    run = FinetunedRun.load(answering)
-    points = run.task_kind.by_threshold(run.predictions, run.task["rules"])
-    _, exact, f1 = max(point for point in points if point[0] <= run.task["threshold"])
-    assert {"exact": exact, "f1": f1} == pytest.approx(
-        {name: run.splits["dev"][name]["value"] for name in ("exact", "f1")}
-    )
-
-
-def test_answers(answering):
-    predictor = load_predictor(answering)
-    picture = show_answer(predictor, "the garden", "the river and a bridge")
-    answer = predictor.predict([("the garden", "the river and a bridge")])[0]
-    marked = [cell.text for cell in picture.strips[0].cells if cell.mark == "answer"]
-    assert marked == answer.answer.split() and len(picture.tables[0].rows) == 5
-    assert all(0 <= float(cell.rstrip("%")) <= 100 for row in picture.tables[0].rows for cell in row[1:])
-    with pytest.raises(ValueError, match="the passage is longer"):
-        show_answer(predictor, "the garden", "the river " * 50)
-
-
 def test_arguments():
     assert split_texts(["one two"]) == (None, "one two", None)
     assert split_texts(["runs/first", "one", "two"]) == ("runs/first", "one", "two")
@@ -404,20 +264,6 @@ def test_arguments():
         split_texts(["a", "b", "c", "d"])
     with pytest.raises(ValueError, match="the text is empty"):
         split_texts(["m", " "])
-
-
-def test_several_models_before_the_texts(tmp_path):
-    folder = str(tmp_path)
-    assert split_models(["one two"]) == ([], "one two", None)
-    assert split_models(["m", "two"]) == (["m"], "two", None)
-    assert split_models(["en", "one", "two"]) == (["en"], "one", "two")
-    assert split_models(["en", "en"]) == (["en"], "en", None)
-    assert split_models(["en", folder, "one"]) == (["en", folder], "one", None)
-    assert split_models(["m", "en", "runs/x", "one", "two"]) == (["m", "en", "runs/x"], "one", "two")
-    with pytest.raises(ValueError, match="'The' is neither a folder nor a built-in model"):
-        split_models(["en", folder, "The", "cat", "sat"])
-    with pytest.raises(ValueError, match="the text is empty"):
-        split_models(["en", folder, " "])
 
 
 def test_a_text_in_the_place_of_a_model(hornbook):
