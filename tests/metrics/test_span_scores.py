@@ -11,7 +11,7 @@ from one_call_scores import (
     token_f1,
 )
 
-from hornbook.metrics.spans import COQA, SQUAD_1, best_threshold, normalised, question_scores
+from hornbook.metrics.spans import COQA, SQUAD_1, SQUAD_2, best_threshold, normalised, question_scores, threshold_curve
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,30 @@ def test_missing_predictions_are_refused(score):
         score({"first": "cat"}, {"first": ("cat",), "second": ("cat",), "third": ("cat",)})
     with pytest.raises(ValueError, match="nothing to score"):
         score({}, {})
+
+
+@pytest.mark.parametrize("rules", [SQUAD_2, COQA])
+def test_the_curve_is_the_score_at_each_threshold(random, rules):
+    words = ["river", "garden", "the river", "red house"]
+    gold = [[words[i] for i in random.integers(0, 4, random.integers(0, 3))] for _ in range(60)]
+    ours = [words[i] for i in random.integers(0, 4, 60)]
+    scores = random.integers(-5, 6, 60).astype(float).tolist()  # with ties
+    points = threshold_curve(scores, ours, gold, rules)
+    assert [at for at, *_ in points[1:]] == sorted(set(scores)) and points[0][0] < min(scores)
+    for at, *found in points:
+        said = [answer if score <= at else "" for answer, score in zip(ours, scores, strict=True)]
+        expected = 100 * np.mean([rules.score(*each) for each in zip(said, gold, strict=True)], 0)
+        assert found == pytest.approx(expected.tolist())
+
+
+def test_the_best_of_the_curve_is_what_the_official_search_finds(random):
+    gold = {str(i): ["river"] if i % 3 else [] for i in range(40)}
+    ours = {key: ("river", "garden")[int(key) % 2] for key in gold}
+    scores = dict(zip(gold, random.normal(size=40).tolist(), strict=True))
+    points = threshold_curve(list(scores.values()), list(ours.values()), list(gold.values()))
+    best, threshold = best_threshold(scores, ours, gold, "f1")
+    assert best == pytest.approx(max(f1 for *_, f1 in points))
+    assert next(f1 for at, _, f1 in points if at == threshold) == pytest.approx(best)
 
 
 def test_best_threshold_by_hand():

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from made_up_tasks import CLASS_ROWS, CLASSES, KINDS, SCRIPT, class_row, scores, write_task_run
+from made_up_tasks import CLASS_ROWS, CLASSES, KINDS, PICTURES, SCRIPT, class_row, scores
 from one_call_scores import entity_scores
 from safetensors.numpy import save_file
 from test_page import Page
@@ -18,17 +18,6 @@ from hornbook.report.plots.errors import confusion_figure
 from hornbook.report.plots.learning import learning_figure
 from hornbook.report.plots.scores import curve_figure, tries_figure
 from hornbook.report.several import draw_tries, read_curve, read_tries
-
-
-@pytest.fixture
-def make_task_run(tmp_path):
-    def make(kind="classification", **overrides):
-        return write_task_run(tmp_path / kind, kind, **(KINDS.get(kind, {}) | overrides))
-
-    return make
-
-
-PICTURES = ("metrics.jsonl", "attention.json")  # what takes time to draw
 
 
 def opened(folder):

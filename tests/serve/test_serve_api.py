@@ -13,6 +13,7 @@ import hornbook as library
 from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
 from hornbook.serve.runs import list_runs
+from hornbook.show.attention import show_all_attention
 from hornbook.show.parameters import show_parameters
 
 SETTINGS = ServeSettings(timeout=20.0, max_bytes=50_000)
@@ -130,6 +131,12 @@ def test_the_parameters_of_int8_weights(folders):
     expected = show_parameters(folders["gpt"]).tables[-1].rows[0][1]
     (served,) = open_models([str(folders["gpt"])], weights="int8").values()
     assert served.show_parameters("en")["tables"][-1]["rows"][0][1] == expected
+
+
+def test_attention_is_that_of_hornbook_show(client, folders):
+    for name in ("first", "gpt"):
+        found = ask(client, "/show/attention", model=name, text="the river", pair="bread")
+        assert found["attention"] == show_all_attention(library.load(folders[name]), "the river", "bread").attention
 
 
 def test_pictures_in_korean(client):

@@ -191,7 +191,7 @@ def test_pictures(page):
     num_forms = len(page.query_selector_all(".strip"))
     page.select_option("#model", "gpt")
     run(page, "forms")
-    assert page.inner_text(".strip .cell") == "_start_" and len(page.query_selector_all(".strip")) == num_forms == 6
+    assert page.inner_text(".strip .cell") == "_start_" and len(page.query_selector_all(".strip")) == num_forms == 5
 
 
 def test_parameters_are_shown_at_once_and_in_both_languages(page, folders):

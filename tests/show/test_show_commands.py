@@ -1,32 +1,28 @@
 """What is shown is what the model reads and does."""
 
-import base64
 import json
 import re
 
 import numpy as np
 import pytest
 import torch
-from finetuned import asked_questions, encoder, finetuned
 from tiny import KOREAN, TINY_MODEL
 
 import hornbook as library
 from hornbook.batch import pack
 from hornbook.cli.showing import split_texts
-from hornbook.inference.attention import attention_of
-from hornbook.inference.predictor import load_predictor
+from hornbook.interop.folder import save_model
 from hornbook.models import registry
 from hornbook.models.albert import Albert, AlbertConfig
+from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.gpt import Gpt2
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.runs.pretraining.plan import count_parameters
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.show.answers import show_answer
-from hornbook.show.attention import show_all_attention, show_attention
 from hornbook.show.examples import LAYOUTS, show_example
 from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
-from hornbook.show.picture import write_picture
 from hornbook.show.tokens import show_forms, show_tokens
 from hornbook.show.words import MARKS, PARTS, WORDS
 from hornbook.text.tokenizer import Tokenizer
@@ -53,13 +49,14 @@ def test_tokens_of_a_pair(tokenizer):
     marks = {cell.text: (cell.mark, cell.note) for cell in picture.strips[0].cells}
     assert marks["[UNK]"] == ("unknown", "☃") and marks["[CLS]"][0] == "special" and marks["river"] == ("", "")
     assert [row[4] for row in rows if row[5] != "special"] == ["the", "river", "a", "☃", "bridge"]
-    assert "unknown" in picture.legend and "1 of the tokens" in picture.notes[1]
+    assert "unknown" in picture.legend and picture.notes[1].startswith("1 of the tokens stands for")
+    assert show_tokens(tokenizer, "☃ and ☃").notes[1].startswith("2 of the tokens stand for")
 
 
 def test_words_in_pieces_and_korean(tokenizer):
     picture = show_tokens(tokenizer, "riverbridge")
     pieces = [cell for cell in picture.strips[0].cells if cell.mark == "piece"]
-    assert pieces and "of 1 words" in picture.notes[0]
+    assert pieces and f"{len(pieces) + 3} tokens of 1 word, from" in picture.notes[0]
     said = [row[4] for row in show_tokens(tokenizer, KOREAN).tables[0].rows]
     assert "".join(said) == KOREAN.replace(" ", "")
 
@@ -118,7 +115,7 @@ def test_examples(tiny_corpus, tokenizer, layout):
     assert tokens[0] == "[CLS]" and tokens[-1] == "[SEP]" and len(tokens) <= 32
     assert len(picture.strips) == (1 if layout == "packed" else 2)
     num = sum(bool(cell.note) for strip in picture.strips for cell in strip.cells)
-    assert f"{len(tokens)} tokens, of which {num} are predicted" in picture.notes
+    assert f"{len(tokens)} tokens, {num} of them predicted" in picture.notes
 
 
 def test_an_unknown_layout_is_refused(tiny_corpus):
@@ -128,11 +125,29 @@ def test_an_unknown_layout_is_refused(tiny_corpus):
 
 def test_forms_of_tasks(tokenizer):
     gpt = show_forms(tokenizer.without_special_tokens(), "the river", "a garden", is_gpt=True)
-    forms = {strip.label.partition(":")[0]: texts(strip) for strip in gpt.strips}
+    forms = {strip.label.partition(" (")[0]: texts(strip) for strip in gpt.strips}
     assert forms["classification"] == ["_start_", "the", "river", "_classify_"]
     assert forms["similarity, second order"] == ["_start_", "a", "garden", "_delimiter_", "the", "river", "_classify_"]
     encoder = show_forms(tokenizer, "the river", "a garden", is_gpt=False)
     assert texts(encoder.strips[1]) == ["[CLS]", "the", "river", "[SEP]", "a", "garden", "[SEP]"]
+    for strip in (*gpt.strips, *encoder.strips):
+        assert ":" not in strip.label and "." not in texts(strip), strip.label
+
+
+def test_a_gpt_is_not_masked(hornbook, tiny_tokenizer, tiny_run, one_way, tmp_path):
+    """Whatever its vocabulary: that of an encoder has a mask token."""
+    tokenizer = Tokenizer.load(tiny_tokenizer)
+    size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 40}
+    for name, mask_id in (("gpt", None), ("hybrid", tokenizer.mask_id)):
+        model = Gpt2(Gpt2.config_class(vocab_size=tokenizer.vocab_size, mask_id=mask_id, **size), ("clm",))
+        model.initialise(torch.Generator().manual_seed(1))
+        tokenizer.save(tmp_path / name, 40)
+        save_model(tmp_path / name, model)
+    said = hornbook("show", "masking", tmp_path / "gpt", TEXT)
+    assert said.status == 2 and said.error.strip().endswith("masks none: give an encoder such as en")
+    assert "is a left-to-right model, which" in hornbook("show", "masking", one_way / "left", TEXT).error
+    for folder in (tmp_path / "hybrid", tiny_run, tiny_tokenizer):
+        assert hornbook("show", "masking", folder, TEXT).status == 0
 
 
 @pytest.fixture(scope="module")
@@ -177,26 +192,6 @@ def test_other_models_have_nothing_to_judge(tiny_run):
         show_replaced(library.load(tiny_run), TEXT)
 
 
-def test_attention(tiny_run, tmp_path):
-    model = library.load(tiny_run)
-    encoded = model.tokenizer.encode(TEXT, "a bridge")
-    batch = pack([np.array(encoded.ids)], [np.array(encoded.segments)])
-    weights_HSS = attention_of(model.model, batch)
-    found = show_attention(model, TEXT, "a bridge").attention
-    assert found["weights"] == pytest.approx(weights_HSS.mean(0).numpy(), abs=1e-5)
-    assert show_attention(model, TEXT, "a bridge", 1, 2).attention["weights"] == pytest.approx(weights_HSS[1], abs=1e-5)
-    for layer, head, message in ((2, None, "the layer"), (1, 3, "the head")):
-        with pytest.raises(ValueError, match=message):
-            show_attention(model, TEXT, None, layer, head)
-    every = show_all_attention(model, TEXT, "a bridge").attention
-    values = np.frombuffer(base64.b64decode(every["weights"]), np.uint8).reshape(1, 2, *weights_HSS.shape[1:])
-    assert values[0] / 255 == pytest.approx(weights_HSS.numpy(), abs=0.5 / 255 + 1e-6)
-    with pytest.raises(ValueError, match=r"give one of 1 to \d+"):
-        show_all_attention(model, "the river " * 100)
-    page = write_picture(tmp_path / "page.html", show_all_attention(model, "<b>the river")).read_text(encoding="utf-8")
-    assert 'id="layer"' in page and "<b>the" not in page and "http" not in page
-
-
 @pytest.mark.parametrize(
     "name", ["bert-tiny", "albert-base", "electra-small", "gpt2-tiny", "roberta-base", "gpt1-base", "ernie-tiny"]
 )
@@ -207,6 +202,26 @@ def test_the_ledger_adds_up(name):
     ]
     assert sum(ledger) == count_parameters(PRESETS[name])
     assert picture.tables[-1].rows == [("total", f"{sum(ledger):,}")]
+    sharing = [table for table in picture.tables if table.title == "if the blocks shared"]
+    assert len(sharing) == (name != "ernie-tiny")
+    for table in sharing:
+        assert dict(table.rows)[next(row for row, _ in table.rows if "(this model)" in row)] == f"{sum(ledger):,}"
+
+
+def test_the_embeddings_of_a_generator_are_counted_once():
+    picture = show_parameters("electra-small")
+    discriminator, generator = (
+        [note for note in picture.notes if note.startswith(name)] for name in ("discriminator", "generator")
+    )
+    assert "30,522 x 128 + 128 x 256 = 3,939,584, where V x H would be 7,813,632" in discriminator[1]
+    assert "E x H = 128 x 64 = 8,192; the token embeddings, V x E, are those" in generator[1] and len(generator) == 2
+    totals = [int(total.replace(",", "")) for _, total in picture.tables[-2].rows]
+    assert totals[0] == max(totals) == count_parameters(PRESETS["electra-small"]) and totals[-1] == min(totals)
+
+
+def test_a_preset_that_does_not_exist(hornbook):
+    said = hornbook("show", "parameters", "nonexist")
+    assert said.status == 2 and "'nonexist'" in said.error and all(name in said.error for name in PRESETS)
 
 
 def test_formulas_are_right():
@@ -241,19 +256,6 @@ def test_the_ledger_of_a_folder(tiny_run):
     )
 
 
-def test_answers(tmp_path, tiny_tokenizer):
-    predictor = load_predictor(
-        finetuned(tmp_path / "run", encoder(tmp_path / "encoder", tiny_tokenizer), "spans-or-none", asked_questions())
-    )
-    picture = show_answer(predictor, "the garden", "the river and a bridge")
-    answer = predictor.predict([("the garden", "the river and a bridge")])[0]
-    marked = [cell.text for cell in picture.strips[0].cells if cell.mark == "answer"]
-    assert marked == answer.answer.split() and len(picture.tables[0].rows) == 5
-    assert all(0 <= float(cell.rstrip("%")) <= 100 for row in picture.tables[0].rows for cell in row[1:])
-    with pytest.raises(ValueError, match="the passage is longer"):
-        show_answer(predictor, "the garden", "the river " * 50)
-
-
 def test_arguments():
     assert split_texts(["one two"]) == (None, "one two", None)
     assert split_texts(["runs/first", "one", "two"]) == ("runs/first", "one", "two")
@@ -262,6 +264,12 @@ def test_arguments():
         split_texts(["a", "b", "c", "d"])
     with pytest.raises(ValueError, match="the text is empty"):
         split_texts(["m", " "])
+
+
+def test_a_text_in_the_place_of_a_model(hornbook):
+    for command in ("tokens", "attention", "masking", "replaced"):
+        said = hornbook("show", command, "hello", "world")
+        assert said.status == 2 and "'hello'" in said.error and '"hello world"' in said.error, command
 
 
 def test_commands(hornbook, tiny_run, tiny_corpus, tmp_path):
@@ -283,6 +291,31 @@ def test_two_models_fill_in_the_same_mask(hornbook, tiny_run, electra):
             row = next(row for row in rows if row["token"] == guess.token)
             assert row["probabilities"][number] == pytest.approx(guess.probability, abs=1e-6)
     assert json.dumps(said.answer["models"]) == json.dumps([str(tiny_run), str(electra.folder)])
+
+
+def test_models_of_other_vocabularies_fill_in_the_same_mask(hornbook, tiny_run, tmp_path):
+    """A token of one vocabulary has a probability in the other if that has a token for the same text."""
+    tokenizer = train_tokenizer([TEXT] * 30, vocab_size=300, kind="bpe")
+    size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 40, "init_std": 0.4}
+    model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), ("mlm",))
+    model.initialise(torch.Generator().manual_seed(1))
+    tokenizer.save(tmp_path / "bytes", 40)
+    save_model(tmp_path / "bytes", model)
+    models = [library.load(tiny_run), library.load(tmp_path / "bytes")]
+    text = "the [MASK] of the river"
+    said = hornbook("fill-mask", tiny_run, tmp_path / "bytes", text, "--top", 300, "--json")
+    (row,) = [row for row in said.answer["masks"][0] if row["token"] in ("garden", "Ġgarden")]
+    expected = [
+        each.mask_probabilities([text])[0].probabilities_KV[0, each.tokenizer.id(token)].item()
+        for each, token in zip(models, ("garden", "Ġgarden"), strict=True)
+    ]
+    assert row["probabilities"] == pytest.approx(expected)
+    lacking = [row["token"] for row in said.answer["masks"][0] if None in row["probabilities"]]
+    assert (
+        lacking
+        and "-: the vocabulary" in hornbook("fill-mask", tiny_run, tmp_path / "bytes", text, "--top", 300).stdout
+    )
+    assert "-: the vocabulary" not in hornbook("fill-mask", tiny_run, tiny_run, text).stdout
 
 
 def test_several_texts_are_filled_in_as_each_alone(tiny_run):

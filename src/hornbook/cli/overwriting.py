@@ -17,7 +17,15 @@ INDEX = frozenset({"index", "unfinished index"})
 OWN_NAMES = (
     *("run.json", "metrics.jsonl", "samples.json", "tensorboard", "checkpoints", "best", "kept", "generator", "stages"),
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "projections.safetensors"),
-    *("task.json", "scores.json", "predictions-*.jsonl", "attention.json", "teacher", "augmented.json*"),
+    *(
+        "task.json",
+        "scores.json",
+        "predictions-*.jsonl",
+        "attention.json",
+        "illustrations.json",
+        "teacher",
+        "augmented.json*",
+    ),
     *("README.md", "report.html", "*.png", "tries", "tries.json", "sweep.json", "curve.json", "jobs"),
     *("predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
     *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md", ".claims"),

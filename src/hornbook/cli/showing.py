@@ -20,6 +20,14 @@ app.add_typer(show_app, name="show")
 
 TEXTS = f"One text or two. Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
 Texts = Annotated[list[str], typer.Argument(help=TEXTS, metavar="[MODEL] TEXT [SECOND TEXT]", show_default=False)]
+ModelsAndTexts = Annotated[
+    list[str],
+    typer.Argument(
+        help=f"{TEXTS} Several models are shown side by side.",
+        metavar="[MODEL]... TEXT [SECOND TEXT]",
+        show_default=False,
+    ),
+]
 Html = Annotated[Path | None, typer.Option(help="Also write the picture to this HTML file.")]
 Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 Unit = Annotated[str, typer.Option(help="What is masked as a whole: token, word or ngram.")]
@@ -56,18 +64,71 @@ def split_texts(arguments: list[str]) -> tuple[str | None, str, str | None]:
     return model, texts[0], texts[1] if len(texts) == 2 else None
 
 
+def split_models(arguments: list[str]) -> tuple[list[str], str, str | None]:
+    """As `split_texts`, with any number of models: after the first, a folder, a built-in model or a name with a slash
+    is a further model, unless it is the last argument.
+
+    >>> split_models(["en", "runs/first", "A text."]), split_models(["en", "One.", "Two."])
+    ((['en', 'runs/first'], 'A text.', None), (['en'], 'One.', 'Two.'))
+    """
+    num = int(len(arguments) > 2 and _may_be_model(arguments[0]))
+    while 0 < num < len(arguments) - 1 and _is_named_model(arguments[num]):
+        num += 1
+    if num < 2:
+        model, text, pair = split_texts(arguments)
+        return [] if model is None else [model], text, pair
+    if len(arguments) > num + 2:
+        raise ValueError(
+            f"after {num} models there are {len(arguments) - num} arguments, and only two texts are expected: quote "
+            f"texts; '{arguments[num]}' is neither a folder nor a built-in model"
+        )
+    _, text, pair = split_texts([arguments[0], *arguments[num:]])
+    return arguments[:num], text, pair
+
+
+def _is_named_model(argument: str) -> bool:
+    """A folder, a built-in model, or a path or hub name with a slash; a text of one word is none."""
+    from hornbook.interop.builtin import builtin_folder
+
+    is_path = "/" in argument and len(argument.split()) == 1
+    return is_path or Path(argument).is_dir() or builtin_folder(argument) is not None
+
+
 def _may_be_model(argument: str) -> bool:
     """A folder, or one word, as the names of models are."""
     return Path(argument).is_dir() or len(argument.split()) == 1
 
 
+def open_folder(model: str | None, text: str) -> Path:
+    """The folder of a model; without one, that of the built-in model for the language of the text."""
+    from hornbook.interop.builtin import builtin_for, builtin_names
+    from hornbook.interop.hub import model_folder
+
+    if model is None:
+        return model_folder(builtin_for([text]))
+    try:
+        return model_folder(model)
+    except ValueError as error:
+        if "/" in model or Path(model).exists():
+            raise
+        raise ValueError(
+            f"{error}, or a built-in model ({', '.join(builtin_names())}); if '{model}' is text, quote all of it: "
+            f'"{model} {text}"'
+        ) from None
+
+
+def _config(folder: Path) -> dict:
+    """The `config.json` of a model; empty for the folder of a tokenizer."""
+    from hornbook.files import read_json
+
+    return read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+
+
 def open_tokenizer(model: str | None, text: str) -> "Tokenizer":
     """The tokenizer of a model, or of a tokenizer folder."""
-    from hornbook.interop.builtin import builtin_for
-    from hornbook.interop.hub import model_folder
     from hornbook.text.tokenizer import Tokenizer
 
-    return Tokenizer.load(model_folder(model or builtin_for([text])))
+    return Tokenizer.load(open_folder(model, text))
 
 
 def print_picture(picture: "Picture", html: Path | None, as_json: bool, drawn: "Picture | None" = None) -> None:
@@ -113,16 +174,12 @@ def tokens(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
 @show_app.command("forms", epilog='Example: hornbook show forms "The river is wide." "The river is narrow."')
 def forms(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
     """Show how two texts are given to a model in each kind of task; a GPT gets GPT-1's forms."""
-    from hornbook.files import read_json
-    from hornbook.interop.builtin import builtin_for
-    from hornbook.interop.hub import model_folder
     from hornbook.show.tokens import show_forms
 
     model, text, pair = split_texts(arguments)
     if pair is None:
         raise ValueError("the forms of tasks need a second text: give two sentences")
-    config = model_folder(model or builtin_for([text])) / "config.json"
-    is_gpt = config.is_file() and "gpt" in str(read_json(config).get("model_type"))
+    is_gpt = "gpt" in str(_config(open_folder(model, text)).get("model_type"))
     print_picture(show_forms(open_tokenizer(model, text), text, pair, is_gpt), html, as_json)
 
 
@@ -141,6 +198,11 @@ def masking(
     from hornbook.show.masking import show_masking
 
     model, text, pair = split_texts(arguments)
+    config = _config(open_folder(model, text))
+    is_gpt = "gpt" in str(config.get("model_type")) and config.get("mask_token_id") is None  # a hybrid GPT masks
+    if is_gpt or config.get("attention_direction") == "left":
+        what = "a GPT" if is_gpt else "a left-to-right model"
+        raise ValueError(f"{model} is {what}, which predicts the next token and masks none: give an encoder such as en")
     settings = MaskingSettings(probability=probability, unit=unit)
     print_picture(show_masking(open_tokenizer(model, text), text, pair, settings, num, seed), html, as_json)
 
@@ -158,13 +220,12 @@ def replaced(
     """Show ELECTRA's pre-training on a text: masked, filled in by the generator, judged by the discriminator."""
     import hornbook
     from hornbook.inference.encoder import EncoderModel
-    from hornbook.interop.builtin import builtin_for
     from hornbook.show.masking import show_replaced
 
     model, text, pair = split_texts(arguments)
     if pair is not None:
         raise ValueError("show replaced takes one text: omit the second")
-    loaded = hornbook.load(model or builtin_for([text]), device=device)
+    loaded = hornbook.load(open_folder(model, text), device=device)
     if not isinstance(loaded, EncoderModel):
         raise ValueError(f"{model} is a GPT, which has no masks: give an ELECTRA")
     print_picture(show_replaced(loaded, text, num, probability, seed), html, as_json)
@@ -192,7 +253,7 @@ def example(
 
 @show_app.command("attention", epilog='Example: hornbook show attention "The cat sat." --layer 3 --html attention.html')
 def attention(
-    arguments: Texts,
+    arguments: ModelsAndTexts,
     layer: Annotated[int | None, typer.Option(help="Layer, from 1; the last by default.")] = None,
     head: Annotated[int | None, typer.Option(help="Head, from 1; by default the mean of all.")] = None,
     html: Annotated[
@@ -201,15 +262,19 @@ def attention(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Show which tokens each token of a text attends to, in any layer and head."""
+    """Show which tokens each token of a text attends to, in any layer and head. Several models are compared."""
     import hornbook
-    from hornbook.interop.builtin import builtin_for
-    from hornbook.show.attention import show_all_attention, show_attention
+    from hornbook.show.attention import show_all_attention, show_all_attentions, show_attention, show_attentions
 
-    model, text, pair = split_texts(arguments)
-    loaded = hornbook.load(model or builtin_for([text]), device=device)
-    drawn = None if html is None else show_all_attention(loaded, text, pair)
-    print_picture(show_attention(loaded, text, pair, layer, head), html, as_json, drawn)
+    models, text, pair = split_models(arguments)
+    if len(models) > 1:
+        loaded = [(model, hornbook.load(open_folder(model, text), device=device)) for model in models]
+        drawn = None if html is None else show_all_attentions(loaded, text, pair)
+        print_picture(show_attentions(loaded, text, pair, layer, head), html, as_json, drawn)
+        return
+    one = hornbook.load(open_folder(models[0] if models else None, text), device=device)
+    drawn = None if html is None else show_all_attention(one, text, pair)
+    print_picture(show_attention(one, text, pair, layer, head), html, as_json, drawn)
 
 
 @show_app.command("parameters", epilog="Example: hornbook show parameters albert-base")

@@ -8,7 +8,7 @@ import typer
 from hornbook.cli.app import Device, Json, Model, app, print_json, split_model, with_optional_model
 
 PLOTS = (
-    *("curves.png", "confusion.png", "scatter.png", "tries.png", "curve.png", "score-by-flops.png"),
+    *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "tries.png", "curve.png", "score-by-flops.png"),
     "comparison.png",
 )
 MASKS = ("[MASK]", "<mask>")
@@ -42,9 +42,11 @@ def fill_mask(
 
 
 def _compare_masks(models: list[str], text: str, top: int, device: str, as_json: bool) -> None:
-    """Prints the probability that each model gives to the best tokens of all of them."""
+    """Prints the probability that each model gives to the best tokens of all of them. Tokens of different vocabularies
+    are the same if they stand for the same text."""
     import hornbook
-    from hornbook.terminal import table
+    from hornbook.terminal import print_result, table
+    from hornbook.text.matching import find_token, surface
 
     loaded = [hornbook.load(model, device=device) for model in models]
     predictions = [each.fill_mask(text, top) for each in loaded]
@@ -53,15 +55,20 @@ def _compare_masks(models: list[str], text: str, top: int, device: str, as_json:
     distributions = [each.mask_probabilities([text])[0].probabilities_KV for each in loaded]
     masks = []
     for number, of_mask in enumerate(zip(*predictions, strict=True)):
-        tokens = dict.fromkeys(found.token for its in of_mask for found in its)
+        tokens: dict[tuple, str] = {}  # as the first model that predicts it writes it
+        for each, its in zip(loaded, of_mask, strict=True):
+            for found in its:
+                tokens.setdefault(surface(each.tokenizer, each.tokenizer.id(found.token)), found.token)
         rows = []
-        for token in tokens:
-            ids = [each.tokenizer.id(token) for each in loaded]
+        for wanted, token in tokens.items():
+            ids = [find_token(each.tokenizer, wanted) for each in loaded]
             chances = zip(ids, distributions, strict=True)
             rows.append((token, [None if i is None else float(found[number, i]) for i, found in chances]))
         rows.sort(key=lambda row: -max(chance or 0.0 for chance in row[1]))
         cells = [(token, *("-" if each is None else f"{each:.2%}" for each in chances)) for token, chances in rows]
         table(cells, ("token", *models))
+        if any("-" in row[1:] for row in cells):
+            print_result("-: the vocabulary of the model has no single token for this text")
         masks.append([{"token": token, "probabilities": chances} for token, chances in rows])
     print_json(as_json, {"models": models, "masks": masks})
 

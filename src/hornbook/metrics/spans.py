@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # TriviaQA replaces punctuation by a space where the others drop it, so that "a-b" is two words.
@@ -129,6 +131,31 @@ def best_threshold(
         if current > best:
             best, threshold = current, no_answer_scores[question]
     return 100 * best / len(gold), threshold
+
+
+def threshold_curve(
+    no_answer_scores: Sequence[float],
+    predictions: Sequence[str],
+    gold: Sequence[Sequence[str]],
+    rules: Rules = SQUAD_2,
+) -> list[tuple[float, float, float]]:
+    """(threshold, exact match, F1) in percent, by rising threshold: questions with a no-answer score above it are left
+    unanswered. The first point answers nothing; the others are at the scores, and hold up to the next one.
+
+    >>> threshold_curve([-2.0, 1.0], ["Oslo", "Rome"], [["Oslo"], []])[1:]
+    [(-2.0, 100.0, 100.0), (1.0, 50.0, 50.0)]
+    """
+    order = np.argsort(no_answer_scores, kind="stable")
+    ordered = np.array(no_answer_scores, float)[order]
+    without_N2, answered_N2 = (
+        100 * np.array([rules.score(answer, its) for answer, its in zip(given, gold, strict=True)])[order]
+        for given in ([""] * len(gold), predictions)
+    )
+    totals_N2 = without_N2.sum(0) + np.cumsum(answered_N2 - without_N2, 0)
+    is_last = np.append(ordered[1:] != ordered[:-1], True)  # equal scores are answered together
+    points = [(math.nextafter(ordered[0], -math.inf), *without_N2.mean(0).tolist())]
+    kept = zip(ordered[is_last].tolist(), (totals_N2[is_last] / len(gold)).tolist(), strict=True)
+    return points + [(threshold, *scores) for threshold, scores in kept]
 
 
 def _f1(predicted: list[str], gold: list[str], empty_f1: float) -> float:

@@ -46,6 +46,11 @@ class FinetunedRun(RunRecord):
         return _read(self.folder / "attention.json")
 
     @cached_property
+    def illustrations(self) -> list[dict]:
+        """A few dev examples with the probabilities of their tokens."""
+        return _read(self.folder / "illustrations.json").get("examples") or []
+
+    @cached_property
     def earlier_stages(self) -> list[ReportedStage]:
         """In task distillation, the stages before the last one; the last one is the run itself."""
         return read_stages(self.folder)

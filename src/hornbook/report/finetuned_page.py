@@ -6,7 +6,7 @@ from hornbook.metrics.breakdown import Confusion
 from hornbook.report import finetuned, wording
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.plots.drawing import Plot, picture
-from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure
+from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure, thresholds_figure
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import NOT_LOSSES, ReportedStage, number
@@ -14,12 +14,15 @@ from hornbook.report.several import several_sections
 
 MAX_TALLIES = 60
 MAX_MISTAKES = 12
+NUM_LIKELIEST = 3
+ENDS = ("start", "end")
 
 
 def write_finetuned_page(run: FinetunedRun) -> Path:
     """Writes `report.html` into the folder of a fine-tuning run and returns its path.
 
-    Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression).
+    Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression), and
+    `thresholds.png` for questions that may have no answer.
     """
     order, mistakes = run.task_kind.mistakes(run.predictions, MAX_MISTAKES)
     return write_page(
@@ -38,6 +41,7 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
         mistakes=mistakes,
         has_labels=any(each.gold or each.predicted for each in mistakes),  # not if errors are marked in the text
         attention=_attention(run),
+        illustrations=[_illustration(run, each) for each in run.illustrations],
         data_notes={
             "Notes from reading the data": run.data.get("messages") or [],
             "Problems in the data": _problems(run),
@@ -118,8 +122,45 @@ def _errors(run: FinetunedRun) -> dict[str, object]:
         "tallies": Table((kind.counted(run.judged), "precision", "recall", "F1", "gold", "predicted"), rows),
         "num_tallies_left": len(tallies) - MAX_TALLIES,
         "threshold": threshold if isinstance(threshold, int | float) else None,
+        "thresholds": _thresholds(run, threshold) if isinstance(threshold, int | float) else None,
         "lengths": Table(("gold answer", "questions", "no word in common", "fraction"), lengths),
     }
+
+
+def _thresholds(run: FinetunedRun, threshold: float) -> Plot | None:
+    points = run.task_kind.by_threshold(run.predictions, str(run.task.get("rules")))
+    if not points:
+        return None
+    alt = "Exact match and F1 on dev by no-answer threshold"
+    return picture(thresholds_figure(points, threshold), alt, run.folder / "thresholds.png")
+
+
+def _illustration(run: FinetunedRun, found: dict) -> dict[str, object]:
+    """A question, its answers, the likeliest tokens, and the passage in pieces of (text, style, title, whether it is
+    in the predicted answer); text between tokens has no style."""
+    passage, tokens = found["passage"], found["tokens"]
+    pieces, done = [], 0
+    for start, stop, *chances in tokens:
+        pieces.append((passage[done:start], "", "", False))
+        shares = (f"--{name}:{chance:.3f}" for name, chance in zip(ENDS, chances, strict=True))
+        title = ", ".join(f"{name} {wording.percent(chance)}" for name, chance in zip(ENDS, chances, strict=True))
+        is_answer = bool(found["answer"]) and found["start"] <= start and stop <= found["end"]
+        pieces.append((passage[start:stop], ";".join(shares), title, is_answer))
+        done = stop
+    pieces.append((passage[done:], "", "", False))
+    likeliest = []
+    for which, name in ((2, "start"), (3, "end")):
+        best = sorted(tokens, key=lambda token, which=which: -token[which])[:NUM_LIKELIEST]
+        said = ", ".join(f"{passage[token[0] : token[1]].strip()} {wording.percent(token[which])}" for token in best)
+        likeliest.append((name, said))
+    if run.or_none and not (run.config.get("hornbook_output") or {}).get("answerable"):
+        start, end = map(wording.percent, found["none"])
+        score = f"no-answer score {found['no_answer_score']:.2f}"
+        likeliest.append(("no answer", f"start {start}, end {end}; {score}"))
+    elif run.or_none:
+        likeliest.append(("no answer", f"no-answer score {found['no_answer_score']:.2f}"))
+    gold = " / ".join(dict.fromkeys(found["gold"])) or "no answer"
+    return found | {"pieces": pieces, "likeliest": likeliest, "gold": gold, "answer": found["answer"] or "no answer"}
 
 
 def _confusion_rows(found: Confusion) -> list[tuple[str, list[tuple[str, float, str]]]]:

@@ -3,12 +3,10 @@
 import contextlib
 from functools import partial
 
-import numpy as np
-
 from hornbook.inference.predictor import Predictor
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable
 from hornbook.show.words import Language, say
-from hornbook.tasks.features import softmax
+from hornbook.tasks.illustrations import token_probabilities
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.running import run_model
 
@@ -26,16 +24,15 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
         raise ValueError("the passage is longer than the model reads at once: give a shorter one")
     member = predictor.members[0]
     logits_S2 = run_model(member.model, features, contextlib.nullcontext, predictor.longest).outputs[0]
-    chances_S2 = np.stack([softmax(logits_S2[: len(features.ids[0]), i]) for i in range(2)], -1)
-    place = features.places[0]
+    place, ids = features.places[0], features.ids[0].tolist()
+    found = token_probabilities(logits_S2, len(ids), place)
+    tokens = [readable(predictor.tokenizer, number) for number in ids[place.first : place.last]]
     rows, cells = [], []
-    for number in range(place.first, place.last):
-        start, stop = place.offsets[number - place.first].tolist()
+    for token, (start, stop), *chances in zip(tokens, found.offsets_P2.tolist(), *found[1:3], strict=True):
         is_inside = bool(answer.answer) and answer.start <= start and stop <= answer.end
-        token = readable(predictor.tokenizer, int(features.ids[0][number]))
         cells.append(Cell(token, "answer" if is_inside else ""))
-        rows.append((token, *(f"{chance:.1%}" for chance in chances_S2[number])))
-    start_none, end_none = chances_S2[0]
+        rows.append((token, *(f"{chance:.1%}" for chance in chances)))
+    start_none, end_none = found.none
     said, score, threshold = partial(say, language), answer.no_answer_score, predictor.task.threshold
     notes = [
         said("found answer", answer=answer.answer) if answer.answer else said("no answer"),

@@ -1,9 +1,11 @@
-"""Attention weights of every layer and head for one text.
+"""Attention weights of every layer and head for one text, of one model or of several side by side.
 
 Shapes: S tokens, H heads.
 """
 
 import base64
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +18,10 @@ from hornbook.show.words import Language, say
 
 MAX_TOKENS = 128  # of a page: 12 layers of 12 heads are 3 MB
 MAX_IN_GRID = 40  # more do not fit into a terminal
+MAX_WIDTH = 100  # characters of the grids of several models in one table; wider ones are below each other
 SHADES = " ░▒▓█"
 NUM_LARGEST = 3
+Named = Sequence[tuple[str, LoadedModel]]  # models with the names to show
 
 
 def encode(model: LoadedModel, text: str, pair: str | None) -> tuple[list[str], Batch]:
@@ -34,24 +38,78 @@ def show_attention(
     model: LoadedModel, text: str, pair: str | None = None, layer: int | None = None, head: int | None = None
 ) -> Picture:
     """Attention in one layer (from 1; the last by default) and head (from 1; the mean of all by default)."""
+    attention, which = _chosen(model, text, pair, layer, head)
+    notes = [f"{which}; each row sums to 1"]
+    return Picture("Attention", notes, tables=[_table(attention)], attention=attention)
+
+
+def show_attentions(
+    models: Named, text: str, pair: str | None = None, layer: int | None = None, head: int | None = None
+) -> Picture:
+    """`show_attention` of several models, given with their names, side by side. `attention["models"]` has the weights
+    of each, with its `name` and `direction`: `both`, `left` or `right`."""
+    found, notes = [], []
+    for name, model in models:
+        try:
+            attention, which = _chosen(model, text, pair, layer, head)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        found.append(_named(name, model, attention))
+        notes.append(f"{name}: {say('en', found[-1]['direction'])}; {which}")
+    notes.append("each row sums to 1")
+    tables = _side_by_side(found) or [_table(each, each["name"]) for each in found]
+    return Picture("Attention", notes, tables=tables, attention={"models": found})
+
+
+def _chosen(
+    model: LoadedModel, text: str, pair: str | None, layer: int | None, head: int | None
+) -> tuple[dict[str, Any], str]:
+    """The tokens and weights of one layer and head, and which these are in words."""
     tokens, batch = encode(model, text, pair)
     num_layers, num_heads = len(model.model.blocks), model.model.config.num_heads
     layer = checked(num_layers if layer is None else layer, int, "the layer", low=1, high=num_layers)
     head = checked(head, int | None, "the head", low=1, high=num_heads)
     weights_HSS = attentions_of(model.model, batch, [layer - 1])[0].cpu().numpy()
     weights_SS = weights_HSS.mean(0) if head is None else weights_HSS[head - 1]
-    rows = []
-    for place, (token, row) in enumerate(zip(tokens, weights_SS, strict=True)):
+    which = f"the mean of {num_heads} heads" if head is None else f"head {head} of {num_heads}"
+    attention = {"layer": layer, "head": head, "tokens": tokens, "weights": np.round(weights_SS, 5).tolist()}
+    return attention, f"layer {layer} of {num_layers}, {which}"
+
+
+def _named(name: str, model: LoadedModel, attention: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "direction": model.model.config.direction, **attention}
+
+
+def _table(attention: dict[str, Any], title: str = "") -> PictureTable:
+    tokens, rows = attention["tokens"], []
+    for place, (token, weights) in enumerate(zip(tokens, attention["weights"], strict=True)):
+        row = np.array(weights)
         largest = np.argsort(-row, kind="stable")[:NUM_LARGEST]
         said = ", ".join(f"{tokens[i]} {row[i]:.0%}" for i in largest if row[i] > 0)
         rows.append((place, token, _shades(row), said) if len(tokens) <= MAX_IN_GRID else (place, token, said))
     headings = ("", "token", "attends to (by position)", "most")
     if len(tokens) > MAX_IN_GRID:
         headings = ("", "token", "attends most to")
-    which = f"the mean of {num_heads} heads" if head is None else f"head {head} of {num_heads}"
-    attention = {"layer": layer, "head": head, "tokens": tokens, "weights": np.round(weights_SS, 5).tolist()}
-    notes = [f"layer {layer} of {num_layers}, {which}; each row sums to 1"]
-    return Picture("Attention", notes, tables=[PictureTable("", headings, rows)], attention=attention)
+    return PictureTable(title, headings, rows)
+
+
+def _side_by_side(found: list[dict[str, Any]]) -> list[PictureTable]:
+    """One table with a column of tokens and a grid per model; none if it would be too wide."""
+    columns = [
+        [(token, _shades(np.array(row))) for token, row in zip(each["tokens"], each["weights"], strict=True)]
+        for each in found
+    ]
+    widths = [
+        len(column) + max(len(each["name"]), *(len(token) for token, _ in column)) + 4
+        for each, column in zip(found, columns, strict=True)
+    ]
+    if sum(widths) > MAX_WIDTH or max(map(len, columns)) > MAX_IN_GRID:
+        return []
+    rows = [
+        (place, *(cell for column in columns for cell in (column[place] if place < len(column) else ("", ""))))
+        for place in range(max(map(len, columns)))
+    ]
+    return [PictureTable("", ("", *(title for each in found for title in (each["name"], ""))), rows)]
 
 
 def _shades(row: np.ndarray) -> str:
@@ -62,14 +120,29 @@ def _shades(row: np.ndarray) -> str:
 def show_all_attention(model: LoadedModel, text: str, pair: str | None = None, language: Language = "en") -> Picture:
     """Attention of every layer and head, for a page with a selector: `attention` has the tokens, the numbers of layers
     and heads, and the weights as bytes (layers x heads x S x S, 255 for a weight of 1) in base 64."""
+    attention = _every(model, text, pair)
+    strips = [Strip(say(language, "input"), [Cell(token) for token in attention["tokens"]])]
+    notes = [say(language, "rows")]
+    return Picture(say(language, "attention"), notes, strips, attention=attention, language=language)
+
+
+def show_all_attentions(models: Named, text: str, pair: str | None = None, language: Language = "en") -> Picture:
+    """`show_all_attention` of several models, given with their names: `attention["models"]` has the values of each,
+    with its `name`, its `direction` and `reads`, the direction in words."""
+    found = []
+    for name, model in models:
+        named = _named(name, model, _every(model, text, pair))
+        found.append(named | {"reads": say(language, named["direction"])})
+    notes = [say(language, "rows")]
+    return Picture(say(language, "attention"), notes, attention={"models": found}, language=language)
+
+
+def _every(model: LoadedModel, text: str, pair: str | None) -> dict[str, Any]:
     tokens, batch = encode(model, text, pair)
     num_layers, num_heads = len(model.model.blocks), model.model.config.num_heads
     layers = attentions_of(model.model, batch, range(num_layers))
     weights = np.stack([np.round(each.cpu().numpy() * 255).astype(np.uint8) for each in layers])
-    attention = {
+    return {
         **{"tokens": tokens, "num_layers": num_layers, "num_heads": num_heads},
         "weights": base64.b64encode(weights.tobytes()).decode(),
     }
-    strips = [Strip(say(language, "input"), [Cell(token) for token in tokens])]
-    notes = [say(language, "rows")]
-    return Picture(say(language, "attention"), notes, strips, attention=attention, language=language)

@@ -62,5 +62,5 @@ def show_example(
         Strip(f"segment {segment}", [cell for cell, its in zip(cells, segments, strict=True) if its == segment])
         for segment in sorted(set(segments))
     ]
-    notes.append(f"{batch.num_tokens} tokens, of which {int((targets.weights_K > 0).sum())} are predicted")
+    notes.append(f"{batch.num_tokens} tokens, {int((targets.weights_K > 0).sum())} of them predicted")
     return Picture("Training example", notes, strips)

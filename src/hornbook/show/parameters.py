@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from hornbook.interop.builtin import builtin_names
 from hornbook.interop.folder import load_model
 from hornbook.interop.hub import model_folder
 from hornbook.models.electra import ElectraPair
@@ -34,7 +35,7 @@ def show_parameters(name: str | Path, language: Language = "en") -> Picture:
         with torch.device("meta"):
             network = new_network(PRESETS[str(name)])
     else:
-        network = load_model(model_folder(name))
+        network = load_model(_folder(name))
     return network_parameters(network, str(name), language)
 
 
@@ -50,13 +51,25 @@ def network_parameters(network: nn.Module, name: str, language: Language = "en")
         total += sum(number for _, _, number in ledger)
         rows = [(part, formula, f"{number:,}") for part, formula, number in ledger]
         tables.append(PictureTable(title, (said("part"), "", said("number")), rows))
-        notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model, said)]
-        if len(models) > 1 and not any(part == PARTS[language]["embeddings.tokens"] for part, _, _ in ledger):
-            notes.append(said("its embeddings", part=title))
-    if len(models) == 1 and not network.reads_entities:  # the blocks of ERNIE's two halves differ
-        tables.append(PictureTable(said("if shared"), ("", said("total")), sharing_totals(network, language)))
+        has_embeddings = any(part == PARTS[language]["embeddings.tokens"] for part, _, _ in ledger)
+        notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model, has_embeddings, said)]
+    if not any(model.reads_entities for model in models.values()):  # the blocks of ERNIE's two halves differ
+        totals = sharing_totals(*models.values(), language=language)
+        tables.append(PictureTable(said("if shared"), ("", said("total")), totals))
     tables.append(PictureTable("", ("", ""), [(said("total"), f"{total:,}")]))
     return Picture(said("parameters of", name=name), notes, tables=tables, language=language)
+
+
+def _folder(name: str | Path) -> Path:
+    try:
+        return model_folder(name)
+    except ValueError:
+        if "/" in str(name) or Path(name).exists():
+            raise
+        raise ValueError(
+            f"there is no preset '{name}', and no model of that name was found or could be downloaded: give a folder, "
+            f"a built-in model ({', '.join(builtin_names())}) or one of the presets {', '.join(PRESETS)}"
+        ) from None
 
 
 def unloaded(model: Transformer) -> Transformer:
@@ -88,33 +101,43 @@ def ledger_of(
     return found
 
 
-def sharing_totals(model: Transformer, language: Language = "en") -> list[tuple[str, str]]:
-    """The number of parameters if the blocks shared nothing, their attention, their feed-forward network or all."""
-    config = model.config
-    once: dict[str, int] = defaultdict(int)  # parameters of one block by part
-    fixed = 0
-    seen: set[str] = set()
-    for name, parameter in model.named_parameters():
-        number = math.prod(_shape(name, parameter, config.vocab_size, 1))
-        inside = re.fullmatch(r"blocks\.\d+\.(.+)", name)
-        if inside is None:
-            fixed += number
-        elif inside[1] not in seen:
-            seen.add(inside[1])
-            once[inside[1].partition(".")[0]] += number
-    totals = {
-        mode: fixed + sum(number * (1 if part in shared else config.num_layers) for part, number in once.items())
-        for mode, shared in SHARED_PARTS.items()
-    }
-    names = {mode: say(language, f"shared.{mode}") for mode in ("none", "attention", "ffn", "all")}
-    names[config.sharing] = say(language, "this model", name=names[config.sharing])
-    return [(names[mode], f"{totals[mode]:,}") for mode in names]
+def sharing_totals(*models: Transformer, language: Language = "en") -> list[tuple[str, str]]:
+    """The number of parameters if the blocks of each model shared nothing, their attention, their feed-forward network
+    or all. Parameters that several models have in common, such as the embeddings of an ELECTRA, count once."""
+    totals, counted = dict.fromkeys(("none", "attention", "ffn", "all"), 0), set()
+    for model in models:
+        once: dict[str, int] = defaultdict(int)  # parameters of one block by part
+        fixed, seen = 0, set()
+        for name, parameter in model.named_parameters():
+            if id(parameter) in counted:
+                continue
+            counted.add(id(parameter))
+            number = math.prod(_shape(name, parameter, model.config.vocab_size, 1))
+            inside = re.fullmatch(r"blocks\.\d+\.(.+)", name)
+            if inside is None:
+                fixed += number
+            elif inside[1] not in seen:
+                seen.add(inside[1])
+                once[inside[1].partition(".")[0]] += number
+        for mode, shared in SHARED_PARTS.items():
+            num_layers = model.config.num_layers
+            totals[mode] += fixed + sum(num * (1 if part in shared else num_layers) for part, num in once.items())
+    names = {mode: say(language, f"shared.{mode}") for mode in totals}
+    if len(ours := {model.config.sharing for model in models}) == 1:
+        (mode,) = ours
+        names[mode] = say(language, "this model", name=names[mode])
+    return [(names[mode], f"{total:,}") for mode, total in totals.items()]
 
 
-def _about(model: Transformer, said: Callable[..., str]) -> list[str]:
+def _about(model: Transformer, has_embeddings: bool, said: Callable[..., str]) -> list[str]:
+    """Sizes, and the parameters of the token embeddings; those of a generator may be the discriminator's."""
     config = model.config
     vocab_size, narrow, width = config.vocab_size, config.embedding_width, config.width
     size = said("size", layers=config.num_layers, width=width, inner=config.inner_width, heads=config.num_heads)
+    if not has_embeddings:
+        if model.project is None:
+            return [size, said("its embeddings")]
+        return [size, said("its projection", formula=f"{narrow:,} x {width:,}", number=narrow * width)]
     if model.project is None:
         return [size, said("vocabulary", formula=f"{vocab_size:,} x {width:,}", number=vocab_size * width)]
     formula = f"{vocab_size:,} x {narrow:,} + {narrow:,} x {width:,}"

@@ -3,7 +3,7 @@
 from functools import partial
 
 from hornbook.show.picture import Picture, PictureTable, Strip, token_cells
-from hornbook.show.words import Language, say
+from hornbook.show.words import Language, count, say
 from hornbook.text.marks import marked
 from hornbook.text.tokenizer import Tokenizer
 
@@ -39,9 +39,10 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, langua
     num_words = sum(start and number is not None for start, (_, number) in zip(starts, words, strict=True))
     num_unknown = sum(cell.mark == "unknown" for cell in cells)
     said = partial(say, language)
-    notes = [said("count", tokens=len(cells), words=num_words, vocabulary=tokenizer.vocab_size)]
+    tokens, words_in_words = count(language, "tokens", len(cells)), count(language, "words", num_words)
+    notes = [said("count", tokens=tokens, words=words_in_words, vocabulary=tokenizer.vocab_size)]
     if num_unknown:
-        notes.append(said("unknown", unknown=num_unknown))
+        notes.append(count(language, "unknown", num_unknown))
     headings = (*map(said, ("position", "token", "id", "segment", "text")), "")
     return Picture(
         said("tokens"), notes, [Strip(said("input"), cells)], [PictureTable("", headings, rows)], language=language
@@ -55,7 +56,7 @@ def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool, languag
     forms = [("classification", (text, None)), ("entailment", (text, pair))]
     if is_gpt:
         forms += [("first order", (text, pair)), ("second order", (pair, text))]
-    forms += [("ending 1", (text, pair)), ("ending 2", (text, "..."))]
+    forms.append(("choice", (text, pair)))
     if not is_gpt:
         forms += [("answering", (text, pair)), ("tagging", (text, None))]
     reads = said("last token" if is_gpt else "first token")

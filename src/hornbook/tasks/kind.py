@@ -257,6 +257,22 @@ class TaskKind:
         return []
 
     @classmethod
+    def by_threshold(cls, rows: list[dict[str, Any]], rules: str) -> list[tuple[float, float, float]]:
+        """(no-answer threshold, exact match, F1) in percent, of rows of `predictions-dev.jsonl`; none if no question
+        lacks an answer."""
+        return []
+
+    def illustrative(self, examples: Sequence[Example], predictions: list, features: Features) -> list[int]:
+        """The indices of a few examples that the report shows with their probabilities."""
+        return []
+
+    def illustrations(
+        self, outputs: Outputs, features: Features, examples: Sequence[Example], predictions: list
+    ) -> list[dict[str, Any]]:
+        """The rows of `illustrations.json` for these examples, each of one sequence."""
+        return []
+
+    @classmethod
     def sample_input(cls, has_pair: bool) -> Any:
         """An example input, as `predict` takes it."""
         return ("The first text.", "The second text.") if has_pair else "A text to judge."

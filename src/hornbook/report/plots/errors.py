@@ -1,5 +1,5 @@
-"""Plots of predictions against gold labels: a confusion matrix for classes and a scatter plot for numbers. Also heat
-maps of attention heads."""
+"""Plots of predictions against gold labels: a confusion matrix for classes, a scatter plot for numbers, scores by
+no-answer threshold. Also heat maps of attention heads."""
 
 import math
 
@@ -10,10 +10,11 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from hornbook.metrics.breakdown import Confusion
 from hornbook.metrics.words import cut
 from hornbook.report.finetuned import FinetunedRun
-from hornbook.report.plots.drawing import BLUE, DASHED, INK, in_style, new_plot
+from hornbook.report.plots.drawing import BLUE, DASHED, INK, ORANGE, in_style, new_plot, percent_axis, thinned
 from hornbook.report.run import number
 
 LONGEST_NAME = 24
+NO_SPAN = 1e3  # no-answer scores of questions for which there is no span are above it
 
 
 @in_style
@@ -60,6 +61,34 @@ def scatter_figure(run: FinetunedRun) -> Figure:
     axes.plot(ends, ends, **DASHED)
     axes.set(xlim=ends, ylim=ends, aspect="equal", xlabel="gold", ylabel="predicted")
     return figure
+
+
+@in_style
+def thresholds_figure(points: list[tuple[float, float, float]], threshold: float) -> Figure:
+    """Exact match and F1 by no-answer threshold, with the chosen threshold. `points`: (threshold, exact match, F1) in
+    percent."""
+    at, exact, f1 = np.array(points).T
+    figure, axes = new_plot("Scores on dev by no-answer threshold", height=3.6)
+    low, high = _usual_range(at, threshold)
+    for name, values, shade, width in (("F1", f1, BLUE, 3.0), ("exact match", exact, ORANGE, 1.3)):
+        x, y = thinned(at, values)
+        x, y = np.array([min(low, x[0]), *x, max(high, x[-1])]), np.array([y[0], *y, y[-1]])  # to both edges
+        axes.plot(x, y, drawstyle="steps-post", color=shade, linewidth=width, label=name)
+    axes.axvline(threshold, **DASHED, label=f"chosen: {threshold:.3f}")
+    axes.set_xlim(low, high)
+    axes.set_xlabel("threshold: questions with a higher no-answer score are left unanswered")
+    axes.set_ylim(bottom=0)
+    percent_axis(axes, 1)
+    axes.legend(loc="best")
+    return figure
+
+
+def _usual_range(at: np.ndarray, threshold: float) -> tuple[float, float]:
+    """Where nearly all scores are, and the threshold: questions without any span have a very high score."""
+    low, high = np.quantile(at, (0.005, 0.995)) if len(at) > 200 else (at.min(), at[at < NO_SPAN].max(initial=at.min()))
+    low, high = min(low, threshold), max(high, threshold)
+    margin = 0.04 * (high - low) or 0.5
+    return float(low - margin), float(high + margin)
 
 
 @in_style

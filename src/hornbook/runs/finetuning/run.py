@@ -6,6 +6,7 @@ RUN/task.json             what prediction needs in addition: measures, threshold
 RUN/scores.json           official scores with intervals, for every split that has labels
 RUN/augmented.jsonl       with augmentation: the changed fields of each copy
 RUN/teacher/              with a teacher: its cached outputs; may be deleted when the run is finished
+RUN/illustrations.json    for answer spans: the probabilities of the tokens of a few dev examples
 RUN/predictions-dev.jsonl the prediction and the label of each dev example
 RUN/checkpoints/          during training, the state to resume from; after it, only how the run ended
 RUN/best/, metrics.jsonl
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hornbook.files import read_json
+from hornbook.files import read_json, write_json
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import locks_out
@@ -29,7 +30,7 @@ from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, cached_teacher
-from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
+from hornbook.runs.finetuning.evaluation import SplitScores, score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.job import build_job
 from hornbook.runs.finetuning.record import (
@@ -51,6 +52,7 @@ from hornbook.tasks.evaluation import (
 )
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import Example
+from hornbook.tasks.running import run_model
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Outcome, Status
 from hornbook.train.loop import train
@@ -250,6 +252,7 @@ def _finish(
     folder.publish(out / "best")  # from where the run is loaded
     scored.task.write_files(out, model.config.width, inputs.longest)
     _draw_attention(out, inputs, model)
+    _write_illustrations(out, inputs, model, scored, runtime, settings.batch.micro_tokens)
     # A student's loss cannot fall below its teacher's entropy, and may already start there.
     is_distilled = isinstance(settings, TaskDistillationSettings)
     losses = [] if is_distilled else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
@@ -271,6 +274,20 @@ def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
         if len(inputs.tokenizer.encode(*texts).ids) <= MAX_TOKENS:
             write_attention(out, model, inputs.tokenizer, *texts)
             return
+
+
+def _write_illustrations(
+    out: Path, inputs: Inputs, model: nn.Module, scored: SplitScores, runtime: Runtime, micro_tokens: int
+) -> None:
+    """Writes the probabilities of a few dev examples to `illustrations.json`, for kinds of tasks that show them."""
+    chosen = scored.task.illustrative(inputs.dev, scored.predictions, inputs.dev_features)
+    if not chosen:
+        return
+    examples, predictions = ([its[number] for number in chosen] for its in (inputs.dev, scored.predictions))
+    features = inputs.encode(examples)
+    outputs = run_model(model, features, runtime.autocast, micro_tokens).outputs
+    rows = scored.task.illustrations(outputs, features, examples, predictions)
+    write_json(out / "illustrations.json", {"examples": rows})
 
 
 def open_and_run(

@@ -19,6 +19,7 @@ from hornbook.metrics import spans as measured
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import cut, percent
 from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.tasks import illustrations
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field
 from hornbook.tasks.reading.notes import Notes
@@ -343,6 +344,24 @@ class Spans(TaskKind):
             missed = [miss for length, miss in answered if shortest <= length <= longest]
             found.append((label, len(missed), sum(missed)))
         return [each for each in found if each[1]]
+
+    @classmethod
+    def by_threshold(cls, rows: list[dict[str, Any]], rules: str) -> list[tuple[float, float, float]]:
+        if all(row["gold"] for row in rows) or not all("no_answer_score" in row for row in rows):
+            return []
+        best = [row["n_best"][0]["text"] if row.get("n_best") else "" for row in rows]
+        scores = [row["no_answer_score"] for row in rows]
+        return measured.threshold_curve(scores, best, [row["gold"] for row in rows], RULES.get(rules, RULES["squad2"]))
+
+    def illustrative(self, examples: Sequence[SpanExample], predictions: list, features: Features) -> list[int]:
+        return illustrations.choose(examples, (each.answer for each in predictions), features)
+
+    def illustrations(
+        self, outputs: Outputs, features: Features, examples: Sequence[SpanExample], predictions: list
+    ) -> list[dict[str, Any]]:
+        found = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.places)
+        rows = map(self.describe, examples, predictions)
+        return list(map(illustrations.illustration, examples, rows, found))
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> tuple[str, str]:
