@@ -27,7 +27,11 @@ _orders = np.random.default_rng(1997).integers(0, 2**64, (2, NUM_BANDS * BAND_RO
 
 def hash_text(text: str) -> int:
     """A 64-bit hash that ignores differences in white space and is the same in every process."""
-    return int.from_bytes(hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest(), "little")
+    return hash_words(text.split())
+
+
+def hash_words(words: list[str]) -> int:
+    return int.from_bytes(hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest(), "little")
 
 
 def sequence_hashes(text: str, num_words: int) -> np.ndarray:

@@ -19,7 +19,7 @@ import numpy as np
 
 from hornbook.data.cleaning import clean_wiki
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
-from hornbook.data.duplicates import band_hashes, counted_lines, hash_lines, hash_text
+from hornbook.data.duplicates import band_hashes, counted_lines, hash_lines, hash_words
 from hornbook.data.shards import token_dtype
 from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
@@ -81,14 +81,15 @@ def encode_chunk(
         cleaned.update(counts)
         cleaned_texts.append(text)
         text_sentences = split_sentences(text)
+        words = text.split()
         counted = counted_lines(text)
         sentences += text_sentences
         lines += counted
-        hashes.append(hash_text(text))
+        hashes.append(hash_words(words))
         num_sentences.append(len(text_sentences))
         num_lines.append(len(counted))
         num_bytes.append(len(text.encode()))
-        num_words.append(len(text.split()))
+        num_words.append(len(words))
         is_excluded.append(excluded is not None and excluded.are_in(text))
         bands.append(band_hashes(text) if near_duplicates else np.empty(0, np.uint64))
     encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)

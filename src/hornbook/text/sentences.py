@@ -82,7 +82,7 @@ def _ends_sentence(text: str, begin: int, stop: int, ending: str, after: int) ->
         return False
     if ending == ".":
         # 24 characters are enough for every abbreviation; more would cost time
-        words = text[max(begin, stop - 24) : stop].split()
+        words = text[max(begin, stop - 24) : stop].rsplit(None, 1)
         return not words or _full_stop_ends_sentence(text, begin, stop, words[-1].lstrip(_OPENERS), after)
     if ending[-1] in _CLOSERS and text.startswith(_QUOTATIVES, after):
         return False

@@ -125,10 +125,13 @@ class ByteLevelWords:
         self._as_characters = _byte_characters()
 
     def split(self, text: str) -> list[str]:
-        words = text.split(" ")
-        if words != text.split():  # several spaces in a row are encoded together, and other white space is a token
-            return self.BEFORE_SINGLE_SPACE.split(text)
-        return [words[0], *map(" ".__add__, words[1:])]
+        words, separated = text.split(), text.split(" ")
+        if words == separated:
+            return [words[0], *map(" ".__add__, words[1:])]
+        if words and words == separated[1:]:
+            return list(map(" ".__add__, words))
+        # Several spaces in a row are encoded together, and other white space is a token.
+        return self.BEFORE_SINGLE_SPACE.split(text)
 
     def parts(self, word: str) -> list[str]:
         return self._find_parts(word if word[0] == " " else self._first_space + word)
