@@ -128,7 +128,7 @@ class ByteLevelWords:
         words, separated = text.split(), text.split(" ")
         if words == separated:
             return [words[0], *map(" ".__add__, words[1:])]
-        if words and words == separated[1:]:
+        if words and not separated[0] and words == separated[1:]:
             return list(map(" ".__add__, words))
         # Several spaces in a row are encoded together, and other white space is a token.
         return self.BEFORE_SINGLE_SPACE.split(text)
