@@ -11,9 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from finetuned import encoder
+from scipy.stats import spearmanr
 from tiny_runs import same
 
 import hornbook
+from hornbook.inference.opening import load
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embedding_settings
 from hornbook.models.bert import Bert, BertConfig
@@ -305,6 +307,20 @@ def test_a_run_is_searched_and_evaluated(hornbook, model, tmp_path):
     assert "spearman" in hornbook("evaluate", run, "--data", scores, "--json").answer["splits"]["dev"]
     hornbook("embed", file, "--text", "positive", "--model", run, "--out", tmp_path / "index")
     assert hornbook("search", tmp_path / "index", "the river and bread", "--json").status == 0
+
+
+def test_a_model_that_was_not_fine_tuned_is_evaluated(hornbook, model, tmp_path):
+    file = tmp_path / "scored.jsonl"
+    rows = scored(20)
+    file.write_text("\n".join(map(json.dumps, rows)))
+    found = hornbook("evaluate", model, "--task", "similarity", "--data", file, "--json").answer["splits"]["dev"]
+    loaded = load(model)
+    cosines = [loaded.similarity(row["sentence1"], row["sentence2"]) for row in rows]
+    assert found["spearman"]["value"] == pytest.approx(spearmanr(cosines, [row["score"] for row in rows]).statistic)
+    said = hornbook("evaluate", model, "--data", file)
+    assert said.status == 2 and "evaluate it with --task similarity" in said.error
+    said = hornbook("evaluate", model, "--task", "sst-2", "--data", file)
+    assert said.status == 2 and "only similarity needs no training" in said.error
 
 
 def test_commands_that_do_not_support_it_refuse(hornbook, model, tmp_path):

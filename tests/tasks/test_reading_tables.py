@@ -136,6 +136,18 @@ def test_columns_that_cannot_be_guessed():
         read("classification", [{"label": 1}, {"label": 2}])
 
 
+def test_a_file_without_column_names(tmp_path):
+    write(tmp_path, pairs__csv="a b,c d,1.0\ne f,g h,2.5\n")
+    with pytest.raises(ValueError, match=r"the first row looks like data \(a b, c d, 1.0\); put a row of column names"):
+        read("similarity", tmp_path / "pairs.csv")
+
+
+def test_too_few_rows_are_left(tmp_path):
+    write(tmp_path, rows__csv="text,label\n" + "a b,\n" * 20 + "c d,1\ne f,2\n")
+    with pytest.raises(ValueError, match=r"only 2 examples can be used, .* were skipped \(.*rows.csv line 2"):
+        read("classification", tmp_path / "rows.csv")
+
+
 def test_a_dev_part_without_the_label_column(tmp_path):
     write(tmp_path, train__csv="text,label\na,1\nb,2\n", dev__csv="text,lable\na,1\n")
     with pytest.raises(ValueError, match=r"dev.csv has no column 'label' .*text, lable"):

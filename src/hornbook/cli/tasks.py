@@ -221,6 +221,9 @@ def evaluate(
     runs: Runs,
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="similarity: score the vectors of a model that was not fine-tuned.")
+    ] = None,
     reading: Reading = None,
     graph: Graph = None,
     device: Device = "auto",
@@ -234,7 +237,7 @@ def evaluate(
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
-    predictor = load_predictor(runs, device, graph)
+    predictor = load_predictor(runs, device, graph, task)
     with counting_display("reading") as show:
         found = predictor.evaluate(
             data,

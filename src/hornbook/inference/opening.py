@@ -77,6 +77,7 @@ def evaluate(
     strict: bool = False,
     device: str = "auto",
     graph: str | Path | None = None,
+    task: str | None = None,
 ) -> dict[str, Any]:
     """Computes the official scores of a fine-tuned run on labelled data, with 95% intervals.
 
@@ -89,6 +90,7 @@ def evaluate(
         strict: Raise a `ValueError` at the first bad row.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
         graph: For runs that read entities: the folder of their graph, if it was moved.
+        task: `similarity` for a model without a task head, whose vectors are compared.
 
     Returns:
         A dictionary: `splits` (value, low and high by split and measure), `tables` (the scores of each class and the
@@ -100,7 +102,7 @@ def evaluate(
     ({'dev': 24}, ['bad', 'good'])
     """
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    return load_predictor(run, device, graph).evaluate(data, **reading, split=split, strict=strict)
+    return load_predictor(run, device, graph, task).evaluate(data, **reading, split=split, strict=strict)
 
 
 def to_column_major(model: Gpt) -> None:

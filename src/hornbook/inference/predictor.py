@@ -47,6 +47,7 @@ from hornbook.text.tokenizer import Tokenizer
 EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
 WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a fine-tuning run
 DIAGNOSTIC = "diagnostic"
+SIMILARITY = "similarity"
 FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # columns of diagnostic-full.tsv
 
 TRAITS = {  # that members of an ensemble must share, as named in an error
@@ -291,7 +292,10 @@ class Predictor:
 
 
 def load_predictor(
-    runs: str | Path | Sequence[str | Path], device: str = "auto", graph: str | Path | None = None
+    runs: str | Path | Sequence[str | Path],
+    device: str = "auto",
+    graph: str | Path | None = None,
+    task: str | None = None,
 ) -> Predictor:
     """Loads a fine-tuned run for prediction.
 
@@ -300,6 +304,7 @@ def load_predictor(
             form an ensemble.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
         graph: For runs that read entities: the folder of their graph, if it was moved.
+        task: `similarity` for a model without a task head, whose vectors are compared.
 
     >>> import hornbook
     >>> predictor = hornbook.load_predictor("runs/reviews")
@@ -309,7 +314,9 @@ def load_predictor(
     names = [runs] if isinstance(runs, str | Path) else list(runs)
     if not names:
         raise ValueError("no run was given: give at least one fine-tuned run")
-    return Predictor([_load_member(name, graph) for name in names]).to(chosen_device(device))
+    if task not in (None, SIMILARITY):
+        raise ValueError(f"only {SIMILARITY} needs no training, not {task}: leave out --task, or fine-tune the model")
+    return Predictor([_load_member(name, graph, task) for name in names]).to(chosen_device(device))
 
 
 def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
@@ -319,11 +326,13 @@ def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]
     return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
 
 
-def _load_member(name: str | Path, graph: str | Path | None = None) -> Member:
+def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> Member:
     folder = model_folder(name)
     run = finished_run(folder)
     model, tokenizer = load_any(folder)
-    if model.output is None and (folder / MODULES).is_file():
+    if task is not None and model.output is not None and not model.output.type.compares:
+        raise ValueError(f"{folder} has the head of another task: leave out --task, or give the model it started from")
+    if model.output is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
         model.add_output(Output("vectors", problem="number", pooling=settings.pooling))
@@ -334,7 +343,8 @@ def _load_member(name: str | Path, graph: str | Path | None = None) -> Member:
             raise ValueError(f"{folder} was exported from a model without a task head: export a fine-tuned run instead")
         raise ValueError(
             f"{folder} is a pre-trained model without a task head: fine-tune it with "
-            f"hornbook finetune {name} --task NAME --data PATH --out RUN"
+            f"hornbook finetune {name} --task NAME --data PATH --out RUN (or, to score how well its vectors compare "
+            f"texts, evaluate it with --task {SIMILARITY})"
         )
     with refusing_damage(folder / "run.json"):
         member = member_of(folder, model, tokenizer, run, graph)

@@ -6,7 +6,7 @@ from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.split import hold_out
+from hornbook.tasks.reading.split import FEWEST, hold_out
 from hornbook.tasks.reading.texts import sorted_labels
 from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
 
@@ -65,6 +65,11 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
 
 
 def _with_dev(splits: Splits, notes: Notes, seed: int, share: float) -> Splits:
+    if len(splits["train"]) < FEWEST and (skipped := notes.problems.first(*REASONS)):
+        raise ValueError(
+            f"only {len(splits['train'])} examples can be used, too few to hold some out; the rest were skipped "
+            f"({skipped}): repair them, or give at least {FEWEST} rows"
+        )
     train, dev, how = hold_out(splits["train"], share, seed)
     notes.log(f"no dev split: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
     return {"train": train, "dev": dev, **{split: each for split, each in splits.items() if split != "train"}}

@@ -251,7 +251,7 @@ def _is_number(value: Any) -> bool:
 
 def several_columns(table: RowTable, role: str, candidates: list[str]) -> ValueError:
     option = f"--{role} {shlex.quote(candidates[0])}"
-    return ValueError(
+    return _without_names(table) or ValueError(
         f"{table.file}: several columns could be the {role} ({', '.join(candidates)}); name one, such as {option}"
     )
 
@@ -264,4 +264,16 @@ def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError
         )
     if candidates:
         return several_columns(table, role, [column.name for column in candidates])
-    return ValueError(f"{table.file}: no column is clearly the {role}; name it with --{role} (columns: {table.names})")
+    return _without_names(table) or ValueError(
+        f"{table.file}: no column is clearly the {role}; name it with --{role} (columns: {table.names})"
+    )
+
+
+def _without_names(table: RowTable) -> ValueError | None:
+    """An error if the names of the columns look like values."""
+    if not any(_is_number(name) for name in table.columns):
+        return None
+    return ValueError(
+        f"{table.file}: the first row looks like data ({table.names}); put a row of column names above it, such as text, "
+        "pair, label"
+    )
