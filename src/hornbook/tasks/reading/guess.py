@@ -274,6 +274,6 @@ def _without_names(table: RowTable) -> ValueError | None:
     if not any(_is_number(name) for name in table.columns):
         return None
     return ValueError(
-        f"{table.file}: the first row looks like data ({table.names}); put a row of column names above it, such as text, "
-        "pair, label"
+        f"{table.file}: the first row looks like data ({table.names}); put a row of column names above it, such as "
+        "text, pair, label"
     )
