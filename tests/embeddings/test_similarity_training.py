@@ -121,8 +121,10 @@ def test_scored_pairs(model, tiny_tokenizer):
 # ---- the whole batch
 
 
-def stepper(micro_tokens: int, problem: str = "single", kind=SimilarityObjective) -> Stepper:
-    config = BertConfig(64, num_layers=1, width=16, num_heads=2, inner_width=32, dropout=0.0, attention_dropout=0.0)
+def stepper(micro_tokens: int, problem: str = "single", kind=SimilarityObjective, dropout: float = 0.0) -> Stepper:
+    config = BertConfig(
+        64, num_layers=1, width=16, num_heads=2, inner_width=32, dropout=dropout, attention_dropout=dropout
+    )
     output = Output("vectors", problem=problem, pooling="mean")
     model = Bert(config, (), output)
     model.initialise(torch.Generator().manual_seed(0))
@@ -152,6 +154,19 @@ def test_negatives_do_not_depend_on_the_micro_batch(random, group_size):
     assert max(each.abs().max() for each in whole.values()) > 1e-3
     for name, gradient in whole.items():
         assert torch.allclose(split[name], gradient, rtol=1e-7, atol=1e-11), name
+
+
+def test_the_vectors_of_both_passes_have_the_same_dropout_masks(random):
+    one, computed = stepper(60, dropout=0.3), []
+    vectors_of = one.objective.vectors
+    one.objective.vectors = lambda *given: computed.append(vectors_of(*given)) or computed[-1]
+    one.model.train()
+    one.take(made_up(2, random).batch(range(12)), 0, 1e-3)
+    num = len(computed) // 2
+    assert num >= 3
+    for kept, again in zip(computed[:num], computed[num:], strict=True):
+        assert torch.equal(kept, again)
+    assert any(not torch.allclose(each[0], each[1]) for each in computed)
 
 
 def test_similarities_of_a_teacher_by_hand(random):
