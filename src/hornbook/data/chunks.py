@@ -50,7 +50,7 @@ class Chunks:
 
 
 def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
-    """The chunks of about `length` tokens of a corpus' training documents, or of its held-out documents.
+    """The chunks of about `length` tokens of a corpus's training documents, or of its held-out documents.
 
     They are cached in the corpus folder, because splitting a large corpus takes minutes. The file name encodes the
     rule, the length, the split and the version.

@@ -111,7 +111,7 @@ class Corpus:
         try:
             counts = load_array(path)
             if counts.shape != (self.manifest["vocab_size"],) or counts.sum() != self.num_tokens or counts.min() < 0:
-                raise ValueError(f"it does not hold the counts of the corpus' {self.num_tokens} tokens")
+                raise ValueError(f"it does not hold the counts of the corpus's {self.num_tokens} tokens")
         except (OSError, ValueError) as error:
             raise ValueError(f"{path} cannot be read ({error}): {REPAIR}") from None
         return counts
@@ -151,8 +151,8 @@ class Corpus:
 
 
 def verify(folder: Path, manifest: dict) -> None:
-    """Compares each file of a corpus once with the sha256 in the manifest; raises a `ValueError` that names the first
-    that differs. `chunks/verified.json` records the size and change time (ctime) of every verified file, so that
+    """Compares each shard file of a corpus once with the sha256 in the manifest; raises a `ValueError` that names the
+    first that differs. `chunks/verified.json` records the size and change time (ctime) of every verified file, so that
     opening the corpus again reads nothing. A copy has other change times and is verified again."""
     verified, parts = _read_verified(folder), parts_of(manifest["settings"])
     stamps = [

@@ -59,7 +59,7 @@ class DataSettings(Typed, group="data"):
     repeat_positions: bool = setting(
         False,
         "after the steps on short sequences, set the position embeddings beyond short_length to repetitions of the "
-        "trained ones; no: they stay as they were initialised, as published",
+        "trained ones; false: they stay as they were initialised, as published",
     )
     layout: Literal["packed", "pairs"] | None = setting(
         None,
@@ -73,7 +73,7 @@ class DataSettings(Typed, group="data"):
         0.1, "probability of a single segment instead of a pair, without a sentence task", low=0, high=1
     )
     crosses_documents: bool = setting(
-        False, "GPT: attend across document boundaries in a chunk, as published; no: within each document"
+        False, "GPT: attend across document boundaries in a chunk, as published; false: within each document"
     )
     shift_chunks: bool = setting(
         False, "GPT: cut the text into sequences at other places in each epoch, for text that is read many times"

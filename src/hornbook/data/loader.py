@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hornbook.batch import Batch
-from hornbook.lifecycle.stopping import die_with_parent, ignore, kill_at_exit
+from hornbook.lifecycle.stopping import die_with_parent, ignore_signals, kill_at_exit
 
 
 class _Numbered(Dataset):
@@ -46,6 +46,6 @@ def _identity(batch: Batch) -> Batch:
 def _start_worker(_: int) -> None:
     """Gives the worker one thread, and leaves signals, which reach the whole process group, to the main process, which
     saves a checkpoint before it stops."""
-    ignore()
+    ignore_signals()
     die_with_parent()
     torch.set_num_threads(1)

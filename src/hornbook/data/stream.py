@@ -24,7 +24,7 @@ class Stretch(NamedTuple):
 
 
 class DocumentStream:
-    """The chunks of `length` tokens of a corpus' training documents, or of its held-out documents. The last chunk of a
+    """The chunks of `length` tokens of a corpus's training documents, or of its held-out documents. The last chunk of a
     shard may be shorter."""
 
     def __init__(self, corpus: Corpus, length: int, held_out: bool, eos_id: int):

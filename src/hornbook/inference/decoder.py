@@ -141,7 +141,7 @@ class DecoderModel(LoadedModel):
         text_column: str | None = None,
         problems: Problems | None = None,
     ) -> Perplexity:
-        """Measures the perplexity of a file (.txt, .jsonl, .parquet) per token and per word, and the bits per byte.
+        """Measures the perplexity per token and word, and the bits per byte, of a .txt, .jsonl, .csv, .tsv or .parquet.
 
         Documents are scored separately, each after the end-of-text token; in a .txt, blank lines separate documents, or
         the file is one document. A document longer than the context is scored in windows that start `stride` tokens

@@ -108,9 +108,11 @@ def explain(
     batch = features.packed(range(len(choices))).to(predictor.device)
     head = member.model.eval().task
     head.keeps_weights = True
-    probabilities = _probabilities(predictor, batch)
-    of_paths, of_pairs = (each.double().cpu().numpy() for each in head.weights)
-    head.keeps_weights, head.weights = False, None
+    try:
+        probabilities = _probabilities(predictor, batch)
+        of_paths, of_pairs = (each.double().cpu().numpy() for each in head.weights)
+    finally:
+        head.keeps_weights, head.weights = False, None
     none = batch.with_values(PAIRS, weights_P=torch.zeros_like(batch.streams[PAIRS].weights_P))
     without_paths = _probabilities(predictor, none)
     explained = []

@@ -57,10 +57,11 @@ class LoadedModel:
     ) -> np.ndarray:
         """Returns one vector per text, float32, texts x width, from the last layer.
 
-        `pooling` (`mean`, `cls`, `max`, `lasttoken`) and `normalize` (vectors of length 1) default to `self.embedding`.
-        `prompt` is put before each text: `query` or `document`, another name of a prompt of the model, or its text. A
-        text longer than the limit is truncated; one without any token, not even a special one, gets zeros. `progress`
-        is called with the number of texts done.
+        `pooling` (`mean`, `cls`, `max`, `lasttoken`, `mean_sqrt_len_tokens`) and `normalize` (vectors of length 1)
+        default to `self.embedding`. `prompt` is put before each text: `query` or `document`, another name of a prompt
+        of the model, or its text. A text longer than the limit is truncated; one without any token, not even a special
+        one, gets zeros. `progress` is called with the number of texts done. On a CPU, the weights of linear layers are
+        stored column by column from then on, which is faster.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
         given = {"pooling": pooling, "normalize": normalize}

@@ -85,8 +85,8 @@ class Claims:
         log: Callable[[str], None],
     ) -> Iterator[str]:
         """Yields jobs one after another, each while it belongs to this process, until `missing()` is empty or
-        `should_stop()`. It has the jobs that can be worked on now: not done, and not given up by this process. Those
-        of other processes are waited for."""
+        `should_stop()`. `missing()` returns the jobs that can be worked on now: not done, and not given up by this
+        process. Those of other processes are waited for."""
         is_waiting = False
         while not should_stop():
             has_yielded = num_others = 0

@@ -154,8 +154,8 @@ def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def ignore() -> None:
-    """Ignores all stop signals; called in a child process whose parent handles them, and calls `kill_at_exit`."""
+def ignore_signals() -> None:
+    """Ignores all stop signals; called in a child process whose parent handles them, and has called `kill_at_exit`."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 

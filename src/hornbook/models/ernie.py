@@ -45,7 +45,7 @@ class ErnieConfig(BertConfig):
     entity_heads: int = setting(4, "attention heads for entities; must divide their width", low=1, high=2**20)
     num_entities: int = setting(0, "number of entities; taken from the graph", low=0, high=2**31)
     graph: str | None = setting(None, "fingerprint of the graph; taken from the graph")
-    fusion: bool = setting(True, "fuse entities with tokens; no: read tokens only, as a BERT (ablation)")
+    fusion: bool = setting(True, "fuse entities with tokens; false: read tokens only, as a BERT (ablation)")
     entity_vectors: Literal["graph", "random"] = setting(
         "graph", "initial entity vectors: those of the graph (--vectors), or random ones (ablation)"
     )

@@ -113,8 +113,9 @@ class KagNetHead(ChoiceHead):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator, relation_vectors: np.ndarray | None = None) -> None:
-        """PyTorch's usual initial values, except for the layers of a plain head: with the small ones of a Transformer,
-        all paths would be alike for long. The relations start with their vectors in the graph, if there are any."""
+        """PyTorch's usual initial weights, and biases of 0, except for the layers of a plain head: with the small
+        weights of a Transformer, all paths would be alike for long. The relations start with their vectors in the
+        graph, if there are any."""
         for name, part in self.named_modules():
             if isinstance(part, nn.Linear) and name != "out" and not name.startswith("cls"):
                 nn.init.kaiming_uniform_(part.weight, a=5**0.5, generator=generator)

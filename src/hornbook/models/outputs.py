@@ -28,7 +28,7 @@ class OutputType:
 
     in_words: str  # the kind of task that the head is for
     has_labels: bool = False  # the outputs of the head correspond to the labels of a task
-    of_texts: bool = False  # there are several heads, pair encodings and problems
+    of_texts: bool = False  # the head, the pair encoding and the problem can be chosen
     of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
     per_token: bool = False  # T rows of outputs, otherwise one per unit
     is_grouped: bool = False  # any number of adjacent sequences have one output

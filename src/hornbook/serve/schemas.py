@@ -1,6 +1,7 @@
 """The bodies of requests and answers, from which the OpenAPI description is made.
 
-Bodies are checked strictly: a number in quotes is not a number, and a field that is not known is an error.
+Bodies are checked strictly: a number in quotes is not a number, and a field that is not known is an error, except in
+OpenAI's bodies, whose clients send more than is supported.
 """
 
 import secrets

@@ -149,8 +149,8 @@ class CheckpointSettings(Typed, group="checkpoint"):
 class ValidationSettings(Typed, group="validation"):
     every_steps: int | None = setting(
         None,
-        "steps between validations, at most 1,000; none: a twentieth of the steps, or more where validation would "
-        "take a tenth of the time; in fine-tuning, an epoch",
+        "steps between validations; none: a twentieth of the steps, at most 1,000, or more where validation would take "
+        "a tenth of the time; in fine-tuning, an epoch",
         low=1,
         high=MANY,
     )

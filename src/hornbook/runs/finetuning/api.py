@@ -41,13 +41,14 @@ from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
 from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.job import Outcome, Status
+from hornbook.train.job import OnProgress, Outcome, Status
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import torch_settings_restored
 
 
 class Stopped(RuntimeError):
-    """A signal ended the run. Its state is saved; the same call with `resume=True` continues it."""
+    """A signal, or `on_progress` by returning True, stopped the run. Its state is saved; the same call with
+    `resume=True` continues it."""
 
     def __init__(self, out: Path, outcome: Outcome):
         super().__init__(
@@ -81,7 +82,7 @@ def finetune(
     vectors: str | Path | None = None,
     overrides: dict | None = None,
     resume: bool = False,
-    on_progress: Callable[[Status], None] | None = None,
+    on_progress: OnProgress | None = None,
     log: Callable[[str], None] = print,
     teacher: Teacher | None = None,
     opened: tuple[nn.Module, Tokenizer] | None = None,

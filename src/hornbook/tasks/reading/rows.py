@@ -20,7 +20,7 @@ BLANK = ("bad_row", "the line is blank")
 @dataclass(slots=True)
 class Row:
     """`fields`: cell by column. A row that could not be read has no fields, and `broken` is (kind of problem, detail).
-    `cells`: the raw cells of a row with the wrong number of fields; after `Table.repair` its `note` is the defect."""
+    `cells`: the raw cells of a row with the wrong number of fields; after `RowTable.repair`, `note` is the defect."""
 
     place: str
     fields: dict[str, Any] = field(default_factory=dict)
