@@ -46,19 +46,6 @@ def test_neither_manifest_nor_problems_grow_with_the_number_of_files(folder, tok
     assert listed == [asdict(source) for source in find_sources(folder)]
 
 
-def test_a_corpus_whose_manifest_lists_its_files(folder, tokenizer_folder, tmp_path):
-    """As earlier versions did."""
-    out = tmp_path / "out"
-    manifest = build_corpus(folder, tokenizer_folder, out, workers=0)
-    manifest["sources"] = [asdict(source) for source in find_sources(folder)]
-    (out / "manifest.json").write_text(json.dumps(manifest))
-    (out / "sources.ndjson").unlink()
-    assert build_corpus(folder, tokenizer_folder, out, workers=0)["already_built"]
-    (folder / "a0.txt").unlink()
-    with pytest.raises(ValueError, match=r"a0\.txt was an input then and is not now"):
-        build_corpus(folder, tokenizer_folder, out, workers=0)
-
-
 def test_changed_files_without_a_list_of_the_earlier_ones(folder, tokenizer_folder, tmp_path):
     build_corpus(folder, tokenizer_folder, tmp_path / "out", workers=0)
     (tmp_path / "out" / "sources.ndjson").unlink()

@@ -54,7 +54,7 @@ def test_a_corpus(tmp_path):
         "vocab_size": 8000,
         "totals": {"documents": 12, "sentences": 340, "words": 4000, "tokens": 5_500_000, "bytes_read": 20_000_000},
         "shards": [{}, {}],
-        "sources": [{"path": "a.txt"}],
+        "sources": {"files": 1, "bytes": 100},
         "problems": {"nul_character": {"count": 3, "what": "NUL characters, removed"}},
         "repeated_lines": {"repeated_share": 0.125},
     }
@@ -69,7 +69,7 @@ def test_a_corpus(tmp_path):
 
 
 def test_a_corpus_whose_building_was_interrupted(tmp_path):
-    request = {"sources": [{"path": "a.txt", "bytes": 4_000_000}]}
+    request = {"sources": {"files": 1, "bytes": 4_000_000}}
     write(
         tmp_path / "progress.json", {"shards": [{}], "totals": {"tokens": 77}, "bytes_read": 10**6, "request": request}
     )

@@ -17,7 +17,7 @@ from hornbook.data.duplicates import RepeatedLines
 from hornbook.data.problems import Problems
 from hornbook.data.seen import SeenHashes
 from hornbook.data.shards import load_array, load_arrays, parts_of, shard_file
-from hornbook.data.sources import Source, find_sources, read_sources, summary_of
+from hornbook.data.sources import Source, find_sources, read_sources
 from hornbook.files import read_json, refusing_damage, replacing, write_json
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import block_signals
@@ -111,15 +111,10 @@ def difference(built: dict, requested: dict, folder: Path, paths: Sequence[str |
         return f"{name} was {before!r} and is now {now!r}"
     if built["tokenizer_fingerprint"] != requested["tokenizer_fingerprint"]:
         return "the tokenizer differs"
-    sources = built["sources"]
-    files, summary = partial(read_sources, folder / SOURCES), sources
-    if isinstance(sources, list):  # of a corpus of an earlier version
-        files = partial(map, lambda each: Source(**each), sources)
-        summary = summary_of(files())
-    if summary == requested["sources"]:
+    if built["sources"] == requested["sources"]:
         return ""
     try:
-        return _different_files(files, partial(find_sources, paths))
+        return _different_files(partial(read_sources, folder / SOURCES), partial(find_sources, paths))
     except FileNotFoundError:
         return "the files differ"
 

@@ -54,15 +54,19 @@ class ClmObjective:
         return StepInputs(batch.with_streams({"clm": next_token_targets(batch)}))
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        return {"clm": next_token_loss(model, model(step_inputs.batch), step_inputs.targets["clm"], self.summed_loss)}
+        x_TD = model(step_inputs.batch)
+        return {
+            term: next_token_loss(model, x_TD, step_inputs.targets[term], self.summed_loss) for term in self.weights
+        }
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        targets = step_inputs.targets["clm"]
-        logits = model.clm_logits(model(step_inputs.batch).index_select(0, targets.positions_K))
-        return {
-            "clm": summed_loss(logits, targets.values_K, targets.weights_K),
-            "clm_accuracy": ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum(),
-        }
+        x_TD, metrics = model(step_inputs.batch), {}
+        for term in self.weights:
+            targets = step_inputs.targets[term]
+            logits = model.clm_logits(x_TD.index_select(0, targets.positions_K))
+            metrics[term] = summed_loss(logits, targets.values_K, targets.weights_K)
+            metrics[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
+        return metrics
 
 
 class AuxiliaryLanguageModel:

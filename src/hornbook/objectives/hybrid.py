@@ -16,29 +16,21 @@ its share of the text.
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.objectives.clm import next_token_loss, next_token_targets
+from hornbook.objectives.clm import ClmObjective, next_token_targets
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import summed_loss
 from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import token_keys
 
 
-class HybridObjective:
+class HybridObjective(ClmObjective):
     """Next-token prediction on the sequences read from left to right, masked prediction on the others."""
 
-    is_capturable = True
-
     def __init__(self, masking: Masking, masked_fraction: float):
+        super().__init__()
         self.masking = masking
         self.weights = {"clm": 1 - masked_fraction, "mlm": masked_fraction}
-        self.summed_loss = summed_loss
-
-    def compile(self) -> None:
-        """Compiles the loss over the vocabulary, which otherwise makes several passes over the logits."""
-        self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         num_left = int(np.searchsorted(batch.starts_host, batch.num_left))  # sequences
@@ -63,18 +55,3 @@ class HybridObjective:
         }
         corrupted = batch.with_values("tokens", ids_T=torch.cat([left.ids_T, ids_T]))
         return StepInputs(corrupted.with_streams(targets))
-
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        x_TD = model(step_inputs.batch)
-        return {
-            term: next_token_loss(model, x_TD, step_inputs.targets[term], self.summed_loss) for term in self.weights
-        }
-
-    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        x_TD, metrics = model(step_inputs.batch), {}
-        for term in self.weights:
-            targets = step_inputs.targets[term]
-            logits = model.clm_logits(x_TD.index_select(0, targets.positions_K))
-            metrics[term] = summed_loss(logits, targets.values_K, targets.weights_K)
-            metrics[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
-        return metrics

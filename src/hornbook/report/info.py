@@ -241,7 +241,7 @@ def _corpus(folder: Path) -> dict:
         "kind": "corpus",
         **{name: manifest.get(name) for name in kept},
         "num_shards": len(manifest["shards"]),
-        "num_sources": _sources(manifest)["files"],
+        "num_sources": manifest["sources"]["files"],
         "repeated_share": manifest.get("repeated_lines", {}).get("repeated_share"),
         "bytes_on_disk": sum(file.stat().st_size for file in folder.glob("shard-*.npy")),
     }
@@ -270,16 +270,8 @@ def _unfinished_corpus(folder: Path) -> dict:
         "num_shards": len(progress.get("shards", [])),
         "totals": progress.get("totals", {}),
         "bytes_read": progress.get("bytes_read", 0),
-        "bytes_total": _sources(progress.get("request", {}))["bytes"],
+        "bytes_total": progress.get("request", {}).get("sources", {}).get("bytes", 0),
     }
-
-
-def _sources(request: dict) -> dict:
-    """Number and bytes of the input files of a corpus; earlier versions listed them."""
-    found = request.get("sources", {})
-    if isinstance(found, list):
-        return {"files": len(found), "bytes": sum(source.get("bytes", 0) for source in found)}
-    return {"files": 0, "bytes": 0} | found
 
 
 def _unfinished_lines(found: dict) -> list[tuple[str, str]]:

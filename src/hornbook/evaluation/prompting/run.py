@@ -22,10 +22,11 @@ from hornbook.config import from_dict, setting, to_dict
 from hornbook.evaluation.prompting.asking import Asker
 from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
-from hornbook.files import sha256, write_text
+from hornbook.files import write_text
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.opening import load
 from hornbook.inference.sampling import Sampling
+from hornbook.interop.folder import weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.requests import RunRequest
@@ -121,7 +122,7 @@ def prompt(
     check_templates(defined, splits.test[0])
     pool, test = pool_for(defined, splits, max(shots), log), limited(splits.test, limit)
     inputs = {
-        "weights": _weights(model),
+        "weights": weights_fingerprint(model_folder(model)),
         "questions": _fingerprint(test),
         "examples": _fingerprint(pool) if pool else None,
     }
@@ -268,11 +269,6 @@ def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: li
         }
         for number, (item, prompt, reply) in enumerate(zip(items, prompts, replies, strict=True))
     ]
-
-
-def _weights(model: str | Path) -> str | None:
-    file = model_folder(model) / "model.safetensors"
-    return sha256(file) if file.is_file() else None
 
 
 def _fingerprint(items: list[Item]) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 from hornbook.files import read_json, refusing_damage, sha256, write_json
 from hornbook.inference.encoder import filler_folder
+from hornbook.interop.folder import weights_fingerprint
 from hornbook.runs.augmentation.copies import CHUNK
-from hornbook.runs.distillation.teacher import weights_fingerprint
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import Example
 
