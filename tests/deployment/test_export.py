@@ -19,7 +19,7 @@ from hornbook.cli import app
 from hornbook.deployment import export as exporting
 from hornbook.deployment.agreement import agreement
 from hornbook.deployment.export import comparison_inputs, export
-from hornbook.deployment.opened import open_model
+from hornbook.deployment.loading import open_model
 from hornbook.deployment.readme import TEXTS
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor

@@ -88,7 +88,7 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
     output = inputs.saved.task.output
     batch = TaskBatches(inputs.train_features, 7, 0)(1)
     for recipe in inputs.settings.objective.stages(is_task=True):
-        student = with_head(inputs.trained, output, 0)[0].eval()
+        student = with_head(inputs.pretrained, output, 0)[0].eval()
         pair, plain = with_teacher(student, TaskObjective(output), recipe, teacher, 0, None)
         wanted = plain.sums(pair, plain.prepare(batch, 0))
         pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)

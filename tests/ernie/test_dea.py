@@ -8,7 +8,7 @@ import torch
 
 from hornbook.batch import pack
 from hornbook.models.ernie import Ernie, ErnieConfig
-from hornbook.objectives.dea import ErnieObjective, ErnieSettings
+from hornbook.objectives.ernie import ErnieObjective, ErnieSettings
 from hornbook.objectives.masking import Masking, MaskingSettings
 
 SIZE = {"num_layers": 2, "width": 32, "num_heads": 2, "inner_width": 64, "vocab_size": 100, "max_positions": 256}

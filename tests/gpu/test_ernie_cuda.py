@@ -6,7 +6,7 @@ import torch
 
 from hornbook.batch import pack
 from hornbook.models.ernie import Ernie, ErnieConfig
-from hornbook.objectives.dea import ErnieObjective, ErnieSettings
+from hornbook.objectives.ernie import ErnieObjective, ErnieSettings
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer

@@ -24,7 +24,7 @@ from hornbook.data.duplicates import counted_lines
 from hornbook.data.encoding import DocumentLinker, EncodedDocuments, EncodingPool, clean_text
 from hornbook.data.manifest import MANIFEST, SOURCES, already_built, describe_request, make_manifest, prepare_folder
 from hornbook.data.problems import Problem, Problems
-from hornbook.data.readers import Document, DocumentsAre, FileReader, check_documents, no_documents
+from hornbook.data.readers import Document, DocumentBoundary, FileReader, check_documents, no_documents
 from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, parts_of, token_dtype
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.data.state import BuildState, remove_progress
@@ -35,7 +35,7 @@ from hornbook.lifecycle.stopping import interruptible
 if TYPE_CHECKING:
     from hornbook.text.tokenizer import Tokenizer
 
-CHUNK_CHARACTERS = 500_000
+BATCH_CHARACTERS = 500_000
 PROGRESS_SECONDS = 0.2
 MAX_WORKERS = 12
 
@@ -52,7 +52,7 @@ class BuildProgress:
 
 
 @dataclass(slots=True)
-class Chunk:
+class DocumentBatch:
     """Consecutive documents, the problems found among them, and the reading position after them."""
 
     documents: list[Document] = field(default_factory=list)
@@ -68,7 +68,7 @@ def build_corpus(
     out: str | Path,
     *,
     workers: int | None = None,
-    documents: DocumentsAre = "blank-line",
+    documents: DocumentBoundary = "blank-line",
     text_column: str | None = None,
     clean: str | None = None,
     deduplicate: bool = True,
@@ -84,7 +84,7 @@ def build_corpus(
     >>> hornbook.build_corpus("texts.txt", "vocabulary", "another-corpus", workers=0)["totals"]["documents"]
     200
 
-    The bytes of the corpus do not depend on `workers` (None: one per core; 0: everything in this process).
+    The bytes of the corpus do not depend on `workers` (None: one per core, at most 12; 0: everything in this process).
     With `near_duplicates`, documents that hardly differ from an earlier one are dropped too (MinHash; 112 bytes of disk
     per document during the build). Documents that share 13 consecutive words with `exclude` (evaluation sets: files,
     folders or lists of texts) are dropped. With a `linker` (`hornbook.graph.annotation.EntityLinker`), the corpus also
@@ -97,7 +97,7 @@ def build_corpus(
     if clean not in (None, *CLEANERS):
         raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or None, not {clean!r}")
     shard_tokens = checked(shard_tokens, int, "shard_tokens", low=1, high=LARGEST_SHARD_TOKENS)
-    # Each worker takes about 45 MB; all of them together stay under 1 GB.
+    # Each worker takes about 160 MB, of which known words take 40 MB; all of them together stay under 2 GB.
     workers = min(num_cores(), MAX_WORKERS) if workers is None else workers
     workers = checked(workers, int, "workers", low=0, high=256)
     out = Path(out)
@@ -143,8 +143,8 @@ def _build(
     try:
         with interruptible():
             pool = EncodingPool(out, tokenizer, settings["clean"], workers, settings["near_duplicates"], linker)
-            sources, most_characters = read_sources(out / SOURCES), min(CHUNK_CHARACTERS, 4 * settings["shard_tokens"])
-            chunks = read_chunks(sources, state, most_characters)
+            sources, most_characters = read_sources(out / SOURCES), min(BATCH_CHARACTERS, 4 * settings["shard_tokens"])
+            chunks = read_batches(sources, state, most_characters)
             for chunk, encoded in _encode_in_order(chunks, pool):
                 merger.accept(chunk, encoded)
             pool.close()
@@ -162,11 +162,11 @@ def _build(
             pool.kill()
 
 
-def read_chunks(sources: Iterable[Source], state: BuildState, chunk_characters: int) -> Iterator[Chunk]:
+def read_batches(sources: Iterable[Source], state: BuildState, chunk_characters: int) -> Iterator[DocumentBatch]:
     """Yields all documents after the position of `state`, in chunks; the last chunk may hold only problems."""
     settings = state.request["settings"]
     how = {name: settings[name] for name in ("text_column", "documents")}
-    bytes_before, num_files, chunk, num_characters = 0, 0, Chunk(), 0
+    bytes_before, num_files, chunk, num_characters = 0, 0, DocumentBatch(), 0
     for index, source in enumerate(sources):
         num_files += 1
         if index < state.file_index:
@@ -189,7 +189,7 @@ def read_chunks(sources: Iterable[Source], state: BuildState, chunk_characters: 
                 chunk.file_index, chunk.items_taken = index, taken
                 chunk.bytes_read = bytes_before + reader.bytes_read
                 yield chunk
-                chunk, num_characters = Chunk(), 0
+                chunk, num_characters = DocumentBatch(), 0
         _check_unchanged(source)
         bytes_before += source.bytes
     chunk.file_index, chunk.bytes_read = num_files, bytes_before
@@ -201,7 +201,9 @@ def _check_unchanged(source: Source) -> None:
         raise ValueError(f"{source.path} changed while the corpus was built: build again when it no longer changes")
 
 
-def _encode_in_order(chunks: Iterator[Chunk], pool: EncodingPool) -> Iterator[tuple[Chunk, EncodedDocuments]]:
+def _encode_in_order(
+    chunks: Iterator[DocumentBatch], pool: EncodingPool
+) -> Iterator[tuple[DocumentBatch, EncodedDocuments]]:
     waiting = deque()
     for chunk in chunks:
         given = [document.mentions for document in chunk.documents]
@@ -233,7 +235,7 @@ class _Merger:
         self._started = time.perf_counter() - state.seconds
         self._reported = 0.0
 
-    def accept(self, chunk: Chunk, encoded: EncodedDocuments) -> None:
+    def accept(self, chunk: DocumentBatch, encoded: EncodedDocuments) -> None:
         state = self._state
         state.problems.merge(chunk.problems)
         for kind, count in encoded.cleaned.items():
@@ -264,7 +266,7 @@ class _Merger:
         remove_progress(self._folder)
         return manifest
 
-    def _select(self, chunk: Chunk, encoded: EncodedDocuments) -> np.ndarray:
+    def _select(self, chunk: DocumentBatch, encoded: EncodedDocuments) -> np.ndarray:
         """A boolean per document: whether it goes into the corpus."""
         kept = encoded.document_sentences > 0
         for index in np.flatnonzero(~kept):
@@ -292,7 +294,7 @@ class _Merger:
             kept[kept] = is_new.all(1)
         return kept
 
-    def _count_lines(self, chunk: Chunk, encoded: EncodedDocuments, kept: np.ndarray) -> None:
+    def _count_lines(self, chunk: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
         document_of = np.repeat(np.arange(len(kept)), encoded.document_lines)
         rows = np.flatnonzero(kept[document_of])
         first_line = np.cumsum(encoded.document_lines) - encoded.document_lines
@@ -305,7 +307,7 @@ class _Merger:
 
         self._state.lines.add(encoded.line_hashes[rows], text_of)
 
-    def _write(self, chunk: Chunk, encoded: EncodedDocuments, kept: np.ndarray) -> None:
+    def _write(self, chunk: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
         state = self._state
         tokens, word_starts, lengths = encoded.tokens, encoded.word_starts, encoded.sentence_lengths
         entity_tokens, entity_ids = encoded.entity_tokens, encoded.entity_ids

@@ -161,7 +161,7 @@ class EncodingPool:
 
     def __init__(
         self,
-        tokenizer_folder: Path,
+        corpus_folder: Path,
         tokenizer,
         clean: str | None,
         workers: int,
@@ -169,7 +169,7 @@ class EncodingPool:
         linker: DocumentLinker | None = None,
     ):
         self._tokenizer = tokenizer
-        self._options = (clean, near_duplicates, _excluded_in(tokenizer_folder), linker)
+        self._options = (clean, near_duplicates, _excluded_in(corpus_folder), linker)
         self._executor = None
         # Two chunks per worker keep it busy while this process writes a shard; more would only take memory.
         self.most_in_flight = max(1, 2 * workers + 1)
@@ -178,7 +178,7 @@ class EncodingPool:
                 workers,
                 mp_context=get_context("spawn"),
                 initializer=_start_worker,
-                initargs=(str(tokenizer_folder), clean, near_duplicates, linker),
+                initargs=(str(corpus_folder), clean, near_duplicates, linker),
             )
 
     def submit(self, texts: list[str], given: list | None = None) -> Future:
@@ -225,17 +225,15 @@ def main_hidden() -> Iterator[None]:
 _worker = {}
 
 
-def _start_worker(
-    tokenizer_folder: str, clean: str | None, near_duplicates: bool, linker: DocumentLinker | None
-) -> None:
+def _start_worker(corpus_folder: str, clean: str | None, near_duplicates: bool, linker: DocumentLinker | None) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
     die_with_parent()
     from hornbook.text.tokenizer import Tokenizer
 
-    _worker["tokenizer"] = Tokenizer.load(Path(tokenizer_folder))
-    _worker["options"] = (clean, near_duplicates, _excluded_in(Path(tokenizer_folder)), linker)
+    _worker["tokenizer"] = Tokenizer.load(Path(corpus_folder))
+    _worker["options"] = (clean, near_duplicates, _excluded_in(Path(corpus_folder)), linker)
 
 
 def _encode(texts: list[str], given: list | None) -> EncodedDocuments:

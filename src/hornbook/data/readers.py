@@ -18,7 +18,7 @@ from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
 from hornbook.data.sources import ByteReader, find_sources, format_of
 
-DocumentsAre = Literal["blank-line", "file"]
+DocumentBoundary = Literal["blank-line", "file"]
 TEXT_COLUMNS = ("text", "content", "document", "body")
 PART_CHARACTERS = 1_000_000
 JSON_LINE_BYTES = 32 << 20
@@ -44,7 +44,7 @@ def read_documents(
     paths: Sequence[str | Path] | str | Path,
     *,
     text_column: str | None = None,
-    documents: DocumentsAre = "blank-line",
+    documents: DocumentBoundary = "blank-line",
     problems: Problems | None = None,
 ) -> Iterator[Document]:
     """Yields all documents of the given files and folders; problems with them are added to `problems`.
@@ -91,7 +91,7 @@ class FileReader:
         path: str | Path,
         *,
         text_column: str | None = None,
-        documents: DocumentsAre = "blank-line",
+        documents: DocumentBoundary = "blank-line",
         part_characters: int = PART_CHARACTERS,
         linked: bool = False,
     ):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.deployment.opened import Opened
+from hornbook.deployment.loading import MeasuredModel
 from hornbook.tasks.features import Features
 from hornbook.tasks.running import outputs_by_unit
 
@@ -28,7 +28,7 @@ class Agreement:
 
 
 def agreement(
-    one: Opened, other: Opened, features: Features, progress: Callable[[int], None] | None = None
+    one: MeasuredModel, other: MeasuredModel, features: Features, progress: Callable[[int], None] | None = None
 ) -> Agreement:
     """Runs both models on the same inputs. `progress` is called with the number of inputs done."""
     pairs = list(zip(answers(one, features), answers(other, features, progress), strict=True))
@@ -46,7 +46,9 @@ def agreement(
     return Agreement(len(pairs), largest, float(same.mean()))
 
 
-def answers(model: Opened, features: Features, progress: Callable[[int], None] | None = None) -> list[np.ndarray]:
+def answers(
+    model: MeasuredModel, features: Features, progress: Callable[[int], None] | None = None
+) -> list[np.ndarray]:
     """Returns the output of a model for each unit; for tagging and vectors, for each sequence."""
     per_token = model.output is None or model.output.type.per_token
     return outputs_by_unit(lambda batch: model.answer(batch).numpy(), features, per_token, BATCH_TOKENS, progress)

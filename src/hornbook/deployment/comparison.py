@@ -17,7 +17,7 @@ import torch
 
 import hornbook
 from hornbook.batch import Batch
-from hornbook.deployment.opened import Opened, open_model
+from hornbook.deployment.loading import MeasuredModel, open_model
 from hornbook.deployment.timing import Answer, check_timing, time_interleaved, torch_threads
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
@@ -113,7 +113,7 @@ def _other_contents(out: Path, names: list[str]) -> str:
     return "holds something other than a comparison" if out.is_dir() and any(out.iterdir()) else ""
 
 
-def _check_tasks(models: Sequence[Opened], data: Any) -> None:
+def _check_tasks(models: Sequence[MeasuredModel], data: Any) -> None:
     """Raises unless the models have the same task, and a task head if there are data to score them on."""
     if data is not None and (bare := next((each for each in models if each.predictor is None), None)):
         raise ValueError(
@@ -134,7 +134,12 @@ def _check_tasks(models: Sequence[Opened], data: Any) -> None:
 
 
 def _score(
-    models: Sequence[Opened], data: Any, split: str | None, columns: dict[str, str | None], device: str, show: Show
+    models: Sequence[MeasuredModel],
+    data: Any,
+    split: str | None,
+    columns: dict[str, str | None],
+    device: str,
+    show: Show,
 ) -> tuple[list[dict | None], dict[str, Any]]:
     """Returns the score of each model on the data, and the task, measure, split and notes."""
     found, noted = [], {}
@@ -162,7 +167,7 @@ def _score(
     }
 
 
-def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, Any]]:
+def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[str, Any]]:
     """Returns the dev scores that the runs recorded, None where there is none, and what they are scores of."""
     of_task = [each for each in models if each.predictor is not None]
     if not of_task:
@@ -185,14 +190,14 @@ def _recorded(models: Sequence[Opened]) -> tuple[list[dict | None], dict[str, An
     }
 
 
-def _degenerate_notes(models: Sequence[Opened]) -> list[str]:
+def _degenerate_notes(models: Sequence[MeasuredModel]) -> list[str]:
     """Returns a note for each run that was recorded as degenerate, with the reason."""
     records = [(each.name, each.folder / "scores.json") for each in models]
     reasons = [(name, read_json(record).get("degenerate")) for name, record in records if record.is_file()]
     return [f"{name} learned nothing: {reason}" for name, reason in reasons if reason]
 
 
-def _recorded_score(model: Opened, metric_for_best: str) -> dict | None:
+def _recorded_score(model: MeasuredModel, metric_for_best: str) -> dict | None:
     if (model.folder / "scores.json").is_file():
         splits = read_json(model.folder / "scores.json").get("splits", {})
     elif isinstance(model.model, OnnxModel):
@@ -202,7 +207,7 @@ def _recorded_score(model: Opened, metric_for_best: str) -> dict | None:
     return splits.get("dev", {}).get(metric_for_best)
 
 
-def _runs(models: Sequence[Opened]) -> list[Opened]:
+def _runs(models: Sequence[MeasuredModel]) -> list[MeasuredModel]:
     return [each for each in models if (each.folder / "run.json").is_file() and each.predictor is not None]
 
 
@@ -210,7 +215,7 @@ def _runs(models: Sequence[Opened]) -> list[Opened]:
 
 
 def _inputs(
-    models: Sequence[Opened],
+    models: Sequence[MeasuredModel],
     data: Any,
     split: str | None,
     columns: dict[str, str | None],
@@ -243,7 +248,7 @@ def _batches(features: Features, size: int) -> list[Batch]:
 # ---- numbers
 
 
-def _row(model: Opened, features: Features) -> dict[str, Any]:
+def _row(model: MeasuredModel, features: Features) -> dict[str, Any]:
     lengths = [len(each) for each in features.ids]
     config = model.model.config
     return {
@@ -255,12 +260,12 @@ def _row(model: Opened, features: Features) -> dict[str, Any]:
     }
 
 
-def _family(model: Opened) -> str:
+def _family(model: MeasuredModel) -> str:
     return str(read_json(model.folder / "config.json").get("model_type"))
 
 
 def _add_latency(
-    rows: list[dict], models: Sequence[Opened], inputs: Sequence[Features], settings: dict[str, int], show: Show
+    rows: list[dict], models: Sequence[MeasuredModel], inputs: Sequence[Features], settings: dict[str, int], show: Show
 ) -> None:
     threaded = [model.with_threads(settings["threads"]) for model in models]
     batches = [_batches(features, 1) for features in inputs]
@@ -273,7 +278,7 @@ def _add_latency(
 
 def _add_throughput(
     rows: list[dict],
-    models: Sequence[Opened],
+    models: Sequence[MeasuredModel],
     inputs: Sequence[Features],
     settings: dict[str, int],
     device: str,
@@ -301,11 +306,11 @@ def _add_throughput(
         models[i].model.to("cpu")
 
 
-def _answer(model: Opened, batches: Sequence[Batch]) -> Answer:
+def _answer(model: MeasuredModel, batches: Sequence[Batch]) -> Answer:
     return lambda number: model.answer(batches[number % len(batches)])
 
 
-def _answer_on_gpu(model: Opened, batches: Sequence[Batch], device: str) -> Answer:
+def _answer_on_gpu(model: MeasuredModel, batches: Sequence[Batch], device: str) -> Answer:
     is_half = torch.cuda.is_bf16_supported(including_emulation=False)
 
     def answer(number: int) -> None:

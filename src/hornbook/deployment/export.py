@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from hornbook.deployment.agreement import agreement
+from hornbook.deployment.loading import MeasuredModel, open_model
 from hornbook.deployment.memory import peak_memory
-from hornbook.deployment.opened import Opened, open_model
 from hornbook.deployment.readme import readme
 from hornbook.deployment.timing import Times, check_timing, time_interleaved, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
@@ -112,7 +112,7 @@ def _check(to: str, length: int, rounds: int, threads: int) -> None:
         import_extra(name)
 
 
-def _write(source: Opened, to: str, out: Path) -> None:
+def _write(source: MeasuredModel, to: str, out: Path) -> None:
     """Writes everything but `export.json` and `README.md`."""
     source.tokenizer.save(out, source.model.config.max_positions, source.model.config.num_segments)
     write_json(out / "config.json", source.model.hf_config())
@@ -131,7 +131,7 @@ def _write(source: Opened, to: str, out: Path) -> None:
 
 
 def comparison_inputs(
-    source: Opened, texts: Path | None, data: Any, length: int, random: np.random.Generator
+    source: MeasuredModel, texts: Path | None, data: Any, length: int, random: np.random.Generator
 ) -> Features:
     """Returns the inputs on which the exported model is compared with the original."""
     if data is not None and source.predictor is None:
@@ -157,7 +157,7 @@ def comparison_inputs(
 
 
 def _latency(
-    models: Sequence[Opened], length: int, rounds: int, threads: int, random: np.random.Generator, show: Show
+    models: Sequence[MeasuredModel], length: int, rounds: int, threads: int, random: np.random.Generator, show: Show
 ) -> list[Times]:
     batch = models[0].random_inputs(random, [length]).batch([0])
     with torch_threads(threads):
@@ -165,6 +165,6 @@ def _latency(
         return time_interleaved(answers, rounds, lambda done: show("rounds timed", done))
 
 
-def _scores(model: Opened, data: Any, show: Show) -> dict[str, Any]:
+def _scores(model: MeasuredModel, data: Any, show: Show) -> dict[str, Any]:
     """The scores of every split, and notes about them."""
     return model.predictor.evaluate(data, progress=lambda done: show("examples scored", done))

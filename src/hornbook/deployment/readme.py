@@ -1,6 +1,6 @@
 """README.md of an exported model: its inputs and outputs, and a short program that runs it without Hornbook."""
 
-from hornbook.deployment.opened import Opened
+from hornbook.deployment.loading import MeasuredModel
 from hornbook.models.padded import input_names, output_names
 from hornbook.report.card import with_head
 from hornbook.report.rendering import Table, render
@@ -8,7 +8,7 @@ from hornbook.report.rendering import Table, render
 TEXTS = ["A charming journey.", "Slow, very slow."]
 
 
-def readme(model: Opened, to: str, longest: int, numbers: list[tuple[str, str]]) -> str:
+def readme(model: MeasuredModel, to: str, longest: int, numbers: list[tuple[str, str]]) -> str:
     output, config, tokenizer, padding = model.output, model.model.config, model.tokenizer, ""
     task, texts, code = "", TEXTS, ""
     if output is not None:

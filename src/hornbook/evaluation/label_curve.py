@@ -108,8 +108,8 @@ def label_curve(
         if method in FINETUNED or (method == "features" and inputs.saved.task.unit == "passage"):
             result = _train(method, folder, variant, inputs, examples, on_progress)
         elif method == "features":
-            opened = _with_train(inputs, with_defaults(variant), examples)
-            result = probe_inputs(folder, variant, opened, layers=layers, pooling=pooling, on_progress=on_progress)
+            chosen = _with_train(inputs, with_defaults(variant), examples)
+            result = probe_inputs(folder, variant, chosen, layers=layers, pooling=pooling, on_progress=on_progress)
         else:
             result = baseline_labelled(method, folder, variant, _with_train(inputs, variant, examples), vectors=vectors)
         if not isinstance(result, Outcome):
@@ -221,9 +221,9 @@ def _train(
 
 
 def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:
-    opened = replace(inputs.with_request(request), train=examples)
-    vars(opened)["dev_features"] = inputs.dev_features
-    return opened
+    found = replace(inputs.with_request(request), train=examples)
+    vars(found)["dev_features"] = inputs.dev_features
+    return found
 
 
 def _quiet(message: str) -> None:

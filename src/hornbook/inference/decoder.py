@@ -16,7 +16,7 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.data.corpus import Corpus
 from hornbook.data.problems import Problems
-from hornbook.data.readers import DocumentsAre, read_documents
+from hornbook.data.readers import DocumentBoundary, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.encoder import HybridEncoder
 from hornbook.inference.generation import MAX_TOKENS, Generated, GenerationConfig, OnToken, generate
@@ -136,7 +136,7 @@ class DecoderModel(LoadedModel):
         self,
         file: str | Path,
         stride: int | None = None,
-        documents: DocumentsAre = "blank-line",
+        documents: DocumentBoundary = "blank-line",
         progress: Callable[[int, int], None] | None = None,
         text_column: str | None = None,
         problems: Problems | None = None,
@@ -164,7 +164,7 @@ class DecoderModel(LoadedModel):
         self,
         file: str | Path,
         learned_from: str | Path,
-        documents: DocumentsAre = "blank-line",
+        documents: DocumentBoundary = "blank-line",
         order: int = ORDER,
         text_column: str | None = None,
     ) -> Perplexity:
@@ -188,7 +188,7 @@ class DecoderModel(LoadedModel):
     def _read(
         self,
         file: str | Path,
-        documents: DocumentsAre,
+        documents: DocumentBoundary,
         text_column: str | None = None,
         problems: Problems | None = None,
     ) -> tuple[list[str], list[np.ndarray]]:

@@ -2,8 +2,8 @@
 
 A BERT whose upper layers (the K-encoder, `nn/fusion.py`) also read the vectors of the entities that a text mentions,
 each aligned to the first token of its mention (`Batch.entities`). Pre-training adds the prediction of these entities
-(`objectives/dea.py`). The vectors come from a knowledge graph and are not trained. A text without entities gives what a
-BERT with the same weights gives.
+(`objectives/ernie.py`). The vectors come from a knowledge graph and are not trained. A text without entities gives
+what a BERT with the same weights gives.
 
 `transformers` has another model named ernie (Baidu's), so folders have a `model_type` of their own, which only Hornbook
 opens. The names of the weights are BERT's, and those of the published code for entities.

@@ -92,12 +92,12 @@ def probe_inputs(
     task = inputs.saved.task
     _check(task, method, pooling)
     pooling = None if task.unit == "word" else pooling or DEFAULT_POOLING
-    chosen = choose_layers(layers, inputs.trained.config.num_layers)
+    chosen = choose_layers(layers, inputs.pretrained.config.num_layers)
     done = start_run(out, "probe", request, {"method": method, "layers": layers, "pooling": pooling}, inputs.data)
     if done:
         return done
     runtime = choose_runtime(inputs.settings.runtime, 0.0)
-    inputs.trained.to(runtime.device)
+    inputs.pretrained.to(runtime.device)
     if task.unit == "word":
         if method == "bilstm":
             return fit_tagger(out, inputs, chosen, runtime, on_progress, log)
@@ -135,8 +135,8 @@ def _check(task: TaskKind, method: str, pooling: str | None) -> None:
 def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Pooling) -> np.ndarray:
     """One feature row per sequence. Separately encoded pairs u, v give one row [u, v, |u - v|, u * v] per pair; pairs
     encoded in both orders give the sum."""
-    found = np.zeros((len(features.ids), layers.width(inputs.trained.config.width)), np.float32)
-    for number, vector in frozen_sequences(inputs.trained, features.ids, features.segments, layers, pooling):
+    found = np.zeros((len(features.ids), layers.width(inputs.pretrained.config.width)), np.float32)
+    for number, vector in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, pooling):
         found[number] = vector
     if inputs.saved.task.output.pairs == "joint":
         return found
@@ -156,7 +156,7 @@ def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
 
 def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> FinishedRun:
     """Logistic regression at each word's first token."""
-    features, width = inputs.train_features, layers.width(inputs.trained.config.width)
+    features, width = inputs.train_features, layers.width(inputs.pretrained.config.width)
     positions = [
         (sequence, token) for sequence, words in enumerate(features.places) for _, token in words
         if features.token_labels[sequence][token] >= 0
@@ -168,7 +168,7 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Finishe
     numbers = sorted(rows_of)
     ids, segments = [features.ids[i] for i in numbers], [features.segments[i] for i in numbers]
     vectors, labels = np.zeros((len(positions), width), np.float32), np.zeros(len(positions), int)
-    for i, states in frozen_sequences(inputs.trained, ids, segments, layers, "none"):
+    for i, states in frozen_sequences(inputs.pretrained, ids, segments, layers, "none"):
         for row, token in rows_of[numbers[i]]:
             vectors[row], labels[row] = states[token], features.token_labels[numbers[i]][token]
     num_labels = inputs.saved.task.output.num_labels
@@ -177,7 +177,7 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Finishe
     def predict(examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
         found = [np.zeros((len(each), num_labels)) for each in encoded.ids]
-        for i, states in frozen_sequences(inputs.trained, encoded.ids, encoded.segments, layers, "none"):
+        for i, states in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, "none"):
             found[i] = fitted.score(states)
         return inputs.saved.task.decode(found, encoded, examples)
 

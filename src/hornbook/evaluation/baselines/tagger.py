@@ -134,11 +134,11 @@ def _write_words(
         num_words += sum(map(len, numbered[name].ids))
     if not file.exists():
         with replacing(file) as temporary:
-            shape = (max(num_words, 1), layers.width(inputs.trained.config.width))
+            shape = (max(num_words, 1), layers.width(inputs.pretrained.config.width))
             rows = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
             for name, (_, features) in splits.items():
                 word_of = _word_numbers(numbered[name])
-                for i, states in frozen_sequences(inputs.trained, features.ids, features.segments, layers, "none"):
+                for i, states in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, "none"):
                     for word, token in features.places[i]:
                         rows[word_of[int(features.owners[i])][word]] = states[token]
             rows.flush()

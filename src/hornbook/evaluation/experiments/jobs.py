@@ -173,11 +173,11 @@ def run_sentence_task(job: ExperimentJob, out: Path, resolved: ResolvedExperimen
     experiment, began = resolved.experiment, time.monotonic()
     arm = experiment.arm(job.arm) if job.arm else experiment.arms[0]
     settings, sentences = experiment.settings_of(arm), experiment.sentences
-    opened = open_for(settings, corpora)
+    opened_corpora = open_for(settings, corpora)
     if job.kind == "overlap":
-        found = overlap(settings, opened, sentences.pairs, sentences.fit_pairs)
+        found = overlap(settings, opened_corpora, sentences.pairs, sentences.fit_pairs)
     else:
-        found = crossed(job.weights(out, resolved), settings, opened, sentences.pairs)
+        found = crossed(job.weights(out, resolved), settings, opened_corpora, sentences.pairs)
     found = found | {"seconds": time.monotonic() - began}
     write_json(job.file(out), found)
     return found

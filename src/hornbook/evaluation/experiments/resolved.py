@@ -106,8 +106,8 @@ def resolve(
 
     Arms and tasks may be added later but not changed. `data`: fingerprint of the data of each task.
     """
-    opened = {arm.name: open_for(experiment.settings_of(arm), corpora) for arm in experiment.arms}
-    first = next(iter(opened.values()))
+    corpora_of = {arm.name: open_for(experiment.settings_of(arm), corpora) for arm in experiment.arms}
+    first = next(iter(corpora_of.values()))
     fingerprints, weights = [corpus.fingerprint for corpus, _ in first], [weight for _, weight in first]
     before = {} if run is None else run["inputs"]
     words = words_per_token(experiment, first)
@@ -119,7 +119,7 @@ def resolve(
         flops, measured, compile_, device = (run[name] for name in ("flops", "measured", "compile", "device"))
         minutes_each = run["minutes_each"]
     elif minutes_each is not None:
-        flops, measured, compile_, device = _measure_flops(experiment, opened, corpora, minutes_each, log)
+        flops, measured, compile_, device = _measure_flops(experiment, corpora_of, corpora, minutes_each, log)
     else:
         flops, measured, compile_, device = experiment.equal.flops, {}, None, ""
     if not flops and not experiment.equal.words:
@@ -129,7 +129,7 @@ def resolve(
     arms = {name: ArmBudget(**each) for name, each in (run["arms"] if run else {}).items()}
     for arm in experiment.arms:
         if arm.name not in arms:
-            step_flops, step_tokens = flops_per_step(experiment.settings_of(arm), opened[arm.name])
+            step_flops, step_tokens = flops_per_step(experiment.settings_of(arm), corpora_of[arm.name])
             step_words = step_tokens * words
             # Never more than the words that are allowed.
             number = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
@@ -153,12 +153,12 @@ def resolve(
     return resolved
 
 
-def words_per_token(experiment: Experiment, opened: Corpora) -> float:
+def words_per_token(experiment: Experiment, corpora: Corpora) -> float:
     """Words, separated by white space, per token of the corpora, without special tokens; 0 if they are not recorded and
     not needed. Raises if the corpora have more words than the experiment allows."""
     equal = experiment.equal
     try:
-        words = [corpus.num_words for corpus, _ in opened]
+        words = [corpus.num_words for corpus, _ in corpora]
     except ValueError:
         if equal.words or equal.corpus_words:
             raise
@@ -168,8 +168,8 @@ def words_per_token(experiment: Experiment, opened: Corpora) -> float:
             f"the corpora have {sum(words):,} words, more than the {equal.corpus_words:,.0f} of equal.corpus_words: "
             "build a smaller corpus"
         )
-    weights = np.array([weight for _, weight in opened])
-    per_token = np.array([num / corpus.num_tokens for num, (corpus, _) in zip(words, opened, strict=True)])
+    weights = np.array([weight for _, weight in corpora])
+    per_token = np.array([num / corpus.num_tokens for num, (corpus, _) in zip(words, corpora, strict=True)])
     return float(weights @ per_token / weights.sum())
 
 
@@ -186,11 +186,11 @@ def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:
     return open_corpora([folder_and_weight(str(each)) for each in corpora], settings)
 
 
-def flops_per_step(settings: PretrainSettings, opened: Corpora) -> tuple[float, float]:
+def flops_per_step(settings: PretrainSettings, corpora: Corpora) -> tuple[float, float]:
     """(FLOPs, tokens) of a step on average: actual tokens per batch, at the FLOPs per token of the maximum length."""
-    settings = configuration.with_overrides(settings, {"model.vocab_size": opened[0][0].tokenizer.vocab_size})
+    settings = configuration.with_overrides(settings, {"model.vocab_size": corpora[0][0].tokenizer.vocab_size})
     data, flops, tokens = settings.data, 0.0, 0.0
-    for length, examples in BatchMaker(settings, opened).examples.items():
+    for length, examples in BatchMaker(settings, corpora).examples.items():
         is_only = data.short_length == data.length
         share = 1.0 if is_only else data.short_fraction if length == data.short_length else 1 - data.short_fraction
         num_sequences = max(1, settings.batch.tokens // length)
@@ -204,7 +204,11 @@ def flops_per_step(settings: PretrainSettings, opened: Corpora) -> tuple[float, 
 
 
 def _measure_flops(
-    experiment: Experiment, opened: dict[str, Corpora], corpora: list[str], minutes: float, log: Callable[[str], None]
+    experiment: Experiment,
+    corpora_of: dict[str, Corpora],
+    corpora: list[str],
+    minutes: float,
+    log: Callable[[str], None],
 ) -> tuple[float, dict[str, float], str, str]:
     """Returns (FLOPs that fit into the minutes, seconds per step by arm, runtime.compile, device)."""
     seconds, rates, runtime = {}, {}, None
@@ -212,7 +216,7 @@ def _measure_flops(
         log(f"measuring the training speed of {arm.name} ({number} of {len(experiment.arms)}) ...")
         overrides = experiment.equal.pretraining | arm.settings
         seconds[arm.name], runtime = measured_pace(arm.preset, corpora, minutes, overrides)
-        step_flops, _ = flops_per_step(experiment.settings_of(arm), opened[arm.name])
+        step_flops, _ = flops_per_step(experiment.settings_of(arm), corpora_of[arm.name])
         rates[arm.name] = step_flops / seconds[arm.name]
     slowest = min(rates, key=rates.get)
     flops = float(f"{USABLE_FRACTION * minutes * 60 * rates[slowest]:.3g}")

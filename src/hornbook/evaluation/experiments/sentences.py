@@ -22,7 +22,7 @@ PAIRS_PER_BATCH = 256
 
 
 @torch_settings_restored()
-def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pairs: int) -> dict[str, dict]:
+def crossed(weights: Path, settings: PretrainSettings, corpora: Corpora, num_pairs: int) -> dict[str, dict]:
     """Accuracy in percent of a saved sentence head on `num_pairs` held-out pairs of each task, with intervals."""
     runtime = choose_runtime(settings.runtime, 0.0)
     configure_torch(runtime)
@@ -30,7 +30,7 @@ def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pair
     found = {}
     for layout in LABELLED:
         hits, documents = [], []
-        for batch, of in _batches(settings, opened, layout, num_pairs, held_out=True):
+        for batch, of in _batches(settings, corpora, layout, num_pairs, held_out=True):
             documents += of
             batch = batch.to(runtime.device)
             with torch.no_grad(), runtime.autocast():
@@ -40,7 +40,7 @@ def crossed(weights: Path, settings: PretrainSettings, opened: Corpora, num_pair
     return found
 
 
-def overlap(settings: PretrainSettings, opened: Corpora, num_pairs: int, num_fitted: int) -> dict[str, dict]:
+def overlap(settings: PretrainSettings, corpora: Corpora, num_pairs: int, num_fitted: int) -> dict[str, dict]:
     """Accuracy of logistic regression on shared-word features, fitted to `num_fitted` training pairs, as in
     `crossed`."""
     from sklearn.linear_model import LogisticRegression
@@ -50,7 +50,7 @@ def overlap(settings: PretrainSettings, opened: Corpora, num_pairs: int, num_fit
     found = {}
     for layout in LABELLED:
         (seen, labels, _), (unseen, gold, documents) = (
-            _shared_words(settings, opened, layout, num, held_out)
+            _shared_words(settings, corpora, layout, num, held_out)
             for num, held_out in ((num_fitted, False), (num_pairs, True))
         )
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(seen, labels)
@@ -59,27 +59,27 @@ def overlap(settings: PretrainSettings, opened: Corpora, num_pairs: int, num_fit
 
 
 def _batches(
-    settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool
+    settings: PretrainSettings, corpora: Corpora, layout: str, num_pairs: int, held_out: bool
 ) -> list[tuple[Batch, list[tuple[int, int]]]]:
     """Batches of pairs, each with the documents that its pairs start in."""
     data = settings.data
     length = data.short_length if data.short_fraction > 0 else data.length
-    examples = Examples(opened, length, 0, layout, 0.0, held_out=held_out)
+    examples = Examples(corpora, length, 0, layout, 0.0, held_out=held_out)
     num_pairs = min(num_pairs, sum(chunks.total for chunks in examples.chunks))
     size = min(PAIRS_PER_BATCH, num_pairs)
     return [(examples.batch(number, size), examples.documents_of(number, size)) for number in range(num_pairs // size)]
 
 
 def _shared_words(
-    settings: PretrainSettings, opened: Corpora, layout: str, num_pairs: int, held_out: bool
+    settings: PretrainSettings, corpora: Corpora, layout: str, num_pairs: int, held_out: bool
 ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int]]]:
     """(features of N pairs, labels, documents). The features are the number of shared tokens, all and distinct, as
     count, fraction, and weighted by rarity."""
-    tokenizer = opened[0][0].tokenizer
-    counts = sum(corpus.token_counts for corpus, _ in opened).astype(float)
+    tokenizer = corpora[0][0].tokenizer
+    counts = sum(corpus.token_counts for corpus, _ in corpora).astype(float)
     rarity = np.log((counts.sum() + 1) / (counts + 1))
     features, labels, documents = [], [], []
-    for batch, of in _batches(settings, opened, layout, num_pairs, held_out):
+    for batch, of in _batches(settings, corpora, layout, num_pairs, held_out):
         sequences = np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
         features += [_features(ids, tokenizer.sep_id, rarity) for ids in sequences]
         labels += batch.labels_N.tolist()

@@ -34,15 +34,15 @@ class Augmenter:
 
     def __init__(
         self,
-        opened: EncoderModel,
+        filler: EncoderModel,
         settings: AugmentationSettings,
         seed: int = 0,
         autocast: Callable[[], object] = contextlib.nullcontext,
     ):
-        self.settings, self.seed, self.tokenizer = settings, seed, opened.tokenizer
-        self.filling = WordFilling(opened, settings.candidates, settings.beside, autocast)
+        self.settings, self.seed, self.tokenizer = settings, seed, filler.tokenizer
+        self.filling = WordFilling(filler, settings.candidates, settings.beside, autocast)
         file = settings.vectors
-        self.nearest = NearestWords.from_model(opened) if file is None else NearestWords.from_file(Path(file))
+        self.nearest = NearestWords.from_model(filler) if file is None else NearestWords.from_file(Path(file))
 
     @property
     def num_tokens(self) -> int:
@@ -96,11 +96,11 @@ class Augmenter:
 
 def open_filler(name: str | Path, device: str = "auto") -> EncoderModel:
     """Loads a model that fills in masks; raises a `ValueError` for any other."""
-    opened = load(name, device=device)
-    if not isinstance(opened, EncoderModel):
+    filler = load(name, device=device)
+    if not isinstance(filler, EncoderModel):
         raise ValueError(f"{name} is a decoder and cannot fill in masks: name an encoder for augmentation")
-    _ = opened.mask_filler  # raises if the model has no mlm head
-    return opened
+    _ = filler.mask_filler  # raises if the model has no mlm head
+    return filler
 
 
 def augment(
@@ -123,8 +123,8 @@ def augment(
     model.
     """
     settings = AugmentationSettings(copies, share, candidates, str(model), None if vectors is None else str(vectors))
-    opened = open_filler(model)
-    augmenter = Augmenter(opened, settings, seed)
+    filler = open_filler(model)
+    augmenter = Augmenter(filler, settings, seed)
     found: list[list[Example | str]] = []
     for first in range(0, len(examples), CHUNK):
         some = examples[first : first + CHUNK]

@@ -29,11 +29,11 @@ class _Masked(NamedTuple):
 class WordFilling:
     """Finds candidate words with a masked-language model."""
 
-    def __init__(self, opened: EncoderModel, num_candidates: int, with_unmasked: bool, autocast: Callable[[], object]):
-        self.filler, self.tokenizer = opened.mask_filler, opened.tokenizer
+    def __init__(self, encoder: EncoderModel, num_candidates: int, with_unmasked: bool, autocast: Callable[[], object]):
+        self.filler, self.tokenizer = encoder.mask_filler, encoder.tokenizer
         if self.tokenizer.mask_id is None:
             raise ValueError(
-                f"the tokenizer in {opened.folder} has no mask token, which augmentation needs: name another model"
+                f"the tokenizer in {encoder.folder} has no mask token, which augmentation needs: name another model"
             )
         self.num_candidates, self.with_unmasked, self.autocast = num_candidates, with_unmasked, autocast
         self.forms = _word_forms(self.tokenizer)

@@ -32,10 +32,13 @@ class NearestWords:
         return cls(list(vectors), np.stack(list(vectors.values())), lambda word: lookup(word, vectors))
 
     @classmethod
-    def from_model(cls, opened: EncoderModel) -> "NearestWords":
+    def from_model(cls, encoder: EncoderModel) -> "NearestWords":
         """The token embeddings of a model: the vector of a query word is the mean over its tokens, and its neighbours
         are the tokens that are whole words."""
-        tokenizer, table = opened.tokenizer, opened.mask_filler.embeddings.tokens.weight.detach().float().cpu().numpy()
+        tokenizer, table = (
+            encoder.tokenizer,
+            encoder.mask_filler.embeddings.tokens.weight.detach().float().cpu().numpy(),
+        )
         numbers = whole_words(tokenizer)
 
         before = " " if tokenizer.kind == "bpe" else ""  # BPE tokens include the space before a word

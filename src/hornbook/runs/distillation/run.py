@@ -78,15 +78,15 @@ def distill(
         task, data = task or started_run["task"], data if data is not None else started_run["inputs"]["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:
         raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
-    opened = open_teacher(str(teacher))
-    student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(opened))
-    overrides = resolved_overrides(opened, student, task, recipe, overrides, started_run, log)
-    common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": opened}
+    loaded = open_teacher(str(teacher))
+    student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(loaded))
+    overrides = resolved_overrides(loaded, student, task, recipe, overrides, started_run, log)
+    common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": loaded}
     if task is None:
         return pretrain(student, corpora, out, overrides=overrides, **common, **more)
     shape = shape_overrides(started_run.get("request", {}).get("overrides", {}) if started_run else overrides)
-    model = open_student(student, opened, shape, *_seed_and_start(started_run, seed, overrides), log)
-    return finetune(student, data, task, out, overrides=overrides, opened=model, **common, **more)
+    model = open_student(student, loaded, shape, *_seed_and_start(started_run, seed, overrides), log)
+    return finetune(student, data, task, out, overrides=overrides, loaded=model, **common, **more)
 
 
 def resolve_settings(
@@ -104,15 +104,15 @@ def resolve_settings(
 ) -> tuple[PretrainSettings | FinetuneSettings, TransformerConfig | None]:
     """The settings that `distill` would run with, and on a task the config of a new student; nothing is trained. On a
     task some settings depend on the `data` (epochs for a large data set, intervals of logging and validation)."""
-    opened = open_teacher(str(teacher))
-    student = str(student or _default_student(opened))
-    overrides = resolved_overrides(opened, student, task, recipe, overrides, {}, log)
-    common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
+    loaded = open_teacher(str(teacher))
+    student = str(student or _default_student(loaded))
+    overrides = resolved_overrides(loaded, student, task, recipe, overrides, {}, log)
+    common = {"seed": seed, "overrides": overrides, "teacher": loaded.name}
     if task is None:
-        return pretraining.resolve_settings(PretrainRequest(student, list(corpora), **common, **more), opened), None
-    model = open_student(student, opened, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
+        return pretraining.resolve_settings(PretrainRequest(student, list(corpora), **common, **more), loaded), None
+    model = open_student(student, loaded, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
     request = FinetuneRequest(student, task, str(data), **common, **more)
-    settings = finetuning.resolve_settings(request, data, model, opened, log)
+    settings = finetuning.resolve_settings(request, data, model, loaded, log)
     return settings, None if model is None else model[0].config
 
 

@@ -48,7 +48,7 @@ def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -
     """The inputs with the projections that the student in `folder` learned on plain text, if a stage uses any; logs
     which of them are reused."""
     stages = inputs.settings.objective.stages(is_task=True)
-    pairs = [pair_for(recipe, inputs.trained, teacher.model) for recipe in stages]
+    pairs = [pair_for(recipe, inputs.pretrained, teacher.model) for recipe in stages]
     needed = {term: None for pair in pairs for term in pair.projected}
     found = read_projections(folder) if needed else {}
     if not found:
@@ -90,7 +90,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
         positions = teacher.model.config.max_positions
         raise ValueError(f"the teacher reads at most {positions} tokens: set task.max_length={positions}")
     for recipe in stages:
-        TaskDistillation(TaskObjective(needed), needed, recipe, inputs.trained.config, teacher.model.config)
+        TaskDistillation(TaskObjective(needed), needed, recipe, inputs.pretrained.config, teacher.model.config)
 
 
 def note_another_data_set(teacher: Teacher, inputs: Inputs, log: Log) -> None:

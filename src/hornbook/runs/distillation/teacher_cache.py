@@ -169,7 +169,9 @@ def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher)
     found: set[str] = set()
     for recipe in settings.objective.stages(is_task=True) if requested != "none" else ():
         output = inputs.saved.task.output
-        objective = TaskDistillation(TaskObjective(output), output, recipe, inputs.trained.config, teacher.model.config)
+        objective = TaskDistillation(
+            TaskObjective(output), output, recipe, inputs.pretrained.config, teacher.model.config
+        )
         names = needed(objective.matches, objective.layers)
         found |= names if requested == "all" or names <= {ANSWERS} else set()
     return found

@@ -85,7 +85,7 @@ def finetune(
     on_progress: OnProgress | None = None,
     log: Callable[[str], None] = print,
     teacher: Teacher | None = None,
-    opened: tuple[nn.Module, Tokenizer] | None = None,
+    loaded: tuple[nn.Module, Tokenizer] | None = None,
 ) -> Finetuned:
     """Fine-tunes a pre-trained model on a task.
 
@@ -108,7 +108,7 @@ def finetune(
         overrides: Any setting by its dotted name.
         resume: Continue the run in `out`.
         on_progress, log: Receive the training status and the log messages.
-        teacher, opened: A teacher and the loaded student, as `hornbook.distill` passes them.
+        teacher, loaded: A teacher and the loaded student, as `hornbook.distill` passes them.
 
     Returns:
         The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
@@ -141,10 +141,10 @@ def finetune(
     def open_with(variant: FinetuneRequest) -> Inputs:
         """The inputs with the settings of a request; data and model are read only once."""
         if not read_once:
-            inputs = dataclasses.replace(checked_inputs(request, data, opened, teacher, log), folder=out)
+            inputs = dataclasses.replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
             if inputs.grounder is not None:
                 inputs.grounder.progress = _grounding_progress(on_progress)
-            if teacher is not None and opened is None:
+            if teacher is not None and loaded is None:
                 inputs = with_projections(inputs, model_folder(request.model), teacher, log)
             named = dataclasses.replace(request, model=inputs.model)
             with ranks.main_first():  # the others read the copies that it makes
@@ -155,7 +155,7 @@ def finetune(
         folder = run_folder(out, request)
         if ranks.from_main(lambda: folder.is_started(resume)):
             request, restarts, search = _as_started(folder, request, restarts, search)
-        if request.model is None and opened is None:
+        if request.model is None and loaded is None:
             request = dataclasses.replace(request, model=open_with(request).model)
         if restarts > 1 or search:
             result = run_many(
@@ -191,10 +191,10 @@ def _grounding_progress(on_progress: Callable[[Status], None]) -> Callable[[int,
 
 
 def checked_inputs(
-    request: FinetuneRequest, data: Any, opened: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
+    request: FinetuneRequest, data: Any, loaded: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
 ) -> Inputs:
     """Data, model and settings of a run; raises a `ValueError` if the teacher does not fit them."""
-    inputs = open_inputs(request, data, log, opened)
+    inputs = open_inputs(request, data, log, loaded)
     if teacher is not None:
         refuse_unfit_teacher(teacher, inputs)
         note_another_data_set(teacher, inputs, log)
@@ -204,17 +204,17 @@ def checked_inputs(
 def resolve_settings(
     request: FinetuneRequest,
     data: Any = None,
-    opened: tuple[nn.Module, Tokenizer] | None = None,
+    loaded: tuple[nn.Module, Tokenizer] | None = None,
     teacher: Teacher | None = None,
     log: Log = print,
 ) -> FinetuneSettings:
     """The settings that a run would have; nothing is trained. Without `data`, those that depend on it have their
     defaults: epochs with a teacher, and the intervals of logging and validation."""
     if data is not None:
-        inputs = checked_inputs(request, data, opened, teacher, log)
+        inputs = checked_inputs(request, data, loaded, teacher, log)
         return with_steps(inputs.settings, inputs.train_features)
-    trained, _ = opened or load_folder(model_folder(request.model or DEFAULT))
-    return settings_for(known(request.task), trained, request.all_overrides(), teacher is not None)
+    pretrained, _ = loaded or load_folder(model_folder(request.model or DEFAULT))
+    return settings_for(known(request.task), pretrained, request.all_overrides(), teacher is not None)
 
 
 def recorded_request(out: str | Path | None) -> dict[str, Any]:

@@ -89,26 +89,26 @@ class Inputs(Labelled):
     states to its teacher's width, as learned in an earlier stage.
     """
 
-    trained: nn.Module
+    pretrained: nn.Module
     tokenizer: Tokenizer
     copies: list[Example] | None = None
     projections: Mapping[str, Tensor] = field(default_factory=dict)
     folder: Path | None = None  # shared by all runs, for files that are made once
-    model: str | None = None  # the name of the pre-trained model, if it is not `opened` by the caller
+    model: str | None = None  # the name of the pre-trained model, if it is not `loaded` by the caller
     grounder: Grounder | None = None  # the knowledge graph that questions are grounded in
     linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
     prescribed_length: int | None = None  # by the folder of a model that embeds texts
 
     @property
     def longest(self) -> int:
-        return self._longest(self.trained.config.max_positions)
+        return self._longest(self.pretrained.config.max_positions)
 
     def _longest(self, max_positions: int) -> int:
         return longest_for(max_positions, self.data.kind, self.settings.task.max_length or self.prescribed_length)
 
     def encode(self, examples: list[Example]) -> Features:
         if self.linker is not None:
-            examples = with_entities(examples, self.linker, self.trained.has_vector)
+            examples = with_entities(examples, self.linker, self.pretrained.has_vector)
         features = self.saved.task.encode(examples, self.tokenizer, self.longest)
         return features if self.grounder is None else self.grounder.attach(features, examples)
 
@@ -119,7 +119,7 @@ class Inputs(Labelled):
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
-        settings = _settings(self.named, self.trained, self.data, request)
+        settings = _settings(self.named, self.pretrained, self.data, request)
         if settings == self.settings:
             return self
         train, threshold_part = training_split(self.data, self.named, settings)
@@ -131,7 +131,7 @@ class Inputs(Labelled):
 
     def initialised_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
         """The same inputs with other weights of the same model."""
-        other = replace(self, trained=model, projections=projections)
+        other = replace(self, pretrained=model, projections=projections)
         vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
         return other
 
@@ -196,29 +196,29 @@ def is_scored(example: Example, named: KnownDataSet) -> bool:
 
 
 def open_inputs(
-    request: FinetuneRequest, data: Any, log: Log, opened: tuple[nn.Module, Tokenizer] | None = None
+    request: FinetuneRequest, data: Any, log: Log, loaded: tuple[nn.Module, Tokenizer] | None = None
 ) -> Inputs:
-    """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `opened` is the
+    """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `loaded` is the
     model with its tokenizer if it is already loaded."""
     named, read_data = read_labelled(request, data, log)
     for message in in_short(summarize(read_data)):
         log(message)
     model = request.model
-    if opened is None and model is None:
+    if loaded is None and model is None:
         model = builtin_for(text for example in read_data.splits["train"] for text in example.texts)
         log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")
-    trained, tokenizer = opened or load_folder(model_folder(model))
-    width = trained.config.width
+    pretrained, tokenizer = loaded or load_folder(model_folder(model))
+    width = pretrained.config.width
     overrides = request.all_overrides()
-    settings = _settings(named, trained, read_data, request)
-    of_family = published_for(named, trained, settings)
+    settings = _settings(named, pretrained, read_data, request)
+    of_family = published_for(named, pretrained, settings)
     num_examples = len(read_data.splits["train"])
     num_examples = min(num_examples, settings.examples or num_examples)
-    measured = {} if request.teacher else measured_settings(trained, named.is_own, num_examples)
+    measured = {} if request.teacher else measured_settings(pretrained, named.is_own, num_examples)
     of_family = {name: value for name, value in of_family.items() if name not in measured}
     for reason, found in ("as published for", of_family), ("measured to be best for this size of", measured):
         if chosen := [f"{name}={value}" for name, value in found.items() if name not in overrides]:
-            log(f"{reason} {trained.family}: {', '.join(chosen)}")
+            log(f"{reason} {pretrained.family}: {', '.join(chosen)}")
     of_family |= measured
     if "optimizer.lr" not in overrides | of_family and width_factor(width) > 1:
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
@@ -226,7 +226,7 @@ def open_inputs(
         log(f"{settings.epochs:g} epochs: more than the published {named.epochs}, as there are few training examples")
     if KINDS[read_data.kind].problem == "multi" and "optimizer.eps" not in overrides:
         log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(read_data.labels):,} labels")
-    trained, tokenizer = with_task_format(trained, tokenizer, settings.task, KINDS[read_data.kind].marks)
+    pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[read_data.kind].marks)
     answerable = named.may_be_none and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     embedding = EmbeddingSettings()
@@ -243,25 +243,25 @@ def open_inputs(
         grounder = _grounder(request, output, settings, log)
         output = replace(output, graph=grounder.shape)
     saved = replace(make_task(named, read_data, output), reason=None if grounder is None else grounder.about())
-    linker = _linker(trained, settings.task.graph, saved.task, log)
+    linker = _linker(pretrained, settings.task.graph, saved.task, log)
     if linker is not None:
         saved = replace(saved, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
     split = training_split(read_data, named, settings)
     others = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.longest}
-    return Inputs(named, read_data, settings, saved, *split, trained, tokenizer, model=model, **others)
+    return Inputs(named, read_data, settings, saved, *split, pretrained, tokenizer, model=model, **others)
 
 
-def _linker(trained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> EntityLinker | None:
+def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> EntityLinker | None:
     """What links texts to the graph of an ERNIE; raises a `ValueError` if it cannot be used."""
     if graph is None:
-        if isinstance(trained, Ernie) and trained.config.fusion:
+        if isinstance(pretrained, Ernie) and pretrained.config.fusion:
             log("note: without --graph the model reads no entities")
         return None
     if task.output.kind == "choice":
         raise ValueError("--graph has no effect without --reason: add --reason kagnet, or omit it")
     if not task.marks:
         raise ValueError(f"--graph is for entity-typing, relation and multiple choice, not for {task.name}: omit it")
-    return open_linker(graph, trained)
+    return open_linker(graph, pretrained)
 
 
 def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettings, log: Log) -> Grounder:
@@ -284,17 +284,17 @@ def _refuse_unused_teacher(data: DataSet, settings: FinetuneSettings) -> None:
         raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
 
 
-def _settings(named: KnownDataSet, trained: nn.Module, data: DataSet, request: FinetuneRequest) -> FinetuneSettings:
+def _settings(named: KnownDataSet, pretrained: nn.Module, data: DataSet, request: FinetuneRequest) -> FinetuneSettings:
     """The settings of a request. Single texts are learned by two dropout masks of one text (SimCSE), so a model without
     dropout gets some for them. The loss of several labels is a mean over labels, so their gradients get smaller with
     the number of labels, and the eps of the optimizer with them."""
     overrides, train = request.all_overrides(), data.splits["train"]
-    settings = settings_for(named, trained, overrides, request.teacher is not None, len(train))
+    settings = settings_for(named, pretrained, overrides, request.teacher is not None, len(train))
     if KINDS[named.kind].problem == "multi" and "optimizer.eps" not in overrides:
         eps = rounded(settings.optimizer.eps / len(data.labels))
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
     needs_dropout = named.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None
-    if not needs_dropout or has_dropout(with_dropout(trained.config, settings.layers.dropout)):
+    if not needs_dropout or has_dropout(with_dropout(pretrained.config, settings.layers.dropout)):
         return settings
     if "layers.dropout" in overrides:
         raise ValueError("single texts are learned by two dropout masks of one text: leave out layers.dropout=0")
@@ -334,30 +334,30 @@ def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
 
 
 def with_task_format(
-    trained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings, marks: tuple[str, ...] = ()
+    pretrained: nn.Module, tokenizer: Tokenizer, settings: TaskSettings, marks: tuple[str, ...] = ()
 ) -> tuple[nn.Module, Tokenizer]:
     """The model and the tokenizer for the task's inputs. An encoder's tokenizer only gets the `marks` of the task. A
     GPT's gets a padding token, which `transformers` needs, and with `task.format=gpt1` GPT-1's start, delimiter and
     extract tokens. The embeddings of new tokens are newly initialised."""
     marked_too = with_mention_marks(tokenizer, marks)
     if marked_too is not tokenizer:
-        trained, tokenizer = with_new_tokens(trained, tokenizer, marked_too, seed_of("new tokens")), marked_too
-    if "clm" not in trained.head_factories:
+        pretrained, tokenizer = with_new_tokens(pretrained, tokenizer, marked_too, seed_of("new tokens")), marked_too
+    if "clm" not in pretrained.head_factories:
         for name, default in (("format", "tokenizer"), ("lm_weight", 0.0), ("direction", None)):
             if getattr(settings, name) != default:
-                raise ValueError(f"task.{name} is for GPTs, and the model is {trained.in_words()}: leave it out")
-        return trained, tokenizer
-    trained = _in_direction(trained, settings)
+                raise ValueError(f"task.{name} is for GPTs, and the model is {pretrained.in_words()}: leave it out")
+        return pretrained, tokenizer
+    pretrained = _in_direction(pretrained, settings)
     adapted = with_pad_token(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
-    if adapted.vocab_size == tokenizer.vocab_size and adapted.pad_id == trained.config.pad_id:
-        return trained, adapted
-    return with_new_tokens(trained, tokenizer, adapted, seed_of("new tokens")), adapted
+    if adapted.vocab_size == tokenizer.vocab_size and adapted.pad_id == pretrained.config.pad_id:
+        return pretrained, adapted
+    return with_new_tokens(pretrained, tokenizer, adapted, seed_of("new tokens")), adapted
 
 
-def _in_direction(trained: Gpt, settings: TaskSettings) -> Gpt:
+def _in_direction(pretrained: Gpt, settings: TaskSettings) -> Gpt:
     """A hybrid GPT in the attention direction of the task; any other one as it is."""
-    direction = settings.direction or ("both" if trained.config.is_hybrid else "left")
-    if direction == "both" and not trained.config.is_hybrid:
+    direction = settings.direction or ("both" if pretrained.config.is_hybrid else "left")
+    if direction == "both" and not pretrained.config.is_hybrid:
         raise ValueError(
             "task.direction=both is for a hybrid model, which was pre-trained with objective.masked_fraction: leave it "
             "out"
@@ -367,7 +367,7 @@ def _in_direction(trained: Gpt, settings: TaskSettings) -> Gpt:
             "task.lm_weight predicts next tokens, which a model that reads in both directions sees: set "
             "task.direction=left, or leave task.lm_weight out"
         )
-    return trained.reading(direction)
+    return pretrained.reading(direction)
 
 
 def training_split(

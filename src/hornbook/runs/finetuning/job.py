@@ -57,12 +57,12 @@ def build_job(
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
     output, seed = inputs.saved.task.output, settings.runtime.seed
-    keeps = not request.from_random and keeps_head(inputs.trained, output, settings.task)
+    keeps = not request.from_random and keeps_head(inputs.pretrained, output, settings.task)
     if request.from_random:
-        model, new_parts = from_random(inputs.trained, output, seed, settings.layers.dropout), []
+        model, new_parts = from_random(inputs.pretrained, output, seed, settings.layers.dropout), []
     else:
-        _log_head(inputs.trained.output, output, keeps, request.model, log)
-        model, new_parts = with_head(inputs.trained, output, seed, settings.layers.dropout, keeps)
+        _log_head(inputs.pretrained.output, output, keeps, request.model, log)
+        model, new_parts = with_head(inputs.pretrained, output, seed, settings.layers.dropout, keeps)
     if inputs.grounder is not None and not keeps:
         generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
         model.task.initialise(generator, inputs.grounder.relation_vectors)
@@ -72,17 +72,17 @@ def build_job(
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
     freeze(model, settings.layers, new_parts)
     model.to(runtime.device)
-    trained, objective, is_last_stage = model, label_objective(inputs, settings), True
+    trainable, objective, is_last_stage = model, label_objective(inputs, settings), True
     if teacher is not None:
         recipes = settings.objective.stages(is_task=True)
         is_last_stage = stage in (-1, len(recipes) - 1)
-        trained, objective = with_teacher(model, objective, recipes[stage], teacher, seed, kept, inputs.projections)
+        trainable, objective = with_teacher(model, objective, recipes[stage], teacher, seed, kept, inputs.projections)
     elif settings.task.lm_weight:
         objective = AuxiliaryLanguageModel(objective, settings.task.lm_weight)
     if runtime.compiles:
-        trained.compile_parts()
-    module = TrainingModule(trained, objective)
-    save, load = checkpoint_io(model, inputs.tokenizer, trained)
+        trainable.compile_parts()
+    module = TrainingModule(trainable, objective)
+    save, load = checkpoint_io(model, inputs.tokenizer, trainable)
     job = Job(
         module,
         TaskBatches(inputs.train_features, settings.batch_size, seed),
@@ -160,18 +160,18 @@ class _DevValidation:
 
 
 def checkpoint_io(
-    model: Transformer, tokenizer: Tokenizer, trained: nn.Module
+    model: Transformer, tokenizer: Tokenizer, trainable: nn.Module
 ) -> tuple[Callable[[Path], None], Callable[[Path], None]]:
-    """The functions that save and load a checkpoint: the model, its tokenizer, and, if it is `trained` as a student,
+    """The functions that save and load a checkpoint: the model, its tokenizer, and, if it is `trainable` as a student,
     its projections."""
 
     def save(folder: Path) -> None:
         tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
-        save_projections(folder, trained)
+        save_projections(folder, trainable)
         save_model(folder, model)
 
     def load(folder: Path) -> None:
         load_weights(model, read_weights(folder), folder)
-        load_projections(folder, trained)
+        load_projections(folder, trainable)
 
     return save, load

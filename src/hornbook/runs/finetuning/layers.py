@@ -18,36 +18,38 @@ BELOW_HEADS = ("embedding_dropout", "dropout", "attention_dropout")  # each fami
 STEPS_ABOVE_BLOCKS = {"block": 0, "head": 1, "electra": 2}  # from the top block to the layer with the full rate
 
 
-def keeps_head(trained: nn.Module, output: Output, settings: TaskSettings) -> bool:
+def keeps_head(pretrained: nn.Module, output: Output, settings: TaskSettings) -> bool:
     """Whether training continues from the model's existing head."""
-    return trained.output is not None and output.fits(trained.output) and not settings.new_head
+    return pretrained.output is not None and output.fits(pretrained.output) and not settings.new_head
 
 
 def with_head(
-    trained: nn.Module, output: Output, seed: int, dropout: float | None = None, keeps_head: bool = False
+    pretrained: nn.Module, output: Output, seed: int, dropout: float | None = None, keeps_head: bool = False
 ) -> tuple[nn.Module, list[str]]:
-    """The encoder of `trained` with its head (`keeps_head`) or with a newly initialised one, and the names of the
+    """The encoder of `pretrained` with its head (`keeps_head`) or with a newly initialised one, and the names of the
     modules besides the head that are newly initialised."""
     with torch.device("meta"):  # initialising weights that are then overwritten takes longer than a short run
-        model = _network(trained, output, dropout)
+        model = _network(pretrained, output, dropout)
     model.to_empty(device="cpu")
-    kept = {name: value for name, value in trained.state_dict().items() if keeps_head or not name.startswith("task.")}
+    kept = {
+        name: value for name, value in pretrained.state_dict().items() if keeps_head or not name.startswith("task.")
+    }
     missing, _ = model.load_state_dict(kept, strict=False)
     # In a kept head, only the missing layers are initialised.
     depth = 2 if keeps_head else 1
     new = sorted({".".join(name.split(".")[: depth if name.startswith("task.") else 1]) for name in missing})
     generator = torch.Generator().manual_seed(seed_of(seed, "head"))
     for part in new:
-        initialise(model.get_submodule(part), trained.config.init_std, generator)
+        initialise(model.get_submodule(part), pretrained.config.init_std, generator)
     return model, [part for part in new if not part.startswith("task")]
 
 
-def from_random(trained: nn.Module, output: Output, seed: int, dropout: float | None = None) -> nn.Module:
+def from_random(pretrained: nn.Module, output: Output, seed: int, dropout: float | None = None) -> nn.Module:
     """The same network with randomly initialised weights: a baseline without pre-training."""
-    model = _network(trained, output, dropout)
+    model = _network(pretrained, output, dropout)
     model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
     if isinstance(model, Ernie):  # the vectors of entities are not learned from text
-        model.load_state_dict({"entities.weight": trained.entities.weight}, strict=False)
+        model.load_state_dict({"entities.weight": pretrained.entities.weight}, strict=False)
     return model
 
 
@@ -66,11 +68,11 @@ def start_at_frequencies(model: nn.Module, labels_NL: np.ndarray) -> None:
     bias_L.copy_(frequencies_L.logit())
 
 
-def _network(trained: nn.Module, output: Output, dropout: float | None) -> nn.Module:
+def _network(pretrained: nn.Module, output: Output, dropout: float | None) -> nn.Module:
     """A network of the same shape with the head of a task, without pooler if the task head has its own layer."""
-    config = with_dropout(trained.config, dropout)
-    heads = trained.heads_for(output) if trained.cls_layer(config, output) is None else ()
-    return type(trained)(config, heads, output)
+    config = with_dropout(pretrained.config, dropout)
+    heads = pretrained.heads_for(output) if pretrained.cls_layer(config, output) is None else ()
+    return type(pretrained)(config, heads, output)
 
 
 def with_dropout(config: TransformerConfig, dropout: float | None) -> TransformerConfig:

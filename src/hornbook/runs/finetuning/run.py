@@ -190,7 +190,7 @@ def read_result(out: Path) -> Finetuned:
 
 def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
     share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
-    return planned_flops(inputs.trained, inputs.train_features, settings.epochs, share, head)
+    return planned_flops(inputs.pretrained, inputs.train_features, settings.epochs, share, head)
 
 
 def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
@@ -262,8 +262,8 @@ def _finish(
 
 def clean_up(out: Path) -> None:
     """Removes the checkpoints of a finished run and writes its model card."""
-    for trained in (out, *(out / STAGES).glob("*")):
-        Checkpoints(trained).keep_only_state()
+    for folder in (out, *(out / STAGES).glob("*")):
+        Checkpoints(folder).keep_only_state()
     write_card(out)
 
 

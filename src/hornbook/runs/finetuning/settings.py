@@ -222,7 +222,7 @@ def rounded(lr: float) -> float:
 
 def settings_for(
     known: KnownDataSet,
-    trained: Transformer | None,
+    pretrained: Transformer | None,
     overrides: dict,
     has_teacher: bool = False,
     num_examples: int | None = None,
@@ -230,18 +230,18 @@ def settings_for(
     """The published settings for a task and the model's family, with overrides by dotted name. If the family does not
     set `optimizer.lr`, it depends on the model's width. Some depend on the number of training examples
     (`num_examples`): a user's own data of few examples gets more epochs. Without a model: the settings of BERT-base."""
-    width = BASE_WIDTH if trained is None else trained.config.width
+    width = BASE_WIDTH if pretrained is None else pretrained.config.width
     settings = (TaskDistillationSettings if has_teacher else FinetuneSettings)(
         epochs=float(known.epochs),
         batch_size=known.batch_size,
         optimizer=OptimizerSettings(lr=default_lr(known, width)),
     )
     configuration.refuse_unused(settings, overrides)
-    published = published_for(known, trained, settings)
+    published = published_for(known, pretrained, settings)
     if num_examples is not None:
         num_examples = min(num_examples, _examples_of(settings, overrides) or num_examples)
-        if trained is not None and not has_teacher:
-            published |= measured_settings(trained, known.is_own, num_examples)
+        if pretrained is not None and not has_teacher:
+            published |= measured_settings(pretrained, known.is_own, num_examples)
     if isinstance(settings, TaskDistillationSettings):
         return _in_stages(settings, published, overrides, width, num_examples)
     settings = configuration.with_overrides(settings, published | overrides)
@@ -254,9 +254,9 @@ def settings_for(
     return configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
 
 
-def published_for(known: KnownDataSet, trained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
+def published_for(known: KnownDataSet, pretrained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
     """The published settings of the model's family, except for those that the run does not use."""
-    published = {} if trained is None else family_settings(trained, known.name)
+    published = {} if pretrained is None else family_settings(pretrained, known.name)
     return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}
 
 

@@ -53,7 +53,7 @@ def run_many(
         log(f"{name}: {result.metric_for_best} {result.score:.4g}{wrong}")
         return None
 
-    for lr in searched_lrs(inputs.trained.config.width) if search else ():
+    for lr in searched_lrs(inputs.pretrained.config.width) if search else ():
         if stopped := run_try(f"lr-{lr:g}", dataclasses.replace(request, lr=lr)):
             return stopped
         write("search", tries)

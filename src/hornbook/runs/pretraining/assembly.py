@@ -16,8 +16,8 @@ from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import ClmObjective, ClmSettings
-from hornbook.objectives.dea import ErnieObjective, ErnieSettings
 from hornbook.objectives.distillation.objective import CorpusDistillation, DistillationSettings, pair_for
+from hornbook.objectives.ernie import ErnieObjective, ErnieSettings
 from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import MlmObjective

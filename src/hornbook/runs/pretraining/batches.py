@@ -42,9 +42,9 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
     for folder, weight in named:
         if not (math.isfinite(weight) and weight > 0):
             raise ValueError(f"the weight of {folder} must be above 0, not {weight:g}")
-    opened = [(Corpus(folder, settings.data.held_out_fraction), weight) for folder, weight in named]
-    first = opened[0][0]
-    for corpus, _ in opened[1:]:
+    corpora = [(Corpus(folder, settings.data.held_out_fraction), weight) for folder, weight in named]
+    first = corpora[0][0]
+    for corpus, _ in corpora[1:]:
         if corpus.tokenizer.fingerprint != first.tokenizer.fingerprint:
             raise ValueError(
                 f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
@@ -56,19 +56,19 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
             missing = "end-of-text" if name == "eos_id" else name.removesuffix("_id")
             model = "a GPT" if is_gpt and settings.masks_nothing else "a hybrid model" if is_gpt else "an encoder"
             raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {model} needs")
-    return opened
+    return corpora
 
 
 class BatchMaker:
     """Makes batch k of the run: short sequences first, then long ones. Growing batches start with fewer sequences."""
 
-    def __init__(self, settings: PretrainSettings, opened: Corpora):
+    def __init__(self, settings: PretrainSettings, corpora: Corpora):
         self.data = settings.data
         self.batch = settings.batch
         self.num_steps = settings.schedule.steps
         self.examples = {
             length: Examples(
-                opened,
+                corpora,
                 length,
                 settings.runtime.seed,
                 settings.layout,
@@ -103,14 +103,14 @@ class BatchMaker:
         return math.floor((before[0] - before[1]) / length + 0.5)
 
 
-def held_out_batches(settings: PretrainSettings, opened: Corpora) -> list[Batch]:
+def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch]:
     """Validation batches of held-out documents, which are never trained on; the same in every run on these corpora."""
     data = settings.data
     if data.held_out_fraction <= 0:
         return []
     length = data.short_length if data.short_fraction > 0 else data.length
     examples = Examples(
-        opened,
+        corpora,
         length,
         0,
         settings.layout,

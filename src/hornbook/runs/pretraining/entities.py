@@ -51,13 +51,13 @@ def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, of_bas
     return configuration.with_overrides(settings, overrides)
 
 
-def refuse_other_graph(settings: PretrainSettings, opened: Corpora) -> None:
+def refuse_other_graph(settings: PretrainSettings, corpora: Corpora) -> None:
     """Raises a `ValueError` if there is no graph, or if a corpus is not linked to it."""
     if not isinstance(settings.model, ErnieConfig):
         return
     if settings.model.graph is None:
         raise ValueError("ERNIE needs a graph with vectors: give --graph GRAPH --vectors VECTORS")
-    for corpus, _ in opened:
+    for corpus, _ in corpora:
         if corpus.graph != settings.model.graph:
             what = "is not linked to a graph" if corpus.graph is None else "is linked to another graph"
             raise ValueError(

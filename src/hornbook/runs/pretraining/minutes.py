@@ -29,7 +29,7 @@ def with_batch_that_fits(
     settings: PretrainSettings,
     job: Job,
     runtime: Runtime,
-    opened: Corpora,
+    corpora: Corpora,
     log: Log,
 ) -> PretrainSettings:
     """Sets the batch of the budget recipe, or halves the published one until about `ENOUGH_STEPS` steps fit in the
@@ -39,7 +39,7 @@ def with_batch_that_fits(
     if {"batch.tokens", "validation.tokens"} <= given.keys() and recipe == "published":
         return settings
     lengths = [length for length in (settings.data.length, settings.data.short_length) if settings.data.uses(length)]
-    token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, opened)
+    token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, corpora)
     overrides = {}
     if recipe == "budget":
         settings = with_budget_batch(settings, minutes * 60 / token_seconds, given)
@@ -53,7 +53,7 @@ def with_batch_that_fits(
         )
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
     fitting = _halved(settings.validation.tokens, max_tokens, MIN_VALIDATION_TOKENS)
-    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
+    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora))
     if "validation.tokens" not in given and fitting < min(settings.validation.tokens, num_held_out):
         overrides["validation.tokens"] = fitting
         default = settings.validation.tokens
@@ -72,9 +72,9 @@ def _halved(tokens: int, most: float, least: int) -> int:
     return tokens
 
 
-def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, opened: Corpora, log: Log) -> None:
+def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, corpora: Corpora, log: Log) -> None:
     num_timed = num_to_time(settings.schedule.steps)
-    token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, opened, num_timed)
+    token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, corpora, num_timed)
     seconds = token_seconds * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
     log(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
     if seconds >= LONG_RUN:
@@ -86,7 +86,7 @@ def _seconds_per_token(
     settings: PretrainSettings,
     job: Job,
     runtime: Runtime,
-    opened: Corpora,
+    corpora: Corpora,
     num_timed: int = NUM_TIMED,
 ) -> float:
     """Measured on part of a batch: one micro-batch on a GPU, a few sequences on a CPU."""
@@ -94,7 +94,7 @@ def _seconds_per_token(
     longest = max(each for each in (settings.data.length, settings.data.short_length) if settings.data.uses(each))
     tokens = min(settings.batch.tokens, max(longest, most))
     small = configuration.with_overrides(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
-    trial = dataclasses.replace(job, make_batch=BatchMaker(small, opened))
+    trial = dataclasses.replace(job, make_batch=BatchMaker(small, corpora))
     return mean_seconds_per_step(small, trial, runtime, most_seconds, num_timed) / tokens
 
 
@@ -104,14 +104,14 @@ def with_steps_in(
     job: Job,
     runtime: Runtime,
     began: float,
-    opened: Corpora,
+    corpora: Corpora,
     log: Log,
 ) -> PretrainSettings:
     """Measures a few steps at each sequence length, and sets the number of steps and the steps between validations so
     that the run fits in the minutes that remain since `began` (`time.monotonic()`)."""
     log("measuring how long a step takes ...")
     mean = mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
-    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, opened))
+    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora))
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
     validation_seconds = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
     steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)

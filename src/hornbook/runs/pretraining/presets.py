@@ -15,8 +15,8 @@ from hornbook.models.ernie import ErnieConfig
 from hornbook.models.gpt import Gpt1Config, Gpt2Config
 from hornbook.models.roberta import RobertaConfig
 from hornbook.objectives.clm import ClmSettings
-from hornbook.objectives.dea import ErnieSettings
 from hornbook.objectives.distillation.objective import DistillationSettings
+from hornbook.objectives.ernie import ErnieSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.mlm import MlmSettings
 from hornbook.objectives.rtd import RtdSettings

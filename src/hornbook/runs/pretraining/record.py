@@ -55,7 +55,7 @@ def write_run(
     folder: RunFolder,
     request: PretrainRequest,
     settings: PretrainSettings,
-    opened: Corpora,
+    corpora: Corpora,
     runtime: Runtime,
     job: Job,
     baseline: dict,
@@ -64,7 +64,7 @@ def write_run(
     vectors: str | None = None,
 ) -> None:
     """`vectors`: the fingerprint of the entity vectors of an ERNIE."""
-    corpora = [
+    entries = [
         {
             "folder": corpus.origin,
             "weight": weight,
@@ -72,12 +72,12 @@ def write_run(
             "documents": corpus.num_documents,
             "tokens": corpus.num_tokens,
         }
-        for corpus, weight in opened
+        for corpus, weight in corpora
     ]
     folder.write_record(
         request.to_dict(),
         {
-            "corpora": corpora,
+            "corpora": entries,
             **({"teacher": teacher.about()} if teacher else {}),
             **({"graph": settings.model.graph, "vectors": vectors} if settings.reads_entities else {}),
         },
@@ -135,8 +135,8 @@ def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:
     return all(Corpus(path).fingerprint == entry["fingerprint"] for (path, _), entry in pairs)
 
 
-def refuse_other_inputs(folder: RunFolder, run: dict, opened: Corpora, teacher: Teacher | None) -> None:
-    for (corpus, _), entry in zip(opened, run["inputs"]["corpora"], strict=True):
+def refuse_other_inputs(folder: RunFolder, run: dict, corpora: Corpora, teacher: Teacher | None) -> None:
+    for (corpus, _), entry in zip(corpora, run["inputs"]["corpora"], strict=True):
         folder.refuse_other_input(f"the corpus {corpus.origin}", entry["fingerprint"], corpus.fingerprint)
     if teacher is not None:
         refuse_other_teacher(folder, run, teacher)

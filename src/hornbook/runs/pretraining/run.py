@@ -152,7 +152,7 @@ def pretrain(
             return _already_finished(out, prepared)
     else:
         prepared = _start(folder, request, teacher, log)
-    for warning in warnings_of(prepared.settings, prepared.opened, prepared.job.make_batch):
+    for warning in warnings_of(prepared.settings, prepared.corpora, prepared.job.make_batch):
         log(warning)
     outcome = train(out, prepared.job, prepared.settings, prepared.runtime, on_progress)
     if outcome.ended == "finished" and current_ranks().is_main:
@@ -163,7 +163,7 @@ def pretrain(
 @dataclass(frozen=True)
 class _Prepared:
     settings: PretrainSettings
-    opened: Corpora
+    corpora: Corpora
     runtime: Runtime
     job: Job
 
@@ -172,8 +172,8 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     """Prepares a new run: resolves all settings and writes `run.json`."""
     began = time.monotonic()
     settings, recipe = _requested_settings(request, teacher is not None)
-    opened = open_corpora(request.named_corpora(), settings)
-    for corpus, _ in opened:
+    corpora = open_corpora(request.named_corpora(), settings)
+    for corpus, _ in corpora:
         if is_url(corpus.origin):
             log(f"{corpus.origin}: copied to {corpus.folder} in the background")
     runtime = choose_runtime(settings.runtime, settings.planned_flops(request.minutes))
@@ -183,27 +183,27 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
             "--minutes times steps of the unsharded model, so it cannot be combined with parallel.shard=true: give "
             "--steps or --tokens"
         )
-    settings, model = _model_to_train(settings, opened, request, teacher, log)
+    settings, model = _model_to_train(settings, corpora, request, teacher, log)
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
-    job = _job(settings, opened, model, runtime, teacher)
+    job = _job(settings, corpora, model, runtime, teacher)
     if request.minutes is not None:
-        settings = with_batch_that_fits(request, recipe, settings, job, runtime, opened, log)
-        job = _with_batches(job, settings, opened, runtime)
-        settings = with_steps_in(request.minutes, settings, job, runtime, began, opened, log)
+        settings = with_batch_that_fits(request, recipe, settings, job, runtime, corpora, log)
+        job = _with_batches(job, settings, corpora, runtime)
+        settings = with_steps_in(request.minutes, settings, job, runtime, began, corpora, log)
         settings = current_ranks().from_main(lambda: settings)  # the steps that the main rank measured
-        job = _with_batches(job, settings, opened, runtime)
+        job = _with_batches(job, settings, corpora, runtime)
     elif teacher is not None or request.has_default_length:
-        log_expected_time(settings, job, runtime, opened, log)
+        log_expected_time(settings, job, runtime, corpora, log)
     settings = _with_warmup_that_fits(settings, request, log)
     if recipe == "budget":
         log(description(settings, request, recipe))
-    held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, opened)]
+    held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, corpora)]
     settings = _with_validations(settings, held_out)
-    counts = sum(corpus.token_counts * weight for corpus, weight in opened)
+    counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
     vectors = vectors_fingerprint(request)
-    write_run(folder, request, settings, opened, runtime, job, baseline, recipe, teacher, vectors)
-    return _Prepared(settings, opened, runtime, job)
+    write_run(folder, request, settings, corpora, runtime, job, baseline, recipe, teacher, vectors)
+    return _Prepared(settings, corpora, runtime, job)
 
 
 def _requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[PretrainSettings, Recipe]:
@@ -221,11 +221,11 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
     """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
     depend on these; nothing is trained."""
     settings, _ = _requested_settings(request, teacher is not None)
-    opened = open_corpora(request.named_corpora(), settings) if request.corpora else []
-    tokenizer = opened[0][0].tokenizer if opened else None
+    corpora = open_corpora(request.named_corpora(), settings) if request.corpora else []
+    tokenizer = corpora[0][0].tokenizer if corpora else None
     settings = _fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
     settings = _with_warmup_that_fits(settings, request, lambda message: None)
-    return _with_validations(settings, held_out_batches(settings, opened)) if opened else settings
+    return _with_validations(settings, held_out_batches(settings, corpora)) if corpora else settings
 
 
 def _with_validations(settings: PretrainSettings, held_out: list[Batch]) -> PretrainSettings:
@@ -244,8 +244,8 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
     settings = settings_in(run)
     entries = run["inputs"]["corpora"]
     named = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in entries]
-    opened = [(Corpus(path, settings.data.held_out_fraction), weight) for path, weight in named]
-    refuse_other_inputs(folder, run, opened, teacher)
+    corpora = [(Corpus(path, settings.data.held_out_fraction), weight) for path, weight in named]
+    refuse_other_inputs(folder, run, corpora, teacher)
     runtime = choose_runtime(
         settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"]
     )
@@ -255,11 +255,11 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
         before = PretrainRequest(**run["request"])
         if before.vectors is not None:
             folder.refuse_other_input(f"{before.vectors}", run["inputs"]["vectors"], vectors_fingerprint(before))
-        _, model = _model_to_train(settings, opened, before, teacher, lambda message: None)
+        _, model = _model_to_train(settings, corpora, before, teacher, lambda message: None)
     else:
         model = new_network(settings, teacher and teacher.model)
     log(f"resuming {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
-    return _Prepared(settings, opened, runtime, _job(settings, opened, model, runtime, teacher))
+    return _Prepared(settings, corpora, runtime, _job(settings, corpora, model, runtime, teacher))
 
 
 def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
@@ -278,7 +278,7 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
 
 def _write_samples(out: Path, prepared: _Prepared) -> None:
     if (filler := mask_filler(prepared.job.model)) is not None:
-        write_samples(out, filler, prepared.opened[0][0])
+        write_samples(out, filler, prepared.corpora[0][0])
 
 
 def _steps_done(out: Path) -> int:
@@ -286,16 +286,16 @@ def _steps_done(out: Path) -> int:
 
 
 @torch_settings_restored()
-def measured_pace(preset: str, corpora: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
+def measured_pace(preset: str, folders: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
     """(seconds per step, runtime) of a run of `minutes` on this machine; nothing is written."""
-    request = PretrainRequest(preset, [str(each) for each in corpora], overrides=overrides)
+    request = PretrainRequest(preset, [str(each) for each in folders], overrides=overrides)
     settings = preset_settings(preset, overrides)
-    opened = open_corpora(request.named_corpora(), settings)
+    corpora = open_corpora(request.named_corpora(), settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
     configure_torch(runtime)
-    settings, model = _model_to_train(settings, opened, request, None, lambda message: None)
+    settings, model = _model_to_train(settings, corpora, request, None, lambda message: None)
     torch.compiler.reset()  # measure without what an earlier run compiled
-    job = _job(settings, opened, model, runtime)
+    job = _job(settings, corpora, model, runtime)
     return mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 
 
@@ -309,12 +309,12 @@ def _with_warmup_that_fits(settings: PretrainSettings, request: PretrainRequest,
 
 
 def _model_to_train(
-    settings: PretrainSettings, opened: Corpora, request: PretrainRequest, teacher: Teacher | None, log: Log
+    settings: PretrainSettings, corpora: Corpora, request: PretrainRequest, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
     """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
-    tokenizer = opened[0][0].tokenizer
+    tokenizer = corpora[0][0].tokenizer
     settings = _fitted_settings(settings, tokenizer, request, teacher, log)
-    refuse_other_graph(settings, opened)
+    refuse_other_graph(settings, corpora)
     model = _new_model(settings, teacher)
     if settings.reads_entities:
         give_vectors(model, request)
@@ -416,9 +416,9 @@ def _refuse_too_large(settings: PretrainSettings) -> None:
 
 
 def _job(
-    settings: PretrainSettings, opened: Corpora, model: nn.Module, runtime: Runtime, teacher: Teacher | None = None
+    settings: PretrainSettings, corpora: Corpora, model: nn.Module, runtime: Runtime, teacher: Teacher | None = None
 ) -> Job:
-    tokenizer = opened[0][0].tokenizer
+    tokenizer = corpora[0][0].tokenizer
     objective = objective_of(settings, tokenizer, teacher and teacher.model, model)
     if runtime.compiles:
         model.compile_parts()
@@ -431,19 +431,19 @@ def _job(
         load_trained(folder, model)
 
     module = TrainingModule(model, objective)
-    job = Job(module, BatchMaker(settings, opened), None, save, load, lr_multiplier_of=lr_multiplier(settings))
-    return _with_batches(job, settings, opened, runtime)
+    job = Job(module, BatchMaker(settings, corpora), None, save, load, lr_multiplier_of=lr_multiplier(settings))
+    return _with_batches(job, settings, corpora, runtime)
 
 
-def _with_batches(job: Job, settings: PretrainSettings, opened: Corpora, runtime: Runtime) -> Job:
+def _with_batches(job: Job, settings: PretrainSettings, corpora: Corpora, runtime: Runtime) -> Job:
     """The job with the training and validation batches of these settings."""
-    held_out = held_out_batches(settings, opened)
+    held_out = held_out_batches(settings, corpora)
 
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(job.module, held_out, runtime, micro_tokens)
 
     data = settings.data
-    make_batch = BatchMaker(settings, opened)
+    make_batch = BatchMaker(settings, corpora)
     return dataclasses.replace(
         job,
         make_batch=make_batch,

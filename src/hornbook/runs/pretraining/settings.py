@@ -14,8 +14,8 @@ from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import GptConfig
 from hornbook.models.transformer import TransformerConfig
 from hornbook.objectives.clm import ClmSettings
-from hornbook.objectives.dea import ErnieSettings
 from hornbook.objectives.distillation.objective import DistillationSettings
+from hornbook.objectives.ernie import ErnieSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.mlm import MlmSettings
 from hornbook.objectives.rtd import RtdSettings

@@ -7,15 +7,15 @@ MAX_NOT_NEXT = 0.55  # share of the pairs
 MAX_EPOCHS = 100
 
 
-def warnings_of(settings: PretrainSettings, opened: Corpora, batches: BatchMaker) -> list[str]:
-    return _repetition_warnings(opened, settings) + _label_warnings(batches)
+def warnings_of(settings: PretrainSettings, corpora: Corpora, batches: BatchMaker) -> list[str]:
+    return _repetition_warnings(corpora, settings) + _label_warnings(batches)
 
 
-def _repetition_warnings(opened: Corpora, settings: PretrainSettings) -> list[str]:
+def _repetition_warnings(corpora: Corpora, settings: PretrainSettings) -> list[str]:
     total = settings.schedule.steps * settings.batch.mean_tokens
-    weight_sum = sum(weight for _, weight in opened)
+    weight_sum = sum(weight for _, weight in corpora)
     out = []
-    for corpus, weight in opened:
+    for corpus, weight in corpora:
         epochs = total * weight / weight_sum / max(1, corpus.num_tokens)
         if epochs > MAX_EPOCHS:
             out.append(f"note: the run repeats {corpus.folder} {epochs:,.0f} times; more text would help")

@@ -25,7 +25,7 @@ from hornbook.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Opened:
+class MeasuredModel:
     """A model with its size; `predictor` is None for a model without a task head."""
 
     name: str
@@ -49,7 +49,7 @@ class Opened:
         """Sequences per input."""
         return 1 if self.predictor is None else self.predictor.task.group_size
 
-    def with_threads(self, num_threads: int) -> "Opened":
+    def with_threads(self, num_threads: int) -> "MeasuredModel":
         """The model on this number of CPU threads, which an ONNX session fixes when opened; for torch models see
         `timing.torch_threads`."""
         if not isinstance(self.model, OnnxModel):
@@ -87,7 +87,7 @@ class Opened:
         return [each for each in examples if task.fitting(each) == task.fitting(examples[0])]
 
 
-def open_model(name: str | Path) -> Opened:
+def open_model(name: str | Path) -> MeasuredModel:
     """Opens a run folder, a folder that `transformers` wrote, a Hugging Face name, or an exported folder."""
     folder = model_folder(name)
     run = finished_run(folder)
@@ -102,7 +102,7 @@ def open_model(name: str | Path) -> Opened:
     else:
         parameters, files = used_parameters(model), weights_files(folder)
     num_bytes = sum(file.stat().st_size for file in files)
-    return Opened(str(name), folder, model, tokenizer, predictor, parameters, num_bytes)
+    return MeasuredModel(str(name), folder, model, tokenizer, predictor, parameters, num_bytes)
 
 
 def used_parameters(model: Transformer) -> int:
