@@ -58,7 +58,7 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
     async def attention(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The attention of every layer and head."""
         model = server.find(body.model, "attention")
-        draw = partial(show_all_attention, model.loaded, language=body.language)
+        draw = partial(show_all_attention, [(model.name, model.loaded)], language=body.language)
         return await drawn(request, model, ("attention", body.language), (body.text, body.pair or None), draw)
 
     @routes.post("/show/forms", response_model=schemas.Picture)
