@@ -107,10 +107,10 @@ def distill_command(
     check_writable(out)
     from hornbook.runs.distillation.run import distill
     from hornbook.runs.finetuning.api import Finetuned
-    from hornbook.terminal import MultiRunDisplay, log
+    from hornbook.terminal import TrainingDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out, as_json), MultiRunDisplay() as display:
+    with replaced, report_interruption(out, as_json), TrainingDisplay() as display:
         result = distill(
             teacher,
             student,

@@ -130,10 +130,10 @@ def finetune_command(
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
     from hornbook.runs.finetuning.api import finetune
-    from hornbook.terminal import MultiRunDisplay, log
+    from hornbook.terminal import TrainingDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out, as_json), MultiRunDisplay() as display:
+    with replaced, report_interruption(out, as_json), TrainingDisplay() as display:
         result = finetune(
             model,
             data,
