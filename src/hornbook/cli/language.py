@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, app, log_problems, print_json, refuse_unused_options
+from hornbook.cli.app import Device, Json, Model, Seed, app, log_problems, print_json, refuse_unused_options
 
 Weights = Annotated[
     str, typer.Option(help="float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
@@ -30,7 +30,7 @@ def generate(
     beams: Annotated[int, typer.Option(help="Beam search with this many beams, instead of sampling.")] = 1,
     length_penalty: Annotated[float, typer.Option(help="For --beams: above 0 prefers longer texts.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Seed = 0,
     num: Annotated[int, typer.Option(help="Number of texts to generate.")] = 1,
     slide: Annotated[
         bool, typer.Option("--slide", help="Continue past the context length, keeping its last half as context.")

@@ -12,7 +12,11 @@ from hornbook.cli.app import (
     MODEL,
     Device,
     Json,
+    OptionalSeed,
+    Overrides,
     Overwrite,
+    Resume,
+    Show,
     app,
     check_writable,
     log_problems,
@@ -56,7 +60,7 @@ def finetune_command(
     epochs: Annotated[float | None, typer.Option(help="Passes over the training split.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per batch.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    seed: OptionalSeed = None,
     head: Annotated[
         str | None, typer.Option(help="Task head: linear (published), mlp, cnn, bilstm or attention.")
     ] = None,
@@ -80,11 +84,9 @@ def finetune_command(
         ),
     ] = False,
     reading: Reading = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
+    override: Overrides = None,
+    resume: Resume = False,
+    show: Show = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Summarize the data and the expected training time, and exit.")
     ] = False,
