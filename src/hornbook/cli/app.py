@@ -117,7 +117,7 @@ Show = Annotated[bool, typer.Option("--show", help="Print all settings with thei
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 OptionalSeed = Annotated[int | None, typer.Option(help="Random seed.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornbook wrote to --out before.")]
-MODEL = "A run folder, a transformers folder, a Hugging Face name, or the built-in model en."
+MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
 Model = Annotated[str, typer.Argument(help=MODEL)]
 
 

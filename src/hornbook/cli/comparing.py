@@ -11,7 +11,7 @@ from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import TaskName, print_scores
 
-NeededData = Annotated[str, typer.Option("--data", help="Data in the published layout (a folder), or your own table.")]
+NeededData = Annotated[str, typer.Option("--data", help="The folder of a known data set, or your own table.")]
 Out = Annotated[Path, typer.Option(help="Run folder to write.")]
 
 

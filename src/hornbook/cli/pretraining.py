@@ -54,9 +54,9 @@ def pretrain_command(
         str | None, typer.Option("--from", help="Initialise from this model, whose size overrides the preset's.")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Or: training tokens.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Training tokens, instead of --steps.")] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Or: minutes of training, converted to steps by measuring.")
+        float | None, typer.Option(help="Minutes of training, instead of --steps; converted to steps by measuring.")
     ] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens per batch.")] = None,
     seed: OptionalSeed = None,

@@ -40,7 +40,7 @@ TaskToLearn = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option(help="Data in the published layout (a folder), or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
+    typer.Option(help="The folder of a known data set, or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
 Graph = Annotated[str | None, typer.Option(help="Graph of a run that reads entities, if it was moved.")]
 STANDARD = Path("-")  # input or output
@@ -290,7 +290,7 @@ def predict(
     data: Data = None,
     reading: Reading = None,
     graph: Graph = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --to names.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
