@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.train.metrics import read_metrics
 
 WAYS = {"plain": ("no", False), "captured": ("no", True), "compiled": ("yes", False), "both": ("yes", True)}
 LENGTH = 128

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hornbook.train.metrics import read_metrics
+from hornbook.lifecycle.run_folder import read_metrics
 
 LAUNCHERS = {"plain": [], "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]}
 

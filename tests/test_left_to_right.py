@@ -18,10 +18,10 @@ from hornbook.batch import pack
 from hornbook.data.corpus import Corpus
 from hornbook.files import read_json
 from hornbook.interop.folder import load_model
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.pretraining.batches import held_out_batches
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import settings_in
-from hornbook.train.metrics import read_metrics
 
 LEFT = {"model.direction": "left", "objective.sentence": "none"}
 QUIET = {"log": lambda words: None}

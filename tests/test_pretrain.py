@@ -18,6 +18,7 @@ from tiny_runs import FAMILIES, run, same, weights
 import hornbook
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.pretraining import minutes
 from hornbook.runs.pretraining.batches import held_out_batches
 from hornbook.runs.pretraining.minutes import steps_in
@@ -25,7 +26,6 @@ from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.checkpoint import kept_folder
-from hornbook.train.metrics import read_metrics
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def with_bar(function: Callable) -> Callable:
         has_bar = progress and (log_console.is_terminal or log_console.is_jupyter)
         if not has_bar or named.get("on_progress") is not None:
             return function(*arguments, **named)
-        display = MultiRunDisplay()
+        display = TrainingDisplay()
         display.is_live = True
         with display:
             return function(*arguments, **(named | {"on_progress": display}))
@@ -103,7 +103,8 @@ def duration(seconds: float) -> str:
 
 
 class TrainingDisplay:
-    """Shows each `Status` of the training loop: step, losses, tokens per second, time left."""
+    """Shows each `Status` of the training loop: step, losses, tokens per second, time left. Of several runs in
+    sequence, the bar shows the current one."""
 
     def __init__(self) -> None:
         self.is_live = _is_live()
@@ -135,7 +136,7 @@ class TrainingDisplay:
         if self.is_live:
             if self.task is None:
                 self.task = self.progress.add_task("", total=status.num_steps, text="")
-            self.progress.update(self.task, completed=status.step, text=text)
+            self.progress.update(self.task, total=status.num_steps, completed=status.step, text=text)
             return
         self.pending = f"{status.unit} {status.step:,} of {status.num_steps:,}  {text}".rstrip()
         is_last, is_due = status.step == status.num_steps, time.monotonic() - self.logged_at >= LINE_EVERY_SECONDS
@@ -160,15 +161,6 @@ class TrainingDisplay:
         elif math.isfinite(status.seconds_left):
             parts.append(f"{duration(status.seconds_left)} left")
         return "  ".join(parts)
-
-
-class MultiRunDisplay(TrainingDisplay):
-    """A `TrainingDisplay` for several runs in sequence: the bar is reset for each run."""
-
-    def __call__(self, status: "Status") -> None:
-        if self.is_live and self.task is not None and self.progress.tasks[0].total != status.num_steps:
-            self.progress.reset(self.task, total=status.num_steps, text="")
-        super().__call__(status)
 
 
 @contextlib.contextmanager

@@ -17,12 +17,12 @@ import hornbook
 from hornbook import cli
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.finetuning import job
 from hornbook.runs.finetuning import run as running
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.metrics import read_metrics
 
 QUIET = {"log": lambda words: None}
 FAST = {"runtime.threads": 1}

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from hornbook.batch import pack
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.models.bert import Bert
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.nn import kernels
@@ -16,7 +17,6 @@ from hornbook.objectives.clm import ClmObjective
 from hornbook.objectives.mlm import summed_loss
 from hornbook.objectives.vocabulary_loss import is_fused
 from hornbook.train.loop import train
-from hornbook.train.metrics import read_metrics
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.runtime import choose_runtime

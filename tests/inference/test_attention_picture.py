@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.inference.attention import attention_of, write_attention
+from hornbook.inference.attention import attentions_of, write_attention
 from hornbook.models.albert import Albert
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2
@@ -49,7 +49,7 @@ MODELS = {
 @pytest.mark.parametrize("layer", [0, 1, -1])
 def test_it_is_what_the_model_attends_to(random, make, layer):
     model, batch = make(), one_sequence(random)
-    weights_HSS = attention_of(model, batch, layer)
+    weights_HSS = attentions_of(model, batch, [layer])[0]
     assert weights_HSS.shape == (4, 11, 11) and (weights_HSS >= 0).all()
     assert torch.allclose(weights_HSS.sum(-1), torch.ones(4, 11), atol=1e-6)
     assert weights_HSS.max() > 0.5  # uneven, so a wrong formula would be seen
@@ -68,16 +68,16 @@ def test_it_is_what_the_model_attends_to(random, make, layer):
 def test_training_mode_is_kept(random):
     model, batch = tiny_model(), one_sequence(random)
     model.train()
-    first, second = attention_of(model, batch), attention_of(model, batch)
+    first, second = (attentions_of(model, batch, [-1])[0] for _ in range(2))
     assert torch.equal(first, second) and model.training and not first.requires_grad
 
 
 def test_what_cannot_be_shown_is_refused(random):
     model = tiny_model()
     with pytest.raises(ValueError, match="a batch of one sequence, not 2"):
-        attention_of(model, pack([random.integers(0, 200, 3)] * 2))
+        attentions_of(model, pack([random.integers(0, 200, 3)] * 2), [-1])
     with pytest.raises(ValueError, match="no layer 3: the model has 3"):
-        attention_of(model, one_sequence(random), 3)
+        attentions_of(model, one_sequence(random), [3])
 
 
 def test_the_file(tmp_path, tiny_tokenizer):

@@ -8,6 +8,7 @@ from finetuned import encoder, finetuned, labelled_texts, tagged_words
 
 import hornbook
 from hornbook import terminal
+from hornbook.train.job import Status
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def test_a_frame_of_polars(folder, plain_encoder):
 def finetuning(monkeypatch, plain_encoder, tmp_path):
     """Fine-tunes as a script does; whether a bar was drawn."""
     shown = []
-    monkeypatch.setattr(terminal.MultiRunDisplay, "__call__", lambda self, status: shown.append(self.is_live))
+    monkeypatch.setattr(terminal.TrainingDisplay, "__call__", lambda self, status: shown.append(self.is_live))
 
     def run(**more) -> bool:
         out = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -116,6 +117,15 @@ def test_a_script_shows_a_bar_on_a_terminal_and_in_a_notebook(finetuning, monkey
 
 def test_no_bar_where_nobody_looks(finetuning):
     assert not finetuning()
+
+
+def test_the_bar_follows_runs_of_different_lengths():
+    display = terminal.TrainingDisplay()
+    display.is_live = True
+    for step, num_steps in ((5, 5), (1, 8)):
+        display(Status(step, num_steps, {}, 0.0, 0.0))
+    (task,) = display.progress.tasks
+    assert (task.completed, task.total, task.finished) == (1, 8, False)
 
 
 # ---- types and help

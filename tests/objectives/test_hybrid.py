@@ -16,6 +16,7 @@ from hornbook.batch import concatenate, pack
 from hornbook.data.examples import Examples
 from hornbook.evaluation.minimal_pairs import minimal_pairs, read_pairs
 from hornbook.interop.folder import load_folder
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.objectives.baseline import frequency_baseline
 from hornbook.objectives.hybrid import HybridObjective
@@ -23,7 +24,6 @@ from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.train.captured import bucket_for, padded_to_bucket
-from hornbook.train.metrics import read_metrics
 from hornbook.train.objective import StepInputs
 from hornbook.train.parallel.sharding import checkpoint_activations
 from hornbook.train.step import bucketed

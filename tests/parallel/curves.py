@@ -9,10 +9,10 @@ from typing import ClassVar
 from tiny import TINY_MODEL
 
 import hornbook
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.finetuning import run as finetuning
 from hornbook.runs.pretraining import run as pretraining
 from hornbook.train import loop
-from hornbook.train.metrics import read_metrics
 from hornbook.train.parallel import gradients
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.step import Stepper

@@ -11,8 +11,8 @@ from tiny_runs import same, weights
 
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.metrics import read_metrics
 
 STEPS = 24
 

@@ -12,8 +12,8 @@ from parallel.interrupted import resumed
 from parallel.rank_processes import MANY_SECONDS, run_ranks, torchrun
 from tiny_runs import same
 
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.metrics import read_metrics
 
 STEPS = 24
 SETTINGS = OVERRIDES | {"checkpoint.every_steps": 6, "runtime.log_every_steps": 1, "model.dropout": 0.1}

@@ -6,7 +6,8 @@ import sys
 import pytest
 from synthetic_runs import train_lines, validation_lines
 
-from hornbook.report.run import RunRecord, read_metrics
+from hornbook.lifecycle.run_folder import read_metrics
+from hornbook.report.run import RunRecord
 
 
 def test_a_run_is_read_whole(make_run):

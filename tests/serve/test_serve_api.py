@@ -136,7 +136,8 @@ def test_the_parameters_of_int8_weights(folders):
 def test_attention_is_that_of_hornbook_show(client, folders):
     for name in ("first", "gpt"):
         found = ask(client, "/show/attention", model=name, text="the river", pair="bread")
-        assert found["attention"] == show_all_attention(library.load(folders[name]), "the river", "bread").attention
+        models = [(name, library.load(folders[name]))]
+        assert found["attention"] == show_all_attention(models, "the river", "bread").attention
 
 
 def test_pictures_in_korean(client):

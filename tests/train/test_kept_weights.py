@@ -4,9 +4,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints, kept_folder
 from hornbook.train.loop import train
-from hornbook.train.metrics import read_metrics
 from hornbook.train.settings import CheckpointSettings
 from train.small import CPU, small_job, small_settings
 

@@ -13,10 +13,10 @@ from forked import begun
 from safetensors.torch import load_file
 
 from hornbook.files import read_json
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.guard import Guard
 from hornbook.train.loop import Diverged, train
-from hornbook.train.metrics import read_metrics
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import (
     BatchSettings,

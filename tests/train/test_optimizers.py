@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.loop import train
-from hornbook.train.metrics import read_metrics
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings, ValidationSettings
 from train.formulas import Three, check, computed, stepped

@@ -109,8 +109,15 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", callback=_json, help="Print the result as one JSON object.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N; defaults to a GPU if there is one.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")]
+Show = Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+OptionalSeed = Annotated[int | None, typer.Option(help="Random seed.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornbook wrote to --out before.")]
-MODEL = "A run folder, a transformers folder, a Hugging Face name, or the built-in model en."
+MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
 Model = Annotated[str, typer.Argument(help=MODEL)]
 
 
@@ -159,6 +166,12 @@ def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
             raise
         log(f"stopped; the progress is saved in {out}: run the same command with --resume to resume")
         raise typer.Exit(130) from None
+
+
+def exit_if_stopped(outcome) -> None:
+    """Exits with status 130 if a run was stopped."""
+    if outcome.ended == "stopped":
+        raise typer.Exit(130)
 
 
 def check_writable(out: Path) -> None:

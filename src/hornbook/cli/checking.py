@@ -14,7 +14,7 @@ MAX_ROWS = 50  # classes that are printed
 @app.command("check", epilog="Example: hornbook check reviews.csv --task classification --model runs/first")
 @reads_data()
 def check_command(
-    data: Annotated[str, typer.Argument(help="Data in the published layout (a folder), or your own table.")],
+    data: Annotated[str, typer.Argument(help="The folder of a known data set, or your own table.")],
     task: TaskName = "classification",
     model: Annotated[
         str | None, typer.Option(help="The model to fine-tune: adds lengths in tokens and the expected training time.")

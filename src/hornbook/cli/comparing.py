@@ -6,14 +6,13 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, parse_overrides, print_json
+from hornbook.cli.app import Device, Json, Model, Overwrite, Seed, app, check_writable, parse_overrides, print_json
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import TaskName, print_scores
 
-NeededData = Annotated[str, typer.Option("--data", help="Data in the published layout (a folder), or your own table.")]
+NeededData = Annotated[str, typer.Option("--data", help="The folder of a known data set, or your own table.")]
 Out = Annotated[Path, typer.Option(help="Run folder to write.")]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
 
 
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
@@ -102,13 +101,19 @@ def probe_command(
     _report_scored(found, out, as_json)
 
 
-def _report_scored(found, out: Path, as_json: bool) -> None:
+def _exit_if_stopped(found, out: Path) -> None:
     from hornbook.terminal import log
     from hornbook.train.job import Outcome
 
     if isinstance(found, Outcome):
         log(f"stopped and saved in {out}; run the same command to resume")
         raise typer.Exit(130)
+
+
+def _report_scored(found, out: Path, as_json: bool) -> None:
+    from hornbook.terminal import log
+
+    _exit_if_stopped(found, out)
     print_scores(found.scores)
     if found.degenerate:
         log(f"note: this run is degenerate: {found.degenerate}")
@@ -143,7 +148,6 @@ def label_curve_command(
     from hornbook.lifecycle.claims import Claims
     from hornbook.report.several import draw_curve, read_curve
     from hornbook.terminal import TrainingDisplay, log, table
-    from hornbook.train.job import Outcome
 
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
         found = label_curve(
@@ -160,9 +164,7 @@ def label_curve_command(
             on_progress=display,
             log=log,
         )
-    if isinstance(found, Outcome):
-        log(f"stopped and saved in {out}; run the same command to resume")
-        raise typer.Exit(130)
+    _exit_if_stopped(found, out)
     rows = [
         (point["method"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
         for point in found["points"]

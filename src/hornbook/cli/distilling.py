@@ -1,6 +1,5 @@
 """The command `distill`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +8,14 @@ import typer
 from hornbook.cli.app import (
     Device,
     Json,
+    OptionalSeed,
+    Overrides,
     Overwrite,
+    Resume,
+    Show,
     app,
     check_writable,
+    exit_if_stopped,
     parse_overrides,
     print_json,
     recorded_settings,
@@ -59,13 +63,11 @@ def distill_command(
     epochs: Annotated[float | None, typer.Option(help=f"Passes over the training split, {ON_TASK}.")] = None,
     lr: Annotated[float | None, typer.Option(help=f"Peak learning rate, {ON_TASK}.")] = None,
     batch_size: Annotated[int | None, typer.Option(help=f"Examples per batch, {ON_TASK}.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    seed: OptionalSeed = None,
     reading: Reading = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
+    override: Overrides = None,
+    resume: Resume = False,
+    show: Show = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -107,10 +109,10 @@ def distill_command(
     check_writable(out)
     from hornbook.runs.distillation.run import distill
     from hornbook.runs.finetuning.api import Finetuned
-    from hornbook.terminal import MultiRunDisplay, log
+    from hornbook.terminal import TrainingDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out, as_json), MultiRunDisplay() as display:
+    with replaced, report_interruption(out, as_json), TrainingDisplay() as display:
         result = distill(
             teacher,
             student,
@@ -132,9 +134,7 @@ def distill_command(
         return
     report_outcome(out, result, can_fill_masks="mlm" in result.last)
     print_json(as_json, {"out": str(out), **vars(result)})
-    if result.ended == "stopped":
-        sys.stdout.flush()
-        raise typer.Exit(130)
+    exit_if_stopped(result)
 
 
 def _show(teacher: str, student: str | None, request: dict, more: dict, as_json: bool) -> None:

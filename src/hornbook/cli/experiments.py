@@ -45,9 +45,9 @@ def reproduce_command(
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
     check_writable(out)
     from hornbook.evaluation.experiments.runner import reproduce
-    from hornbook.terminal import MultiRunDisplay, log, print_result, table
+    from hornbook.terminal import TrainingDisplay, log, print_result, table
 
-    with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), MultiRunDisplay() as display:
+    with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), TrainingDisplay() as display:
         found = reproduce(
             experiment,
             corpus,

@@ -10,6 +10,7 @@ import typer
 
 from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, log_problems, print_json
 from hornbook.cli.overwriting import GRAPH, VECTORS, overwriting, refuse_existing_file
+from hornbook.cli.texts import FILES_HELP, TextColumn
 
 graph_app = typer.Typer(
     help="Build a knowledge graph, find paths in it, link texts to it, train vectors.", no_args_is_help=True
@@ -92,15 +93,15 @@ def graph_link(
     graph: Folder,
     texts: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files or folders: .txt (one text per line), .jsonl, .parquet, also .gz, .xz, .zst."),
+        typer.Argument(help=FILES_HELP.replace(".txt", ".txt (one text per line)")),
     ] = None,
     text: Annotated[str | None, typer.Option(help="A text to link, instead of files.")] = None,
     to: Annotated[Path | None, typer.Option(help="Write texts and mentions to this .jsonl file.")] = None,
-    text_column: Annotated[str | None, typer.Option(help="Column (.parquet) or key (.jsonl) of the text.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
+    text_column: TextColumn = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --to names.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find the entities that texts mention: where, which, and how surely."""
+    """Find the entities that texts mention, with position, entity and score."""
     from hornbook.data.problems import Problems
     from hornbook.files import replacing
     from hornbook.graph.graph import open_graph
@@ -160,7 +161,9 @@ def graph_embed(
     lr: Annotated[float | None, typer.Option(help="Learning rate of Adagrad; defaults to 0.1.")] = None,
     held_out: Annotated[
         float | None,
-        typer.Option(help="Share of the edges for validation, and for the test, if the graph has no splits: 0.02."),
+        typer.Option(
+            help="Share of the edges for validation, and for the test, if the graph has no splits; defaults to 0.02."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed; defaults to 0.")] = None,
     setting: Annotated[

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, app, log_problems, print_json, refuse_unused_options
+from hornbook.cli.app import Device, Json, Model, Seed, app, log_problems, print_json, refuse_unused_options
+from hornbook.cli.texts import FILES_HELP, TextColumn
 
 Weights = Annotated[
     str, typer.Option(help="float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
@@ -17,7 +18,7 @@ def generate(
     model: Model,
     prompt: Annotated[str, typer.Argument(help="Prompt to continue; '' generates from scratch.")],
     max_tokens: Annotated[
-        int | None, typer.Option(help="Most tokens to generate (default 100); with --fill, masks (10).")
+        int | None, typer.Option(help="Maximum number of tokens to generate (default 100); with --fill, masks (10).")
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature; 0 is greedy decoding.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Sample from the k most likely tokens.")] = None,
@@ -30,7 +31,7 @@ def generate(
     beams: Annotated[int, typer.Option(help="Beam search with this many beams, instead of sampling.")] = 1,
     length_penalty: Annotated[float, typer.Option(help="For --beams: above 0 prefers longer texts.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Seed = 0,
     num: Annotated[int, typer.Option(help="Number of texts to generate.")] = 1,
     slide: Annotated[
         bool, typer.Option("--slide", help="Continue past the context length, keeping its last half as context.")
@@ -114,7 +115,7 @@ class _Stream:
 @app.command("score", epilog='Example: hornbook score runs/gpt "The cat sat." "Sat cat the."')
 def score(
     model: Model,
-    texts: Annotated[list[str], typer.Argument(help="Texts to compare.")],
+    texts: Annotated[list[str], typer.Argument(help="Texts to score.")],
     weights: Weights = "float",
     device: Device = "auto",
     as_json: Json = False,
@@ -185,7 +186,7 @@ def minimal_pairs_command(
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
 def perplexity(
     model: Model,
-    file: Annotated[Path, typer.Argument(help=".txt, .jsonl or .parquet, plain or .gz, .xz, .zst.")],
+    file: Annotated[Path, typer.Argument(help=FILES_HELP)],
     stride: Annotated[
         int | None, typer.Option(help="Tokens between window starts; defaults to half the context.")
     ] = None,
@@ -195,7 +196,7 @@ def perplexity(
     baseline: Annotated[
         Path | None, typer.Option(help="Also score 5-grams trained on this corpus folder or text file.")
     ] = None,
-    text_column: Annotated[str | None, typer.Option(help="Column of the text in a .jsonl or .parquet.")] = None,
+    text_column: TextColumn = None,
     weights: Weights = "float",
     device: Device = "auto",
     as_json: Json = False,

@@ -1,6 +1,5 @@
 """The commands `pretrain` and `plan`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +8,14 @@ import typer
 from hornbook.cli.app import (
     Device,
     Json,
+    OptionalSeed,
+    Overrides,
     Overwrite,
+    Resume,
+    Show,
     app,
     check_writable,
+    exit_if_stopped,
     parse_overrides,
     print_json,
     recorded_settings,
@@ -50,23 +54,21 @@ def pretrain_command(
         str | None, typer.Option("--from", help="Initialise from this model, whose size overrides the preset's.")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Or: training tokens.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Training tokens, instead of --steps.")] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Or: minutes of training, converted to steps by measuring.")
+        float | None, typer.Option(help="Minutes of training, instead of --steps; converted to steps by measuring.")
     ] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens per batch.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    seed: OptionalSeed = None,
     recipe: Annotated[
         str | None,
         typer.Option(help="published or budget; default: budget if the run has far fewer tokens than published."),
     ] = None,
     graph: Annotated[str | None, typer.Option(help="ERNIE: the graph to which the corpora are linked.")] = None,
     vectors: Annotated[str | None, typer.Option(help="ERNIE: its vectors, made by 'hornbook graph embed'.")] = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
+    override: Overrides = None,
+    resume: Resume = False,
+    show: Show = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -110,9 +112,7 @@ def pretrain_command(
         )
     report_outcome(out, outcome)
     print_json(as_json, {"out": str(out), **vars(outcome)})
-    if outcome.ended == "stopped":
-        sys.stdout.flush()
-        raise typer.Exit(130)
+    exit_if_stopped(outcome)
 
 
 def _show(preset: str, corpora: list[str], base: str | None, amount: dict, overrides: dict, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, print_json, show_settings
+from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, exit_if_stopped, print_json, show_settings
 from hornbook.cli.overwriting import RUN, overwriting
 
 EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out runs/sst-shots"
@@ -153,5 +153,4 @@ def finetune_as_text(
         print_result(f"{out}: {outcome.ended}")
         log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
     print_json(as_json, {"out": str(out), **vars(outcome)})
-    if outcome.ended == "stopped":
-        raise typer.Exit(130)
+    exit_if_stopped(outcome)

@@ -15,9 +15,7 @@ def serve_command(
     models: Annotated[
         list[str] | None, typer.Argument(help=f"Models: {MODEL[0].lower()}{MODEL[1:]} By default en and ko.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine need --api-key.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs --api-key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.", min=0, max=65535)] = 8000,
     api_key: Annotated[
         str | None, typer.Option(help="Key that clients must send; defaults to the variable HORNBOOK_API_KEY.")

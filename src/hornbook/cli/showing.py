@@ -264,17 +264,12 @@ def attention(
 ) -> None:
     """Show which tokens each token of a text attends to, in any layer and head. Several models are compared."""
     import hornbook
-    from hornbook.show.attention import show_all_attention, show_all_attentions, show_attention, show_attentions
+    from hornbook.show.attention import show_all_attention, show_attention
 
     models, text, pair = split_models(arguments)
-    if len(models) > 1:
-        loaded = [(model, hornbook.load(open_folder(model, text), device=device)) for model in models]
-        drawn = None if html is None else show_all_attentions(loaded, text, pair)
-        print_picture(show_attentions(loaded, text, pair, layer, head), html, as_json, drawn)
-        return
-    one = hornbook.load(open_folder(models[0] if models else None, text), device=device)
-    drawn = None if html is None else show_all_attention(one, text, pair)
-    print_picture(show_attention(one, text, pair, layer, head), html, as_json, drawn)
+    loaded = [(model, hornbook.load(open_folder(model, text), device=device)) for model in models or [None]]
+    drawn = None if html is None else show_all_attention(loaded, text, pair)
+    print_picture(show_attention(loaded, text, pair, layer, head), html, as_json, drawn)
 
 
 @show_app.command("parameters", epilog="Example: hornbook show parameters albert-base")

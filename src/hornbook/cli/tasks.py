@@ -12,7 +12,11 @@ from hornbook.cli.app import (
     MODEL,
     Device,
     Json,
+    OptionalSeed,
+    Overrides,
     Overwrite,
+    Resume,
+    Show,
     app,
     check_writable,
     log_problems,
@@ -36,7 +40,7 @@ TaskToLearn = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option(help="Data in the published layout (a folder), or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
+    typer.Option(help="The folder of a known data set, or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
 Graph = Annotated[str | None, typer.Option(help="Graph of a run that reads entities, if it was moved.")]
 STANDARD = Path("-")  # input or output
@@ -56,7 +60,7 @@ def finetune_command(
     epochs: Annotated[float | None, typer.Option(help="Passes over the training split.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per batch.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    seed: OptionalSeed = None,
     head: Annotated[
         str | None, typer.Option(help="Task head: linear (published), mlp, cnn, bilstm or attention.")
     ] = None,
@@ -80,11 +84,9 @@ def finetune_command(
         ),
     ] = False,
     reading: Reading = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")] = False,
+    override: Overrides = None,
+    resume: Resume = False,
+    show: Show = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Summarize the data and the expected training time, and exit.")
     ] = False,
@@ -130,10 +132,10 @@ def finetune_command(
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
     from hornbook.runs.finetuning.api import finetune
-    from hornbook.terminal import MultiRunDisplay, log
+    from hornbook.terminal import TrainingDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out, as_json), MultiRunDisplay() as display:
+    with replaced, report_interruption(out, as_json), TrainingDisplay() as display:
         result = finetune(
             model,
             data,
@@ -288,7 +290,7 @@ def predict(
     data: Data = None,
     reading: Reading = None,
     graph: Graph = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --to.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --to names.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

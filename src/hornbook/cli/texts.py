@@ -181,7 +181,7 @@ def corpus_build(
     files: Files,
     tokenizer: Annotated[str, typer.Option(help="A tokenizer or model folder, or a Hugging Face name.")],
     out: Annotated[Path, typer.Option(help="Folder to write the corpus to.")],
-    workers: Annotated[int | None, typer.Option(help="Worker processes; defaults to one per core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes; defaults to one per core, at most 12.")] = None,
     documents: Annotated[
         str, typer.Option(help="How documents are separated in a .txt: blank-line or file.")
     ] = "blank-line",

@@ -21,17 +21,12 @@ MAX_TOKENS = 40  # more do not fit into a plot
 FILE = "attention.json"
 
 
-def attention_of(model: nn.Module, batch: Batch, layer: int = -1) -> Tensor:
-    """Returns softmax(q k / sqrt(C)) of a layer (from 0, or -1 from the end) for a batch of one sequence, H x S x S.
-
-    Row i holds the weights of token i over all tokens and sums to 1. Without dropout, in float32.
-    """
-    return attentions_of(model, batch, [layer])[0]
-
-
 @torch.no_grad()
 def attentions_of(model: nn.Module, batch: Batch, layers: Sequence[int]) -> list[Tensor]:
-    """`attention_of` for several layers, from one forward pass."""
+    """softmax(q k / sqrt(C)) of layers (from 0, or -1 from the end) for a batch of one sequence, each H x S x S.
+
+    Row i holds the weights of token i over all tokens and sums to 1. One forward pass, without dropout, in float32.
+    """
     if batch.num_sequences != 1:
         raise ValueError(f"attention weights need a batch of one sequence, not {batch.num_sequences}")
     for layer in layers:
@@ -72,7 +67,7 @@ def write_attention(
         return None
     device = next(model.parameters()).device
     batch = pack([np.array(encoded.ids, np.int64)], [np.array(encoded.segments, np.int64)]).to(device)
-    weights_HSS = attention_of(model, batch, layer).double().cpu()
+    weights_HSS = attentions_of(model, batch, [layer])[0].double().cpu()
     path = Path(folder) / FILE
     write_json(
         path,

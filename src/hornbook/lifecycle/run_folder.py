@@ -12,11 +12,12 @@ from typing import Any
 
 import hornbook
 from hornbook import config as configuration
-from hornbook.files import link, read_json, refusing_damage, replacing, write_json
+from hornbook.files import link, read_json, read_json_lines, refusing_damage, replacing, write_json
 from hornbook.lifecycle.claims import CLAIMS
 from hornbook.lifecycle.resuming import Difference
 
 RECORD = "run.json"
+METRICS = "metrics.jsonl"
 SCORES = "scores.json"  # written last: a folder with this file is finished
 
 
@@ -119,3 +120,9 @@ def recorded(out: str | Path | None, *names: str) -> dict[str, Any]:
     """The first of the records `names` (by default `run.json`) that the folder `out` has; empty if it has none."""
     files = [Path(out) / name for name in names or (RECORD,)] if out is not None else []
     return next((read_json(file) for file in files if file.exists()), {})
+
+
+def read_metrics(run: str | Path) -> list[dict[str, Any]]:
+    """The lines of a run's `metrics.jsonl` that have a kind and a step; empty if there is no such file."""
+    lines = read_json_lines(Path(run) / METRICS)
+    return [line for line in lines if isinstance(line.get("step"), int) and "kind" in line]

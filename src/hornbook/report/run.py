@@ -12,7 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from hornbook.files import read_json, read_json_lines
+from hornbook.files import read_json
+from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.exported import is_exported
@@ -211,12 +212,6 @@ class RunRecord:
     def _furthest(self, name: str) -> float:
         logged = [number(line.get(name)) for line in self.train[-1:]]
         return max([0.0, *(value for value in (number(self.state.get(name)), *logged) if math.isfinite(value))])
-
-
-def read_metrics(folder: Path) -> list[dict]:
-    """The lines of metrics.jsonl that have a kind and a step."""
-    lines = read_json_lines(Path(folder) / "metrics.jsonl")
-    return [line for line in lines if isinstance(line.get("step"), int) and "kind" in line]
 
 
 def read_state(folder: Path) -> dict:

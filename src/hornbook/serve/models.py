@@ -22,15 +22,10 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.gpt import Gpt
 from hornbook.models.quantized import Weights
-from hornbook.objectives.masking import MaskingSettings
 from hornbook.report.explained import with_pictures
 from hornbook.serve.engine import Engine
 from hornbook.serve.generation import GenerationEngine
-from hornbook.show.answers import show_answer
-from hornbook.show.attention import show_all_attention
-from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.parameters import network_parameters, unloaded
-from hornbook.show.tokens import show_forms, show_tokens
 from hornbook.show.words import Language
 from hornbook.text.tokenizer import Tokenizer
 
@@ -150,34 +145,8 @@ class ServedModel:
     def explain(self, items: list[tuple[str, list[str], str | None]]) -> list[dict]:
         return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
 
-    def show_tokens(self, language: Language) -> Callable[[list], list[dict]]:
-        return lambda items: [show_tokens(self.tokenizer, *item, language).as_dict() for item in items]
-
-    def show_masking(
-        self, settings: MaskingSettings, num: int, seed: int, language: Language
-    ) -> Callable[[list], list[dict]]:
-        return lambda items: [
-            show_masking(self.tokenizer, *item, settings, num, seed, language).as_dict() for item in items
-        ]
-
-    def show_replaced(
-        self, num: int, probability: float, seed: int, language: Language
-    ) -> Callable[[list], list[dict]]:
-        return lambda texts: [
-            show_replaced(self.loaded, text, num, probability, seed, language).as_dict() for text in texts
-        ]
-
-    def show_attention(self, language: Language) -> Callable[[list], list[dict]]:
-        return lambda items: [show_all_attention(self.loaded, *item, language).as_dict() for item in items]
-
-    def show_forms(self, language: Language) -> Callable[[list], list[dict]]:
-        return lambda items: [show_forms(self.tokenizer, *item, self.is_gpt, language).as_dict() for item in items]
-
     def show_parameters(self, language: Language) -> dict:
         return network_parameters(unloaded(self.loaded.model), self.name, language).as_dict()
-
-    def show_answer(self, language: Language) -> Callable[[list], list[dict]]:
-        return lambda items: [show_answer(self.predictor, *item, language).as_dict() for item in items]
 
 
 def open_models(names: Sequence[str], device: str = "auto", weights: Weights = "float") -> dict[str, ServedModel]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -9,48 +11,62 @@ from fastapi import APIRouter, FastAPI, Request
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
 from hornbook.serve.api import Server
+from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import MODEL_ROUTES
+from hornbook.show.answers import show_answer
+from hornbook.show.attention import show_all_attention
+from hornbook.show.masking import show_masking, show_replaced
+from hornbook.show.picture import Picture
+from hornbook.show.tokens import show_forms, show_tokens
 
 
 def add_picture_routes(app: FastAPI, server: Server) -> None:
     routes = APIRouter(tags=["show"], responses=MODEL_ROUTES)
 
+    async def drawn(
+        request: Request, model: ServedModel, key: Hashable, item: tuple, draw: Callable[..., Picture]
+    ) -> dict[str, Any]:
+        """The picture that `draw` makes of the texts in `item`; items with the same key are drawn together."""
+        answers = server.answer(request, model, key, [item], lambda items: [draw(*each).as_dict() for each in items])
+        return (await answers)[0]
+
     @routes.post("/show/tokens", response_model=schemas.Picture)
     async def tokens(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The tokens of a text or pair."""
         model = server.find(body.model, "tokens")
-        key, run = ("tokens", body.language), model.show_tokens(body.language)
-        return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
+        draw = partial(show_tokens, model.tokenizer, language=body.language)
+        return await drawn(request, model, ("tokens", body.language), (body.text, body.pair or None), draw)
 
     @routes.post("/show/masking", response_model=schemas.Picture)
     async def masking(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
         """A text masked several times."""
         model = server.find(body.model, "masking")
         settings = MaskingSettings(probability=body.probability, unit=body.unit)
-        run = model.show_masking(settings, body.num, body.seed, body.language)
-        key = ("masking", settings, body.num, body.seed, body.language)
-        return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
+        given = {"settings": settings, "num": body.num, "seed": body.seed, "language": body.language}
+        draw = partial(show_masking, model.tokenizer, **given)
+        return await drawn(request, model, ("masking", *given.values()), (body.text, body.pair or None), draw)
 
     @routes.post("/show/replaced", response_model=schemas.Picture)
     async def replaced(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
         """A text masked, filled in by the generator and judged by the discriminator."""
         model = server.find(body.model, "replaced")
-        run = model.show_replaced(body.num, body.probability, body.seed, body.language)
-        return (await server.answer(request, model, secrets.token_hex(8), [body.text], run))[0]
+        given = {"num": body.num, "probability": body.probability, "seed": body.seed, "language": body.language}
+        draw = partial(show_replaced, model.loaded, **given)
+        return await drawn(request, model, secrets.token_hex(8), (body.text,), draw)
 
     @routes.post("/show/attention", response_model=schemas.Picture)
     async def attention(body: schemas.Shown, request: Request) -> dict[str, Any]:
         """The attention of every layer and head."""
         model = server.find(body.model, "attention")
-        key, run = ("attention", body.language), model.show_attention(body.language)
-        return (await server.answer(request, model, key, [(body.text, body.pair or None)], run))[0]
+        draw = partial(show_all_attention, [(model.name, model.loaded)], language=body.language)
+        return await drawn(request, model, ("attention", body.language), (body.text, body.pair or None), draw)
 
     @routes.post("/show/forms", response_model=schemas.Picture)
     async def forms(body: schemas.ShownForms, request: Request) -> dict[str, Any]:
         """Two texts as the model reads them in each kind of task; a GPT gets GPT-1's forms."""
         model = server.find(body.model, "forms")
-        key, run = ("forms", body.language), model.show_forms(body.language)
-        return (await server.answer(request, model, key, [(body.text, body.pair)], run))[0]
+        draw = partial(show_forms, model.tokenizer, is_gpt=model.is_gpt, language=body.language)
+        return await drawn(request, model, ("forms", body.language), (body.text, body.pair), draw)
 
     @routes.post("/show/parameters", response_model=schemas.Picture)
     async def parameters(body: schemas.ShownParameters) -> dict[str, Any]:
@@ -62,7 +78,7 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
     async def answer(body: schemas.ShownAnswer, request: Request) -> dict[str, Any]:
         """The start and end probabilities of every token of a passage."""
         model = server.find(body.model, "predict", "spans")
-        key, run = ("show answer", body.language), model.show_answer(body.language)
-        return (await server.answer(request, model, key, [(body.question, body.passage)], run))[0]
+        draw = partial(show_answer, model.predictor, language=body.language)
+        return await drawn(request, model, ("show answer", body.language), (body.question, body.passage), draw)
 
     app.include_router(routes)

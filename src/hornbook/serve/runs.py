@@ -1,11 +1,11 @@
 """The runs below a folder, with their curves, for the page; read at each request, so that training is seen live."""
 
-import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hornbook.files import read_json
+from hornbook.lifecycle.run_folder import METRICS, read_metrics
 from hornbook.report.run import NOT_LOSSES
 from hornbook.report.runs import about_run, find_runs
 from hornbook.report.samples import mask_token, read_samples, split_sample
@@ -31,7 +31,7 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
 
 
 def _modified(run: Path) -> float:
-    metrics = run / "metrics.jsonl"
+    metrics = run / METRICS
     return (metrics if metrics.is_file() else run).stat().st_mtime
 
 
@@ -46,27 +46,24 @@ def _objective(run: Path, terms: tuple[str, ...]) -> str:
 
 
 def _metrics(run: Path) -> tuple[tuple[str, ...], dict[str, list]]:
-    file = run / "metrics.jsonl"
+    file = run / METRICS
     if not file.is_file():
         return (), {}
     state = file.stat()
-    return _read_metrics(file, state.st_mtime_ns, state.st_size)
+    return _read_curves(run, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=2 * MAX_RUNS)
-def _read_metrics(file: Path, modified: int, size: int) -> tuple[tuple[str, ...], dict[str, list]]:
+def _read_curves(run: Path, modified: int, size: int) -> tuple[tuple[str, ...], dict[str, list]]:
     """The loss terms, and the points of each curve, at most `MAX_POINTS` each; a line that is still being written is
     left out."""
     points: dict[str, dict[int, list]] = {kind: {} for kind in CURVES}
     terms: tuple[str, ...] = ()
-    for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            row = json.loads(line)
+    for row in read_metrics(run):
+        if row["kind"] in CURVES and "loss" in row:
             points[row["kind"]][row["step"]] = [row["step"], row["loss"], row.get("tokens_per_second")]
             if row["kind"] == "train":
                 terms = tuple(name for name in row if name not in NOT_LOSSES | {"epoch"})
-        except (ValueError, KeyError, TypeError):
-            continue
     return terms, {kind: _thinned([its[step] for step in sorted(its)]) for kind, its in points.items()}
 
 

@@ -21,7 +21,7 @@ MAX_IN_GRID = 40  # more do not fit into a terminal
 MAX_WIDTH = 100  # characters of the grids of several models in one table; wider ones are below each other
 SHADES = " ░▒▓█"
 NUM_LARGEST = 3
-Named = Sequence[tuple[str, LoadedModel]]  # models with the names to show
+Named = Sequence[tuple[str | None, LoadedModel]]  # models with the names to show, if there are several
 
 
 def encode(model: LoadedModel, text: str, pair: str | None) -> tuple[list[str], Batch]:
@@ -35,19 +35,14 @@ def encode(model: LoadedModel, text: str, pair: str | None) -> tuple[list[str], 
 
 
 def show_attention(
-    model: LoadedModel, text: str, pair: str | None = None, layer: int | None = None, head: int | None = None
-) -> Picture:
-    """Attention in one layer (from 1; the last by default) and head (from 1; the mean of all by default)."""
-    attention, which = _chosen(model, text, pair, layer, head)
-    notes = [f"{which}; each row sums to 1"]
-    return Picture("Attention", notes, tables=[_table(attention)], attention=attention)
-
-
-def show_attentions(
     models: Named, text: str, pair: str | None = None, layer: int | None = None, head: int | None = None
 ) -> Picture:
-    """`show_attention` of several models, given with their names, side by side. `attention["models"]` has the weights
-    of each, with its `name` and `direction`: `both`, `left` or `right`."""
+    """Attention in one layer (from 1; the last by default) and head (from 1; the mean of all by default). `attention`
+    has the weights of one model; for several, shown side by side, `attention["models"]` has those of each, with its
+    `name` and `direction`: `both`, `left` or `right`."""
+    if len(models) == 1:
+        attention, which = _chosen(models[0][1], text, pair, layer, head)
+        return Picture("Attention", [f"{which}; each row sums to 1"], tables=[_table(attention)], attention=attention)
     found, notes = [], []
     for name, model in models:
         try:
@@ -76,7 +71,7 @@ def _chosen(
     return attention, f"layer {layer} of {num_layers}, {which}"
 
 
-def _named(name: str, model: LoadedModel, attention: dict[str, Any]) -> dict[str, Any]:
+def _named(name: str | None, model: LoadedModel, attention: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "direction": model.model.config.direction, **attention}
 
 
@@ -117,24 +112,17 @@ def _shades(row: np.ndarray) -> str:
     return "".join(SHADES[min(int(np.ceil(weight * 2 * (len(SHADES) - 1) - 0.2)), len(SHADES) - 1)] for weight in row)
 
 
-def show_all_attention(model: LoadedModel, text: str, pair: str | None = None, language: Language = "en") -> Picture:
+def show_all_attention(models: Named, text: str, pair: str | None = None, language: Language = "en") -> Picture:
     """Attention of every layer and head, for a page with a selector: `attention` has the tokens, the numbers of layers
-    and heads, and the weights as bytes (layers x heads x S x S, 255 for a weight of 1) in base 64."""
-    attention = _every(model, text, pair)
-    strips = [Strip(say(language, "input"), [Cell(token) for token in attention["tokens"]])]
-    notes = [say(language, "rows")]
-    return Picture(say(language, "attention"), notes, strips, attention=attention, language=language)
-
-
-def show_all_attentions(models: Named, text: str, pair: str | None = None, language: Language = "en") -> Picture:
-    """`show_all_attention` of several models, given with their names: `attention["models"]` has the values of each,
-    with its `name`, its `direction` and `reads`, the direction in words."""
-    found = []
-    for name, model in models:
-        named = _named(name, model, _every(model, text, pair))
-        found.append(named | {"reads": say(language, named["direction"])})
-    notes = [say(language, "rows")]
-    return Picture(say(language, "attention"), notes, attention={"models": found}, language=language)
+    and heads, and the weights as bytes (layers x heads x S x S, 255 for a weight of 1) in base 64. For several models,
+    `attention["models"]` has these of each, with its `name`, its `direction` and `reads`, the direction in words."""
+    if len(models) == 1:
+        attention = _every(models[0][1], text, pair)
+        strips = [Strip(say(language, "input"), [Cell(token) for token in attention["tokens"]])]
+    else:
+        found = [_named(name, model, _every(model, text, pair)) for name, model in models]
+        attention, strips = {"models": [each | {"reads": say(language, each["direction"])} for each in found]}, []
+    return Picture(say(language, "attention"), [say(language, "rows")], strips, attention=attention, language=language)
 
 
 def _every(model: LoadedModel, text: str, pair: str | None) -> dict[str, Any]:

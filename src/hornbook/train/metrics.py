@@ -4,8 +4,9 @@ import json
 import os
 from pathlib import Path
 
-from hornbook.files import read_json_lines, write_text
+from hornbook.files import write_text
 from hornbook.lifecycle.locking import check_folder
+from hornbook.lifecycle.run_folder import METRICS, read_metrics
 
 
 class MetricsLog:
@@ -13,7 +14,7 @@ class MetricsLog:
     step, so that a resumed run has no duplicates."""
 
     def __init__(self, run: Path, at_step: int, tensorboard: bool = True):
-        self.path = Path(run) / "metrics.jsonl"
+        self.path = Path(run) / METRICS
         kept = [line for line in read_metrics(run) if line["step"] <= at_step]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         self.file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
@@ -42,11 +43,6 @@ class NoLog:
     def write(self, *_: object, **__: object) -> None: ...
 
     def close(self) -> None: ...
-
-
-def read_metrics(run: Path) -> list[dict]:
-    """The lines of a run's `metrics.jsonl`."""
-    return read_json_lines(Path(run) / "metrics.jsonl")
 
 
 def _board(folder: Path, at_step: int):

@@ -25,7 +25,7 @@ from hornbook.files import read_json, write_json
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import locks_out
-from hornbook.lifecycle.run_folder import SCORES, RunFolder
+from hornbook.lifecycle.run_folder import SCORES, RunFolder, read_metrics
 from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
@@ -56,7 +56,6 @@ from hornbook.tasks.running import run_model
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Outcome, Status
 from hornbook.train.loop import train
-from hornbook.train.metrics import read_metrics
 from hornbook.train.pace import seconds_per_step
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch

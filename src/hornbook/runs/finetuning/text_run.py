@@ -22,7 +22,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import other_request
-from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.lifecycle.run_folder import RunFolder, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import checkpoint_io
@@ -34,7 +34,6 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
-from hornbook.train.metrics import read_metrics
 from hornbook.train.objective import TrainingModule
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings
