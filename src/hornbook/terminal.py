@@ -90,10 +90,10 @@ def short(number: float) -> str:
     return f"{number:.0f}"
 
 
-def duration(seconds: float) -> str:
-    """Formats seconds as seconds, minutes, or hours and minutes.
+def rounded_duration(seconds: float) -> str:
+    """Time left: seconds, minutes, or hours and minutes.
 
-    >>> duration(42), duration(3725), duration(7325)
+    >>> rounded_duration(42), rounded_duration(3725), rounded_duration(7325)
     ('42 s', '62 min', '2 h 02 min')
     """
     if seconds < 100:
@@ -159,7 +159,7 @@ class TrainingDisplay:
         if status.step == status.num_steps:
             parts.append("done")
         elif math.isfinite(status.seconds_left):
-            parts.append(f"{duration(status.seconds_left)} left")
+            parts.append(f"{rounded_duration(status.seconds_left)} left")
         return "  ".join(parts)
 
 
@@ -190,7 +190,7 @@ def building_display() -> Iterator:
 
         def show(now: "BuildProgress") -> None:
             speed = now.bytes_read / max(now.seconds, 1e-9)
-            left = duration((now.bytes_total - now.bytes_read) / max(speed, 1e-9))
+            left = rounded_duration((now.bytes_total - now.bytes_read) / max(speed, 1e-9))
             text = f"{now.documents:,} documents  {short(now.tokens)} tokens  {speed / 1e6:.1f} MB/s  {left} left"
             total = max(now.bytes_total, 1)
             bar(now.bytes_read, total, text, f"read {100 * now.bytes_read / total:.0f}%")
@@ -208,7 +208,7 @@ def web_display() -> Iterator:
             text = f"{now.pages:,} pages  {speed:.0f} pages/s"
             if now.stage == "pages":
                 done, total = now.bytes_read, max(now.bytes_total, 1)
-                text += f"  {duration(now.seconds * (total - done) / done)} left" if done else ""
+                text += f"  {rounded_duration(now.seconds * (total - done) / done)} left" if done else ""
             else:
                 done, total = now.tasks, now.tasks_total
             bar(done, total, text, f"{now.stage} {100 * done / total:.0f}%")
@@ -244,7 +244,7 @@ def answering_display() -> Iterator:
 
         def show(done: int, total: int, doing: str) -> None:
             left = (time.monotonic() - start) * (total - done) / done if done else 0.0
-            text = f"{doing}  {duration(left)} left" if done else doing
+            text = f"{doing}  {rounded_duration(left)} left" if done else doing
             bar(done, total, text, f"answered {done:,} of {total:,}")
 
         yield show

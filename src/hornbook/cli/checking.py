@@ -87,8 +87,8 @@ def _range(stats: dict[str, int]) -> str:
 
 
 def _print_cost(found: dict[str, Any]) -> None:
-    from hornbook.report.wording import amount, counted
-    from hornbook.terminal import duration, print_result
+    from hornbook.report.wording import amount, counted, duration
+    from hornbook.terminal import print_result
 
     for split, each in found.get("tokens", {}).items():
         if split != "longest":

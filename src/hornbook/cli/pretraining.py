@@ -129,8 +129,8 @@ def _show(preset: str, corpora: list[str], base: str | None, amount: dict, overr
 
 def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
-    from hornbook.report.wording import counted
-    from hornbook.terminal import duration, log, print_result, short
+    from hornbook.report.wording import counted, duration
+    from hornbook.terminal import log, print_result, short
 
     if outcome.ended == "already finished":
         log(f"{out} is already finished")
@@ -181,9 +181,10 @@ def plan_command(
     """Estimate what pre-training takes: parameters, memory, FLOPs, days. Nothing is trained."""
     from dataclasses import asdict
 
+    from hornbook.report.wording import duration
     from hornbook.runs.pretraining.plan import GIB, machine, plan
     from hornbook.runs.pretraining.presets import preset_settings
-    from hornbook.terminal import duration, print_result, table
+    from hornbook.terminal import print_result, table
 
     overrides = parse_overrides(override)
     preset_settings(preset, overrides)  # errors are raised before the machine is measured

@@ -181,8 +181,8 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
     from hornbook.files import read_json
     from hornbook.interop.sentence_transformers import MODULES
     from hornbook.report.run import read_stages
-    from hornbook.report.wording import counted
-    from hornbook.terminal import duration, log, print_result, table
+    from hornbook.report.wording import counted, duration
+    from hornbook.terminal import log, print_result, table
 
     tries = result.out / "tries.json"
     if tries.exists():

@@ -16,6 +16,7 @@ from hornbook.files import link, read_json, read_json_lines, refusing_damage, re
 from hornbook.lifecycle.claims import CLAIMS
 from hornbook.lifecycle.resuming import Difference
 
+Log = Callable[[str], None]  # receives the messages of a run
 RECORD = "run.json"
 METRICS = "metrics.jsonl"
 SCORES = "scores.json"  # written last: a folder with this file is finished

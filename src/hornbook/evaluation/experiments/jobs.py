@@ -20,7 +20,7 @@ from hornbook.evaluation.experiments.sentences import crossed, overlap
 from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_model
-from hornbook.lifecycle.run_folder import read_metrics
+from hornbook.lifecycle.run_folder import Log, read_metrics
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run
 from hornbook.runs.pretraining.run import pretrain
@@ -31,7 +31,6 @@ from hornbook.tasks.records import DataSet
 from hornbook.train.job import OnProgress, Outcome, Status
 
 NEVER = 1_000_000_000  # steps between validations: the last weights are scored, none are selected by dev score
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,13 @@ from hornbook.evaluation.experiments.results import write_results
 from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
 from hornbook.lifecycle.claims import Claims, locks_or_joins
-from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
 from hornbook.tasks.records import fingerprint
 from hornbook.train.job import Status
 from hornbook.train.signals import Signals
 
-Log = Callable[[str], None]
 RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during fine-tuning
 
 

@@ -31,7 +31,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import changed_values, other_options
-from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.report.page import write_report
 from hornbook.tasks.text.definition import AS_WRITTEN, Normalise, TextTask, read_task
@@ -40,7 +40,6 @@ from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, d
 from hornbook.tasks.text.sources import Item, Splits, read_items
 from hornbook.train.randomness import seed_of
 
-Log = Callable[[str], None]
 OnProgress = Callable[[int, int, str], None]  # answered questions, their total, and the current run
 
 

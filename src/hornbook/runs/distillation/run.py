@@ -19,7 +19,7 @@ from hornbook.config import parsed
 from hornbook.devices import refuse_beyond_memory
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
-from hornbook.lifecycle.run_folder import recorded
+from hornbook.lifecycle.run_folder import Log, recorded
 from hornbook.models import registry
 from hornbook.models.gpt import Gpt
 from hornbook.models.pair import initialise_from_teacher
@@ -39,7 +39,6 @@ from hornbook.train.job import Outcome, Status
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
 from hornbook.train.randomness import seed_of
 
-Log = Callable[[str], None]
 RECIPE = "objective.recipe"
 HALVES = ("distilbert", "distilgpt2")  # students with half of their teacher's layers
 

@@ -1,6 +1,6 @@
 """The inputs of a fine-tuning run: the pre-trained model with its tokenizer, the data, and the settings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.sentence_transformers import EmbeddingSettings, read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
+from hornbook.lifecycle.run_folder import Log
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
 from hornbook.models.outputs import Output
@@ -51,8 +52,6 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
 SIMCSE_DROPOUT = 0.02  # the 0.1 of Gao et al. 2021 harms a model that was pre-trained without dropout (RESULTS.md)
-
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)

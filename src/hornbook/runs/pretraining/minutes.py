@@ -2,9 +2,9 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
 
 from hornbook import config as configuration
+from hornbook.lifecycle.run_folder import Log
 from hornbook.report.wording import duration
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
 from hornbook.runs.pretraining.recipes import Recipe, with_budget_batch
@@ -14,7 +14,6 @@ from hornbook.train.job import Job
 from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, NUM_TIMED, num_to_time, seconds_per_step
 from hornbook.train.runtime import Runtime
 
-Log = Callable[[str], None]
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
 MEASURED_SHARE = 0.05  # largest share of the minutes for timing steps, per sequence length
 FEW_STEPS, ENOUGH_STEPS = 100, 200

@@ -11,7 +11,7 @@ RUN/metrics.jsonl, tensorboard/, samples.json
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.lifecycle.locking import locks_out
-from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.models import registry
 from hornbook.models.pair import initialise_from_teacher
 from hornbook.objectives.baseline import frequency_baseline
@@ -84,7 +84,6 @@ from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.validation import validate
 
-Log = Callable[[str], None]
 # Model settings that may differ from the model that --from names; all others must match it.
 OVERRIDABLE_WITH_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),

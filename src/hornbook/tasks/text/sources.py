@@ -13,11 +13,12 @@ any. They come from a known data set, the columns of a table, or one of a few pu
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from hornbook.data.problems import problem_lines
+from hornbook.lifecycle.run_folder import Log
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.coqa import read_conversations
 from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
@@ -28,7 +29,6 @@ from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import Example
 from hornbook.tasks.text.definition import ExampleSource, TextTask
 
-Log = Callable[[str], None]
 CONVERSATIONS = {"train": ("coqa*train*.json", "train.json"), "test": ("coqa*dev*.json", "dev.json")}
 LAMBADA = {"train": ("*train*.jsonl", "*train*.txt"), "test": ("lambada_test*", "*test*.jsonl", "*test*.txt")}
 
