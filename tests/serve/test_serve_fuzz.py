@@ -1,17 +1,14 @@
 """Every route does what its OpenAPI description promises, whatever is sent."""
 
 import json
-import threading
-import time
 
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
+from served_page import served
 
 from hornbook.serve.api import ServeSettings, build_app
-from hornbook.serve.models import open_models
 
 # A text without a mask, or for a model that is not there, is valid by the description and still refused.
 LEFT_OUT = [positive_data_acceptance]
@@ -38,16 +35,7 @@ def filter_body(context, body):
 
 @pytest.fixture(scope="module")
 def address(folders, electra):
-    models = open_models([str(folders[name]) for name in SERVED[:-1]] + [str(electra)])
-    app = build_app(models, ServeSettings(max_bytes=MAX_BYTES))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    yield from served([*(folders[name] for name in SERVED[:-1]), electra], ServeSettings(max_bytes=MAX_BYTES))
 
 
 @schema.parametrize()

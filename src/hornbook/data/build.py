@@ -1,8 +1,8 @@
 """Builds a corpus: text files to token shards, streamed, on all cores, resumable after any interruption.
 
-The main process reads documents and groups them into chunks; workers clean, split and encode them; the main process
-drops duplicates and writes shards in input order. A shard ends only at the end of a chunk, so a build that is resumed
-after a complete shard makes the same chunks, and the same bytes, as an uninterrupted one.
+The main process reads documents and groups them into batches; workers clean, split and encode them; the main process
+drops duplicates and writes shards in input order. A shard ends only at the end of a batch, so a build that is resumed
+after a complete shard makes the same batches, and the same bytes, as an uninterrupted one.
 """
 
 import os
@@ -144,9 +144,9 @@ def _build(
         with interruptible():
             pool = EncodingPool(out, tokenizer, settings["clean"], workers, settings["near_duplicates"], linker)
             sources, most_characters = read_sources(out / SOURCES), min(BATCH_CHARACTERS, 4 * settings["shard_tokens"])
-            chunks = read_batches(sources, state, most_characters)
-            for chunk, encoded in _encode_in_order(chunks, pool):
-                merger.accept(chunk, encoded)
+            batches = read_batches(sources, state, most_characters)
+            for batch, encoded in _encode_in_order(batches, pool):
+                merger.accept(batch, encoded)
             pool.close()
             return merger.finish()
     except BrokenProcessPool:
@@ -162,11 +162,11 @@ def _build(
             pool.kill()
 
 
-def read_batches(sources: Iterable[Source], state: BuildState, chunk_characters: int) -> Iterator[DocumentBatch]:
-    """Yields all documents after the position of `state`, in chunks; the last chunk may hold only problems."""
+def read_batches(sources: Iterable[Source], state: BuildState, batch_characters: int) -> Iterator[DocumentBatch]:
+    """Yields all documents after the position of `state`, in batches; the last batch may hold only problems."""
     settings = state.request["settings"]
     how = {name: settings[name] for name in ("text_column", "documents")}
-    bytes_before, num_files, chunk, num_characters = 0, 0, DocumentBatch(), 0
+    bytes_before, num_files, batch, num_characters = 0, 0, DocumentBatch(), 0
     for index, source in enumerate(sources):
         num_files += 1
         if index < state.file_index:
@@ -177,23 +177,23 @@ def read_batches(sources: Iterable[Source], state: BuildState, chunk_characters:
         skipped = state.items_taken if index == state.file_index else 0
         for taken, item in enumerate(islice(reader, skipped, None), skipped + 1):
             if isinstance(item, Problem):
-                chunk.problems.add(item)
+                batch.problems.add(item)
                 continue
             if item.mentions is not None and settings["clean"]:
                 raise ValueError(
                     f"{source.path} is linked to entities, whose places --clean would change: leave out --clean"
                 )
-            chunk.documents.append(item)
+            batch.documents.append(item)
             num_characters += len(item.text)
-            if num_characters >= chunk_characters:
-                chunk.file_index, chunk.items_taken = index, taken
-                chunk.bytes_read = bytes_before + reader.bytes_read
-                yield chunk
-                chunk, num_characters = DocumentBatch(), 0
+            if num_characters >= batch_characters:
+                batch.file_index, batch.items_taken = index, taken
+                batch.bytes_read = bytes_before + reader.bytes_read
+                yield batch
+                batch, num_characters = DocumentBatch(), 0
         _check_unchanged(source)
         bytes_before += source.bytes
-    chunk.file_index, chunk.bytes_read = num_files, bytes_before
-    yield chunk
+    batch.file_index, batch.bytes_read = num_files, bytes_before
+    yield batch
 
 
 def _check_unchanged(source: Source) -> None:
@@ -202,22 +202,22 @@ def _check_unchanged(source: Source) -> None:
 
 
 def _encode_in_order(
-    chunks: Iterator[DocumentBatch], pool: EncodingPool
+    batches: Iterator[DocumentBatch], pool: EncodingPool
 ) -> Iterator[tuple[DocumentBatch, EncodedDocuments]]:
     waiting = deque()
-    for chunk in chunks:
-        given = [document.mentions for document in chunk.documents]
-        waiting.append((chunk, pool.submit([document.text for document in chunk.documents], given)))
+    for batch in batches:
+        given = [document.mentions for document in batch.documents]
+        waiting.append((batch, pool.submit([document.text for document in batch.documents], given)))
         if len(waiting) >= pool.most_in_flight:
-            chunk, future = waiting.popleft()
-            yield chunk, future.result()
+            batch, future = waiting.popleft()
+            yield batch, future.result()
     while waiting:
-        chunk, future = waiting.popleft()
-        yield chunk, future.result()
+        batch, future = waiting.popleft()
+        yield batch, future.result()
 
 
 class _Merger:
-    """Accepts encoded chunks in order: drops duplicates, counts, and writes a shard whenever it is full."""
+    """Accepts encoded batches in order: drops duplicates, counts, and writes a shard whenever it is full."""
 
     def __init__(
         self,
@@ -235,17 +235,17 @@ class _Merger:
         self._started = time.perf_counter() - state.seconds
         self._reported = 0.0
 
-    def accept(self, chunk: DocumentBatch, encoded: EncodedDocuments) -> None:
+    def accept(self, batch: DocumentBatch, encoded: EncodedDocuments) -> None:
         state = self._state
-        state.problems.merge(chunk.problems)
+        state.problems.merge(batch.problems)
         for kind, count in encoded.cleaned.items():
             state.cleaned[kind] = state.cleaned.get(kind, 0) + count
-        if chunk.documents:
-            kept = self._select(chunk, encoded)
-            self._count_lines(chunk, encoded, kept)
-            self._write(chunk, encoded, kept)
-        state.file_index, state.items_taken = chunk.file_index, chunk.items_taken
-        state.bytes_read = chunk.bytes_read
+        if batch.documents:
+            kept = self._select(batch, encoded)
+            self._count_lines(batch, encoded, kept)
+            self._write(batch, encoded, kept)
+        state.file_index, state.items_taken = batch.file_index, batch.items_taken
+        state.bytes_read = batch.bytes_read
         if self._writer.num_tokens >= self._settings["shard_tokens"]:
             self._close_shard()
         self._report()
@@ -266,14 +266,14 @@ class _Merger:
         remove_progress(self._folder)
         return manifest
 
-    def _select(self, chunk: DocumentBatch, encoded: EncodedDocuments) -> np.ndarray:
+    def _select(self, batch: DocumentBatch, encoded: EncodedDocuments) -> np.ndarray:
         """A boolean per document: whether it goes into the corpus."""
         kept = encoded.document_sentences > 0
         for index in np.flatnonzero(~kept):
-            document = chunk.documents[index]
+            document = batch.documents[index]
             self._state.problems.add(Problem("no_tokens", document.file, document.place))
         for index in np.flatnonzero(kept & encoded.document_excluded):
-            document = chunk.documents[index]
+            document = batch.documents[index]
             self._state.problems.add(Problem("evaluation_text", document.file, document.place))
         kept &= ~encoded.document_excluded
         if self._settings["deduplicate"]:
@@ -281,7 +281,7 @@ class _Merger:
             is_new = self._state.seen.add(hashes)
             self._state.new_hashes.append(hashes[is_new])
             for index in np.flatnonzero(kept)[~is_new]:
-                document = chunk.documents[index]
+                document = batch.documents[index]
                 self._state.problems.add(Problem("duplicate_document", document.file, document.place))
             kept[kept] = is_new
         if self._settings["near_duplicates"]:
@@ -289,12 +289,12 @@ class _Merger:
             is_new = self._state.seen.add(bands.ravel()).reshape(bands.shape)
             self._state.new_hashes.append(bands[is_new])
             for index in np.flatnonzero(kept)[~is_new.all(1)]:
-                document = chunk.documents[index]
+                document = batch.documents[index]
                 self._state.problems.add(Problem("near_duplicate", document.file, document.place))
             kept[kept] = is_new.all(1)
         return kept
 
-    def _count_lines(self, chunk: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
+    def _count_lines(self, batch: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
         document_of = np.repeat(np.arange(len(kept)), encoded.document_lines)
         rows = np.flatnonzero(kept[document_of])
         first_line = np.cumsum(encoded.document_lines) - encoded.document_lines
@@ -302,12 +302,12 @@ class _Merger:
         def text_of(row: int) -> str:
             line = rows[row]
             document = document_of[line]
-            text = clean_text(chunk.documents[document].text, self._settings["clean"])[0]
+            text = clean_text(batch.documents[document].text, self._settings["clean"])[0]
             return counted_lines(text)[line - first_line[document]]
 
         self._state.lines.add(encoded.line_hashes[rows], text_of)
 
-    def _write(self, chunk: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
+    def _write(self, batch: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
         state = self._state
         tokens, word_starts, lengths = encoded.tokens, encoded.word_starts, encoded.sentence_lengths
         entity_tokens, entity_ids = encoded.entity_tokens, encoded.entity_ids
@@ -319,7 +319,7 @@ class _Merger:
             entity_tokens, entity_ids = (np.cumsum(kept_tokens) - 1)[entity_tokens[is_kept]], entity_ids[is_kept]
         starts, sentences = [], 0
         for document, is_kept, num_sentences in zip(
-            chunk.documents, kept.tolist(), encoded.document_sentences.tolist(), strict=True
+            batch.documents, kept.tolist(), encoded.document_sentences.tolist(), strict=True
         ):
             if is_kept:
                 # A part continues its document only if the previous part was kept and is in the same shard.

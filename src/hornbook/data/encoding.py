@@ -1,6 +1,6 @@
 """The work of the worker processes of a corpus build: clean, hash, split into sentences, encode.
 
-Results do not depend on how documents are grouped into chunks, so any number of workers gives the same corpus.
+Results do not depend on how documents are grouped into batches, so any number of workers gives the same corpus.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
 @dataclass(slots=True)
 class EncodedDocuments:
-    """A chunk of documents as flat arrays. Sentences without tokens are dropped. With a linker, `entity_tokens` are the
+    """A batch of documents as flat arrays. Sentences without tokens are dropped. With a linker, `entity_tokens` are the
     indices of the tokens at which a mention of an entity starts, and `entity_ids` the numbers of the entities."""
 
     tokens: np.ndarray
@@ -61,7 +61,7 @@ def clean_text(text: str, clean: str | None) -> tuple[str, dict[str, int]]:
     return clean_wiki(text) if clean == "wiki" else (text, {})
 
 
-def encode_chunk(
+def encode_documents(
     tokenizer,
     texts: list[str],
     clean: str | None,
@@ -119,7 +119,7 @@ def encode_chunk(
 
 def _aligned(texts, sentences, num_sentences, encoded, mentions) -> tuple[np.ndarray, np.ndarray]:
     """The index of the first token of each mention, and its entity; a token has at most one. Characters are counted
-    over all texts of the chunk."""
+    over all texts of the batch."""
     text_starts = np.cumsum([0, *map(len, texts)])
     sizes = np.array([len(sentence) for sentence in sentences], np.int64)
     starts = np.cumsum(sizes) - sizes  # as if the sentences covered the texts completely
@@ -156,7 +156,7 @@ def mention_tokens(offsets: np.ndarray, mentions: Sequence[tuple[int, int, int]]
 
 
 class EncodingPool:
-    """Encodes chunks in worker processes, or in this one when `workers` is 0. The workers read the tokenizer and the
+    """Encodes batches in worker processes, or in this one when `workers` is 0. The workers read the tokenizer and the
     word sequences of evaluation sets, if there are any, from the folder."""
 
     def __init__(
@@ -171,7 +171,7 @@ class EncodingPool:
         self._tokenizer = tokenizer
         self._options = (clean, near_duplicates, _excluded_in(corpus_folder), linker)
         self._executor = None
-        # Two chunks per worker keep it busy while this process writes a shard; more would only take memory.
+        # Two batches per worker keep it busy while this process writes a shard; more would only take memory.
         self.most_in_flight = max(1, 2 * workers + 1)
         if workers:
             self._executor = ProcessPoolExecutor(
@@ -185,7 +185,7 @@ class EncodingPool:
         """`given`: the mentions of the texts that are linked already."""
         if not self._executor:
             future = Future()
-            future.set_result(encode_chunk(self._tokenizer, texts, *self._options, given))
+            future.set_result(encode_documents(self._tokenizer, texts, *self._options, given))
             return future
         with starting_children(), main_hidden():
             return self._executor.submit(_encode, texts, given)
@@ -237,7 +237,7 @@ def _start_worker(corpus_folder: str, clean: str | None, near_duplicates: bool, 
 
 
 def _encode(texts: list[str], given: list | None) -> EncodedDocuments:
-    return encode_chunk(_worker["tokenizer"], texts, *_worker["options"], given)
+    return encode_documents(_worker["tokenizer"], texts, *_worker["options"], given)
 
 
 def _excluded_in(folder: Path) -> ExcludedTexts | None:
