@@ -4,11 +4,14 @@
 
 The first files are used whole; those of `--fill` share what is left, each from its start. Marks of speakers ("*CHI:",
 "A:") and headings ("= = = Title = = =") are removed. Every document starts with a sentence, as BLiMP's items do. Half
-of the words are in short documents, half in long ones, from which entity tracking is learned.
+of the words are in short documents, half in long ones. In one long document of five, half as many sentences are read
+twice, the second time in another order: to predict them, a model learns to look up what followed the same words before,
+which entity tracking needs. Their words are counted twice.
 """
 
 import argparse
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,23 +33,30 @@ def sentences(file: Path) -> Iterator[str]:
     yield from (each for each in found if len(each.split()) >= MIN_WORDS)
 
 
-def documents(file: Path, num_sentences: int, num_long_words: int, most_words: float) -> Iterator[str]:
+def documents(
+    file: Path, num_sentences: int, num_long_words: int, repeated_share: float, most_words: float
+) -> Iterator[str]:
     """Documents of at most `most_words` words in all: short ones of `num_sentences` sentences, and long ones of about
-    `num_long_words` words, with as many words in short as in long ones."""
+    `num_long_words` words, with as many words in short as in long ones. In a share of the long ones, every sentence
+    occurs twice."""
+    order = random.Random(0)
     document: list[str] = []
     num_words, more_long_words = 0, 0  # of the document; of the long documents than of the short ones
+    is_repeated = False
     for sentence in sentences(file):
-        most_words -= len(sentence.split())
+        num_times = 2 if is_repeated else 1
+        most_words -= num_times * len(sentence.split())
         if most_words < 0:
             break
         document.append(sentence)
-        num_words += len(sentence.split())
+        num_words += num_times * len(sentence.split())
         is_long = more_long_words <= 0
         if num_words >= num_long_words if is_long else len(document) == num_sentences:
-            yield " ".join(document)
+            yield " ".join(document + order.sample(document, len(document)) if is_repeated else document)
             more_long_words += num_words if is_long else -num_words
             document, num_words = [], 0
-    if document:
+            is_repeated = more_long_words <= 0 and order.random() < repeated_share
+    if document and not is_repeated:
         yield " ".join(document)
 
 
@@ -58,6 +68,7 @@ def main() -> None:
     parser.add_argument("--words", type=float, default=10e6)
     parser.add_argument("--sentences", type=int, default=8, help="of a short document")
     parser.add_argument("--long-words", type=int, default=300, help="of a long document")
+    parser.add_argument("--repeated", type=float, default=0.2, help="share of long documents with repeated sentences")
     options = parser.parse_args()
     left = options.words
     with open(options.out, "w", encoding="utf-8") as out:
@@ -65,7 +76,7 @@ def main() -> None:
             num_filling = len(options.files) + len(options.fill) - number
             most = left if number < len(options.files) else left / num_filling
             num_words = 0
-            for document in documents(file, options.sentences, options.long_words, most):
+            for document in documents(file, options.sentences, options.long_words, options.repeated, most):
                 out.write(json.dumps({"text": document}, ensure_ascii=False) + "\n")
                 num_words += len(document.split())
             left -= num_words
