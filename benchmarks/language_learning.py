@@ -65,7 +65,7 @@ class Comparison:
             number += 1
             if batch.num_tokens == self.num_sequences * self.args.length:
                 labels_T = batch.labels_T.clone()
-                labels_T[batch.starts[1:].long() - 1] = -1
+                labels_T[batch.offsets[1:].long() - 1] = -1
                 yield taken, batch.with_values("tokens", labels_T=labels_T).to(self.runtime.device)
                 taken += 1
 

@@ -130,7 +130,7 @@ def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
 def padded(batch: Batch, shared: Comparison, random: torch.Generator) -> dict[str, torch.Tensor]:
     """The padded batch with an attention mask, masked by the rule of `transformers`."""
     device = batch.ids_T.device
-    lengths = torch.from_numpy(np.diff(batch.starts_host)).to(device)
+    lengths = torch.from_numpy(np.diff(batch.offsets_host)).to(device)
     mask = torch.arange(int(lengths.max()), device=device) < lengths[:, None]
     ids, segments = (torch.zeros(mask.shape, dtype=torch.long, device=device) for _ in range(2))
     ids[mask], segments[mask] = batch.ids_T, batch.segments_T

@@ -47,8 +47,8 @@ class Padded:
 
     def __call__(self, number: int) -> "PaddedBatch":
         batch: Batch = self.make(number)
-        starts, ids_T = batch.starts_host, batch.ids_T.numpy()
-        lengths = np.diff(starts)
+        offsets, ids_T = batch.offsets_host, batch.ids_T.numpy()
+        lengths = np.diff(offsets)
         shape = (len(lengths), int(lengths.max()))
         mask = np.arange(shape[1]) < lengths[:, None]
         ids, segments, labels = (np.zeros(shape, np.int64) for _ in range(3))
@@ -169,7 +169,7 @@ def main() -> None:
         rows = []
         for length in map(int, args.lengths.split(",")):
             make = _Maker(Examples([(corpus, 1.0)], length, 0, layout="nsp"), args.batch_tokens // length)
-            sizes = [np.diff(make(i).starts_host) for i in range(4)]
+            sizes = [np.diff(make(i).offsets_host) for i in range(4)]
             real = float(np.mean([size.mean() for size in sizes]))
             for dropout in map(float, args.attention_dropouts.split(",")):
                 config = with_overrides(

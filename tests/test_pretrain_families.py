@@ -84,11 +84,11 @@ def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
     singles = shape(*tokenizer.encode("the river")[:2])
     found = [
         shape(batch.ids_T[start:stop].tolist(), batch.segments_T[start:stop].tolist())
-        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True)
+        for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True)
     ]
     pairs = [each for each in found if layout != "segments" or each != singles]
     assert len(pairs) > 30 and all(each == shape(*expected[:2]) for each in pairs)
-    assert max(np.diff(batch.starts_host)) == 48
+    assert max(np.diff(batch.offsets_host)) == 48
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])

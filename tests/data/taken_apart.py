@@ -8,14 +8,14 @@ from hornbook.data.examples import Examples
 
 
 def sequences(batch: Batch) -> list[np.ndarray]:
-    return np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
+    return np.split(batch.ids_T.numpy(), batch.offsets_host[1:-1])
 
 
 def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.ndarray, int]]:
     """(A, B, label) of each pair, after checking the special tokens, segments and positions around them."""
     found = []
     streams = (batch.ids_T, batch.segments_T, batch.positions_T, batch.word_starts_T)
-    parts = zip(*(np.split(each.numpy(), batch.starts_host[1:-1]) for each in streams), strict=True)
+    parts = zip(*(np.split(each.numpy(), batch.offsets_host[1:-1]) for each in streams), strict=True)
     for i, (ids, segments, positions, word_starts) in enumerate(parts):
         special = np.flatnonzero(ids < FIRST)
         first_sep = special[1]
@@ -29,10 +29,10 @@ def two_segments(batch: Batch, examples: Examples) -> list[tuple[np.ndarray, np.
 
 
 def same(a: Batch, b: Batch) -> bool:
-    names = ("ids_T", "positions_T", "segments_T", "word_starts_T", "starts", "labels_N", "labels_T")
+    names = ("ids_T", "positions_T", "segments_T", "word_starts_T", "offsets", "labels_N", "labels_T")
     both = [(getattr(a, name), getattr(b, name)) for name in names]
     equal = all(x.equal(y) if x is not None else y is None for x, y in both)
-    return equal and np.array_equal(a.starts_host, b.starts_host) and a.longest == b.longest
+    return equal and np.array_equal(a.offsets_host, b.offsets_host) and a.longest == b.longest
 
 
 def chunk_numbers(examples: Examples, tokens: np.ndarray, which: int = 0, first: int = FIRST) -> np.ndarray:

@@ -25,7 +25,7 @@ def examples_of(corpus, held_out: bool = False, crosses: bool = False, length: i
 
 
 def taken_apart(batch) -> list[tuple[np.ndarray, np.ndarray]]:
-    return list(zip(sequences(batch), np.split(batch.labels_T.numpy(), batch.starts_host[1:-1]), strict=True))
+    return list(zip(sequences(batch), np.split(batch.labels_T.numpy(), batch.offsets_host[1:-1]), strict=True))
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -95,7 +95,7 @@ def test_batches_are_those_that_runs_began_with(corpus, crosses, digest):
     found = hashlib.sha256()
     for number in range(3):
         batch = examples_of(corpus, crosses=crosses).batch(number, 50)
-        for tensor in (batch.ids_T, batch.labels_T, batch.starts):
+        for tensor in (batch.ids_T, batch.labels_T, batch.offsets):
             found.update(tensor.numpy().tobytes())
     assert found.hexdigest()[:16] == digest
 

@@ -40,7 +40,7 @@ def test_pairs_are_next_or_random(pairs, corpus):
     for number in range(4):
         batch = pairs.batch(number, 500)
         assert batch.num_sequences == 500 and batch.longest == LENGTH
-        assert np.diff(batch.starts_host).max() <= LENGTH
+        assert np.diff(batch.offsets_host).max() <= LENGTH
         for a, b, is_random in two_segments(batch, pairs):
             assert len(a) and len(b)
             assert (np.diff(a) == 1).all() and (np.diff(b) == 1).all()
@@ -119,7 +119,7 @@ def test_one_in_ten_pairs_is_shorter(tmp_path, tokenizer_folder):
 
     def lengths_at(chance: float) -> np.ndarray:
         examples = Examples([(corpus, 1.0)], 128, seed=0, layout="nsp", short_sequence_probability=chance)
-        return np.concatenate([np.diff(examples.batch(number, 500).starts_host) for number in range(8)])
+        return np.concatenate([np.diff(examples.batch(number, 500).offsets_host) for number in range(8)])
 
     never, sometimes, always = lengths_at(0.0), lengths_at(0.1), lengths_at(1.0)
     # a random B that meets the end of its document is short too, 5% of the time here
@@ -160,7 +160,7 @@ def test_batches_are_those_that_runs_began_with(layout, held_out, digest, corpus
     examples, found = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out), hashlib.sha256()
     for number in range(3):
         batch = examples.batch(number, 200)
-        for tensor in (batch.ids_T, batch.segments_T, batch.word_starts_T, batch.starts, batch.labels_N):
+        for tensor in (batch.ids_T, batch.segments_T, batch.word_starts_T, batch.offsets, batch.labels_N):
             found.update(b"" if tensor is None else tensor.numpy().tobytes())
     assert found.hexdigest()[:16] == digest
 
@@ -191,7 +191,7 @@ def test_an_epoch_meets_each_chunk_once(layout, corpus):
     order = np.array([chunk for _, chunk, _ in examples._chunks_of(np.arange(3 * total))])
     if layout != "nsp":  # there A may be the sentence before a chunk of one
         batch = examples.batch(0, 3 * total)
-        firsts = batch.ids_T.numpy()[batch.starts_host[:-1] + 1]
+        firsts = batch.ids_T.numpy()[batch.offsets_host[:-1] + 1]
         assert chunk_numbers(examples, firsts).tolist() == order[batch.examples_host].tolist()
     epochs = [order[i * total : (i + 1) * total] for i in range(3)]
     for epoch in epochs:
@@ -259,7 +259,7 @@ def test_packed_sequences_hold_full_sentences(packed, corpus):
     seen, num_separated = [], 0
     batch = packed.batch(0, packed.chunks[0].total)  # an epoch
     assert batch.labels_N is None and not batch.segments_T.any()
-    assert np.diff(batch.starts_host).max() <= LENGTH
+    assert np.diff(batch.offsets_host).max() <= LENGTH
     all_ids = batch.ids_T.numpy()
     assert np.array_equal(batch.word_starts_T.numpy(), np.where(all_ids < FIRST, True, is_word_start(all_ids)))
     for ids in sequences(batch):

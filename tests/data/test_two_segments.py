@@ -20,9 +20,9 @@ def corpus(tmp_path_factory, tokenizer_folder):
 def one_or_two(batch: Batch, examples: Examples) -> list[list[np.ndarray]]:
     """The segments of each sequence, after checking the special tokens around them."""
     found = []
-    assert batch.labels_N is None and np.diff(batch.starts_host).max() <= examples.length
+    assert batch.labels_N is None and np.diff(batch.offsets_host).max() <= examples.length
     streams = (batch.ids_T, batch.segments_T, batch.word_starts_T)
-    parts = zip(*(np.split(each.numpy(), batch.starts_host[1:-1]) for each in streams), strict=True)
+    parts = zip(*(np.split(each.numpy(), batch.offsets_host[1:-1]) for each in streams), strict=True)
     for ids, segments, word_starts in parts:
         ends = np.flatnonzero(ids == examples.sep_id)
         assert ids[0] == examples.cls_id and ends[-1] == len(ids) - 1 and (ids < FIRST).sum() == 1 + len(ends) <= 3

@@ -33,7 +33,7 @@ def test_batches_hold_the_entities_of_their_texts(made, layout):
     tokens = [corpus.tokenizer.token(number) for number in batch.ids_T.tolist()]
     assert sum(token in names for token in tokens) <= len(pairs)  # none is missing
     entities = batch.entities
-    starts = np.repeat(batch.starts_host[:-1], np.diff(entities.starts_host))
+    starts = np.repeat(batch.offsets_host[:-1], np.diff(entities.offsets_host))
     assert np.array_equal(entities.tokens_E.numpy(), starts + entities.positions_host)
     assert (np.diff(entities.tokens_E.numpy()) > 0).all()
 

@@ -229,9 +229,9 @@ def test_every_unit_once_an_epoch():
         orders.append([each.labels_N.tolist() for each in several])
         assert sorted(label for each in several for label in each.labels_N.tolist()) == list(range(21))
         for each in several:
-            lengths = np.diff(each.starts_host)
+            lengths = np.diff(each.offsets_host)
             assert lengths.tolist() == sorted(lengths), "short ones first"
-            assert each.ids_T[each.starts[:-1].long()].tolist() == each.labels_N.tolist(), "labels moved"
+            assert each.ids_T[each.offsets[:-1].long()].tolist() == each.labels_N.tolist(), "labels moved"
     assert orders[0] != orders[1] != orders[2]
     assert [batches(4).labels_N.tolist(), TaskBatches(made, 8, 0)(4).labels_N.tolist()] == [orders[1][1]] * 2
 

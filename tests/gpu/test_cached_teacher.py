@@ -46,7 +46,7 @@ class InMemory:
                 first = number * A_BATCH // together
                 self.of_units |= {first + i: row for i, row in enumerate(units.cpu().numpy())}
             if tokens is not None:
-                rows = np.split(tokens.cpu().numpy(), batch.starts_host[1:-1])
+                rows = np.split(tokens.cpu().numpy(), batch.offsets_host[1:-1])
                 self.of_sequences |= {number * A_BATCH + i: row for i, row in enumerate(rows)}
 
     def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:

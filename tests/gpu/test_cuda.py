@@ -34,9 +34,9 @@ CUDA = torch.device("cuda")
 def ragged(dtype: torch.dtype, width: int = 64) -> tuple:
     torch.manual_seed(0)
     lengths = [13, 128, 1, 77, 0, 64]
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    qkv = [torch.randn(int(starts[-1]), 4, width, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3)]
-    return qkv, torch.from_numpy(starts.astype(np.int32)).to(CUDA), starts
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    qkv = [torch.randn(int(offsets[-1]), 4, width, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3)]
+    return qkv, torch.from_numpy(offsets.astype(np.int32)).to(CUDA), offsets
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def ragged(dtype: torch.dtype, width: int = 64) -> tuple:
 )
 def test_flash_equals_the_loop(direction, width):
     """26 is the width of TinyBERT's heads, which the kernel only supports padded with zeros."""
-    qkv, starts, starts_host = ragged(torch.bfloat16, width)
-    found = attention(*qkv, starts, None, 128, direction)
+    qkv, offsets, offsets_host = ragged(torch.bfloat16, width)
+    found = attention(*qkv, offsets, None, 128, direction)
     exact = [x.detach().double().requires_grad_() for x in qkv]
-    expected = attention(*exact, starts, starts_host, 128, direction)
+    expected = attention(*exact, offsets, offsets_host, 128, direction)
     assert (found.double() - expected).norm() / expected.norm() < 1e-2
     weights = torch.randn_like(expected)
     (found.double() * weights).sum().backward()
@@ -64,10 +64,10 @@ def test_attention_of_even_sequences_equals_the_loop(direction, width, window):
     torch.manual_seed(0)
     qkv_T3HC = torch.randn(3 * 128, 3, 4, width, device=CUDA, dtype=torch.bfloat16, requires_grad=True)
     exact_T3HC = qkv_T3HC.detach().double().requires_grad_()
-    starts_host = np.arange(4) * 128
-    starts = torch.from_numpy(starts_host.astype(np.int32)).to(CUDA)
+    offsets_host = np.arange(4) * 128
+    offsets = torch.from_numpy(offsets_host.astype(np.int32)).to(CUDA)
     found = attention(*qkv_T3HC.unbind(1), None, None, 128, direction, window=window)
-    expected = attention(*exact_T3HC.unbind(1), starts, starts_host, 128, direction, window=window)
+    expected = attention(*exact_T3HC.unbind(1), offsets, offsets_host, 128, direction, window=window)
     assert (found.double() - expected).norm() / expected.norm() < 1e-2
     weights = torch.randn_like(expected)
     (found.double() * weights).sum().backward()
@@ -78,13 +78,13 @@ def test_attention_of_even_sequences_equals_the_loop(direction, width, window):
 @pytest.mark.parametrize("is_even", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_attention_dropout_follows_the_seed(compiled, is_even):
-    (q, k, v), starts, _ = ragged(torch.bfloat16)
+    (q, k, v), offsets, _ = ragged(torch.bfloat16)
     if is_even:
         q, k, v = (x[:256] for x in (q, k, v))
-        starts = None
+        offsets = None
 
     def dropped(q, k, v):
-        return attention(q, k, v, starts, None, 128, "both", 0.5)
+        return attention(q, k, v, offsets, None, 128, "both", 0.5)
 
     function = torch.compile(dropped) if compiled else dropped
     out = []

@@ -290,8 +290,8 @@ def test_a_gpts_scores_over_the_vocabulary():
     ours, theirs = (m.clm_logits(m(step_inputs.batch))[:, :VOCABULARY] for m in (student, teacher))
     p, q = (theirs / 2).softmax(-1), (ours / 2).softmax(-1)
     assert float(found["logits"].detach()) == pytest.approx(4 * float((p * (p / q).log()).sum().detach()), rel=1e-9)
-    starts = np.cumsum([0, *LENGTHS])
-    places = [place for first, end in itertools.pairwise(starts) for place in range(first, end - 1)]
+    offsets = np.cumsum([0, *LENGTHS])
+    places = [place for first, end in itertools.pairwise(offsets) for place in range(first, end - 1)]
     after = step_inputs.batch.ids_T[torch.tensor(places) + 1]
     expected = -ours.log_softmax(-1)[torch.tensor(places), after].sum()
     assert float(found["clm"].detach()) == pytest.approx(float(expected.detach()), rel=1e-9)

@@ -63,7 +63,7 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
     batch, mlm = step_inputs.batch, step_inputs.targets["mlm"]
     expected, counts, hits = {"clm": 0.0, "mlm": 0.0}, {"clm": 0, "mlm": 0}, {"clm": 0, "mlm": 0}
     with torch.no_grad():
-        for number, (start, stop) in enumerate(zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True)):
+        for number, (start, stop) in enumerate(zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True)):
             ids, row = batch.ids_T[start:stop], rows[number]
             term, reader = ("clm", model) if number < 3 else ("mlm", both)
             scores = reader.clm_logits(reader(pack([ids.numpy()])))[:, :90].log_softmax(-1)
@@ -78,8 +78,8 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
         unchanged = [k for k in kept if batch.ids_T[mlm.positions_K[k] + 1] == mlm.values_K[k]]
         for k in unchanged:
             place = int(mlm.positions_K[k])
-            number = int(np.searchsorted(batch.starts_host, place, side="right")) - 1
-            start, stop = batch.starts_host[number : number + 2]
+            number = int(np.searchsorted(batch.offsets_host, place, side="right")) - 1
+            start, stop = batch.offsets_host[number : number + 2]
             scores = both.clm_logits(both(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
             expected["mlm"] -= float(scores[place - start, mlm.values_K[k]])
             hits["mlm"] += int(scores[place - start].argmax() == mlm.values_K[k])
@@ -101,7 +101,7 @@ def test_only_ordinary_tokens_of_the_right_part_are_masked(random):
     mlm = step_inputs.targets["mlm"]
     is_counted = mlm.weights_K.numpy() > 0
     places = mlm.positions_K.numpy()[is_counted] + 1
-    firsts = {int(start) for start in step_inputs.batch.starts_host[:-1]}
+    firsts = {int(start) for start in step_inputs.batch.offsets_host[:-1]}
     assert {*places.tolist()} == {*changed.tolist()} - firsts
     assert (original[places] == mlm.values_K.numpy()[is_counted]).all()
 
@@ -174,13 +174,15 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
 
     def corrupted(batch) -> list[tuple]:
         prepared = objective.prepare(batch, 11).batch
-        cuts = prepared.starts_host[1:-1]
+        cuts = prepared.offsets_host[1:-1]
         rows = np.split(prepared.ids_T.numpy(), cuts)
-        return [(tuple(row), end <= prepared.num_left) for row, end in zip(rows, prepared.starts_host[1:], strict=True)]
+        return [
+            (tuple(row), end <= prepared.num_left) for row, end in zip(rows, prepared.offsets_host[1:], strict=True)
+        ]
 
     parts = [examples.batch(3, 16, share=share) for share in shares]
     assert sorted(corrupted(whole)) == sorted(each for part in parts for each in corrupted(part))
-    word_starts = np.split(whole.word_starts_T.numpy(), whole.starts_host[1:-1])
+    word_starts = np.split(whole.word_starts_T.numpy(), whole.offsets_host[1:-1])
     assert 0.2 < np.concatenate(word_starts).mean() < 0.9  # words have several tokens
 
 

@@ -54,7 +54,7 @@ def test_the_sum_is_the_cross_entropy_of_every_next_token(random, labelled):
     batch, targets = step_inputs.batch, step_inputs.targets["clm"]
     expected = count = 0
     with torch.no_grad():
-        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
+        for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
             scores = model.clm_logits(model(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
             for place in range(stop - start if labelled else stop - start - 1):
                 after = batch.labels_T[start + place] if labelled else batch.ids_T[start + place + 1]
@@ -104,7 +104,7 @@ def test_targets_of_a_bucketed_batch_are_those_of_the_live_ones(random):
         plain = ClmObjective().prepare(batch, 0).targets["clm"]
         filled = ClmObjective().prepare(batch.bucketed(128, 8), 0).targets["clm"]
         assert torch.equal(plain.positions_K, filled.positions_K) and torch.equal(plain.values_K, filled.values_K)
-        assert len(filled.starts_host) == 9 and filled.starts_host[-1] == len(plain.values_K)
+        assert len(filled.offsets_host) == 9 and filled.offsets_host[-1] == len(plain.values_K)
 
 
 @pytest.mark.parametrize("family", MODELS)
@@ -124,7 +124,7 @@ def test_a_sequence_without_tokens_changes_no_other(random):
     found, expected = (next_tokens(pack(each), True) for each in (rows, [rows[0], rows[2], rows[3]]))
     for name in ("positions_K", "values_K", "weights_K"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
-    assert found.starts_host.tolist() == [0, 3, 3, 8, 8, 8] and float(found.count) == pytest.approx(2)
+    assert found.offsets_host.tolist() == [0, 3, 3, 8, 8, 8] and float(found.count) == pytest.approx(2)
 
 
 OUTPUTS = {
@@ -156,7 +156,7 @@ def test_auxiliary_language_model_adds_its_loss_to_that_of_the_task(random, fami
         found, hits = objective.sums(model, step_inputs), objective.evaluate(model, step_inputs)
         alone = TaskObjective(output).sums(model, step_inputs)["task"]
         means = []
-        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
+        for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
             ids = batch.ids_T[start:stop]
             scores = model.clm_logits(model(pack([ids.numpy()])))[:-1, :90]
             means.append(torch.nn.functional.cross_entropy(scores, ids[1:]))

@@ -117,7 +117,7 @@ def test_the_draw_leaves_the_batch_as_it_was(random):
     before = batch.ids_T.clone()
     step_inputs = pretraining().prepare(batch, 0)
     assert batch.ids_T.equal(before) and not step_inputs.batch.ids_T.equal(before)
-    assert step_inputs.batch.labels_N.equal(batch.labels_N) and step_inputs.batch.starts.equal(batch.starts)
+    assert step_inputs.batch.labels_N.equal(batch.labels_N) and step_inputs.batch.offsets.equal(batch.offsets)
 
 
 # ---- buckets
@@ -131,7 +131,7 @@ def test_dead_tokens_change_nothing(token_bucket, target_bucket, sentence, unit,
     assert filled.batch.num_tokens % token_bucket == 0 and filled.batch.num_real_tokens == 114
     assert all(len(targets.positions_K) % target_bucket == 0 for targets in filled.targets.values())
     assert {t: float(c) for t, c in filled.counts().items()} == {t: float(c) for t, c in step_inputs.counts().items()}
-    assert all(len(t.starts_host) == filled.batch.num_sequences + 1 for t in filled.targets.values())
+    assert all(len(t.offsets_host) == filled.batch.num_sequences + 1 for t in filled.targets.values())
     assert_same(sums_and_gradients(model, [step_inputs], sentence), sums_and_gradients(model, [filled], sentence))
 
 
@@ -179,7 +179,7 @@ def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
     parts = whole.split(micro_tokens)
     assert torch.cat([part.batch.ids_T for part in parts]).equal(whole.batch.ids_T)
     assert torch.cat([part.batch.labels_N for part in parts]).equal(whole.batch.labels_N)
-    assert np.concatenate([np.diff(part.batch.starts_host) for part in parts]).tolist() == lengths
+    assert np.concatenate([np.diff(part.batch.offsets_host) for part in parts]).tolist() == lengths
     assert all(0 < part.batch.num_tokens <= micro_tokens for part in parts)
     assert len(parts) <= 2 * -(-sum(lengths) // micro_tokens)
     token_start = 0
@@ -187,8 +187,8 @@ def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
     for part in parts:
         targets = part.targets["mlm"]
         assert targets.values_K.equal(whole.targets["mlm"].values_K[len(positions) :][: len(targets.values_K)])
-        assert targets.starts_host[0] == 0 and targets.starts_host[-1] == len(targets.positions_K)
-        assert part.targets["nsp"].positions_K.tolist() == part.batch.starts_host[:-1].tolist()
+        assert targets.offsets_host[0] == 0 and targets.offsets_host[-1] == len(targets.positions_K)
+        assert part.targets["nsp"].positions_K.tolist() == part.batch.offsets_host[:-1].tolist()
         positions += (targets.positions_K + token_start).tolist()
         token_start += part.batch.num_tokens
     assert positions == whole.targets["mlm"].positions_K.tolist()
@@ -206,7 +206,7 @@ def test_equal_sequences_make_equal_parts(random):
 
 def test_a_sequence_longer_than_a_part_stands_alone(random):
     parts = drawn_of(random, [10, 10, 38, 10, 10]).split(25)
-    assert [np.diff(part.batch.starts_host).tolist() for part in parts] == [[10, 10], [38], [10, 10]]
+    assert [np.diff(part.batch.offsets_host).tolist() for part in parts] == [[10, 10], [38], [10, 10]]
 
 
 @pytest.mark.parametrize("unit", ["token", "ngram"])

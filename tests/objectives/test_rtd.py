@@ -300,7 +300,7 @@ def test_noise_is_even_and_never_at_the_ends():
 
 def test_a_target_of_weight_0_puts_nothing():
     positions, weights = torch.tensor([0, 2]), torch.tensor([0.0, 1.0])
-    targets = Targets(positions, torch.tensor([9, 9]), weights, starts_host=np.array([0, 2]))
+    targets = Targets(positions, torch.tensor([9, 9]), weights, offsets_host=np.array([0, 2]))
     assert put(torch.tensor([5, 6, 7]), targets, torch.tensor([9, 8])).tolist() == [5, 6, 8]
 
 

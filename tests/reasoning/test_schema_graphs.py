@@ -75,7 +75,7 @@ def statement_of(schema, number):
     """The paths by pair, the edges and the nodes of a statement, by entity numbers."""
     nodes, edges, pairs, paths = (
         slice(*getattr(schema, name)[number : number + 2])
-        for name in ("node_starts", "edge_starts", "pair_starts", "path_starts")
+        for name in ("node_offsets", "edge_offsets", "pair_offsets", "path_offsets")
     )
     entities = schema.entities_C[nodes]
     by_pair = {tuple(entities[pair].tolist()): [] for pair in schema.pairs_P2[pairs]}

@@ -157,8 +157,8 @@ def test_an_unknown_class_counts_nothing(random, name):
     objective, model = objective_for(name), model_for(KINDS[name])
     batch, together = batch_for(name, random), TOGETHER.get(name, 1)
     if name == "tokens":
-        starts, labels = batch.starts_host, batch.labels_T.clone()
-        labels[starts[0] : starts[2]] = -1
+        offsets, labels = batch.offsets_host, batch.labels_T.clone()
+        labels[offsets[0] : offsets[2]] = -1
         unknown = batch.with_values("tokens", labels_T=labels)
     else:
         labels = batch.labels_N.clone()

@@ -12,7 +12,7 @@ from hornbook.batch import pack
 from hornbook.models.outputs import Output
 from hornbook.objectives.clm import ClmObjective
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.captured import _copy_into, _no_garbage_collection, bucket_for, padded_to_bucket, starts_host
+from hornbook.train.captured import _copy_into, _no_garbage_collection, bucket_for, offsets_host, padded_to_bucket
 from hornbook.train.objective import StepInputs
 
 
@@ -65,7 +65,7 @@ def test_a_filled_bucket_holds_the_step():
     _copy_into(smaller, buffers, bucket)
     batch = dataclasses.replace(smaller.batch, longest=bucket.longest)
     padded = batch.bucketed(bucket.tokens, bucket.sequences, dict(bucket.entries))
-    assert buffers.batch.starts.equal(padded.starts) and buffers.batch.num_tokens == 128
+    assert buffers.batch.offsets.equal(padded.offsets) and buffers.batch.num_tokens == 128
     assert buffers.batch.ids_T[:101].equal(padded.ids_T[:101]) and buffers.batch.longest == 128
     assert buffers.targets["task"].positions_K[:3].tolist() == [0, 50, 61]
     assert buffers.targets["task"].weights_K.equal(padded.streams["task"].weights_K)
@@ -94,8 +94,8 @@ def test_even_batches_have_buckets_of_their_own():
 
 def test_rooms_know_whether_they_are_even():
     even, uneven = (bucket_for(drawn_of(lengths), 128) for lengths in ([128] * 5, [128] * 4 + [100, 28]))
-    assert np.diff(starts_host(even)).tolist() == [128] * 5 + [0] * 3
-    assert not starts_host(uneven).any()
+    assert np.diff(offsets_host(even)).tolist() == [128] * 5 + [0] * 3
+    assert not offsets_host(uneven).any()
 
 
 @pytest.mark.parametrize("was_on", [True, False])

@@ -102,8 +102,8 @@ class PaddedModel(nn.Module):
             positions_T=torch.arange(length).expand(num_rows, length).flatten(),
             segments_T=segments_NS.flatten(),
             word_starts_T=mask_NS.flatten() != 0,
-            starts=torch.arange(num_rows + 1) * length,
-            starts_host=None,
+            offsets=torch.arange(num_rows + 1) * length,
+            offsets_host=None,
         )
         batch = PaddedBatch({"tokens": tokens}, longest=length, group_size=group_size, num_real_N=mask_NS.sum(-1))
         rows = PaddedRows(mask_NS != 0, self.model.config.direction)

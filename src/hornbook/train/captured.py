@@ -171,17 +171,17 @@ def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
 
     def buffer(stream: Stream, size: int) -> Stream:
         tensors = {name: value for name, value in stream.values.items() if isinstance(value, Tensor)}
-        starts = None if stream.starts is None else stream.starts.new_zeros(bucket.sequences + 1)
+        offsets = None if stream.offsets is None else stream.offsets.new_zeros(bucket.sequences + 1)
         return dataclasses.replace(
             stream,
             **dict.fromkeys(stream.values)
             | {name: value.new_zeros((size, *value.shape[1:])) for name, value in tensors.items()},
-            starts_host=np.zeros(bucket.sequences + 1, np.int64),
-            starts=starts,
+            offsets_host=np.zeros(bucket.sequences + 1, np.int64),
+            offsets=offsets,
         )
 
     streams = {name: buffer(stream, sizes[name]) for name, stream in batch.streams.items()}
-    streams[TOKENS] = dataclasses.replace(streams[TOKENS], starts_host=starts_host(bucket))
+    streams[TOKENS] = dataclasses.replace(streams[TOKENS], offsets_host=offsets_host(bucket))
     buffers = StepInputs(
         Batch(streams, bucket.longest, batch.group_size, num_left=bucket.num_left),
         {name: torch.empty_like(value) for name, value in step_inputs.shared.items()},
@@ -190,7 +190,7 @@ def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
     return buffers
 
 
-def starts_host(bucket: Bucket) -> np.ndarray:
+def offsets_host(bucket: Bucket) -> np.ndarray:
     """Host offsets of a bucket's buffers. A captured step reads the offsets from the device, and uses those of the host
     only to tell whether all lengths are equal."""
     if not bucket.is_uniform:
@@ -209,9 +209,9 @@ def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> 
             if (padding := stream.padding_of(field_name)) is not None:
                 buffer[len(value) :].fill_(padding)
             buffer[: len(value)].copy_(value, non_blocking=True)
-        if into.starts is not None:
+        if into.offsets is not None:
             ends = stream.padding_ends(sizes[name], bucket.sequences, longest.get(name))
-            starts = np.concatenate([stream.starts_host, ends]).astype(np.int32)
-            into.starts.copy_(to_device(starts, into.starts.device), non_blocking=True)
+            offsets = np.concatenate([stream.offsets_host, ends]).astype(np.int32)
+            into.offsets.copy_(to_device(offsets, into.offsets.device), non_blocking=True)
     for name, buffer in buffers.shared.items():
         buffer.copy_(step_inputs.shared[name], non_blocking=True)

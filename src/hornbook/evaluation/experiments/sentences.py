@@ -34,7 +34,7 @@ def crossed(weights: Path, settings: PretrainSettings, corpora: Corpora, num_pai
             documents += of
             batch = batch.to(runtime.device)
             with torch.no_grad(), runtime.autocast():
-                logits = model.sentence_logits(model(batch)[batch.starts[:-1].long()])
+                logits = model.sentence_logits(model(batch)[batch.offsets[:-1].long()])
             hits.append((logits.argmax(-1) == batch.labels_N).cpu().numpy())
         found[layout] = _accuracy(np.concatenate(hits), documents)
     return found
@@ -80,7 +80,7 @@ def _shared_words(
     rarity = np.log((counts.sum() + 1) / (counts + 1))
     features, labels, documents = [], [], []
     for batch, of in _batches(settings, corpora, layout, num_pairs, held_out):
-        sequences = np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
+        sequences = np.split(batch.ids_T.numpy(), batch.offsets_host[1:-1])
         features += [_features(ids, tokenizer.sep_id, rarity) for ids in sequences]
         labels += batch.labels_N.tolist()
         documents += of

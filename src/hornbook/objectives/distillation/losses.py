@@ -109,7 +109,7 @@ def _fused_relation_sum(
 ) -> Tensor:
     from hornbook.nn.kernels.matching import squared_relation_error
 
-    arguments = (weights_T.contiguous(), batch.starts, batch.longest, FACTORS[match.quantity], direction)
+    arguments = (weights_T.contiguous(), batch.offsets, batch.longest, FACTORS[match.quantity], direction)
     return _WithGradient.apply(ours_T3HC, lambda: squared_relation_error(ours_T3HC, theirs_T3HC, *arguments))
 
 

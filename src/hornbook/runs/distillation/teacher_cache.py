@@ -39,8 +39,8 @@ class TeacherCache:
     def __init__(self, folder: Path, columns: TeacherColumns, features: Features, follows_from: dict[str, Any]):
         self.folder, self.columns, self.features = folder, columns, features
         self.lengths = np.array([len(each) for each in features.ids], np.int64)
-        self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
-        sizes = {"units": (features.num_units, columns.units), "tokens": (int(self.starts[-1]), columns.tokens)}
+        self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        sizes = {"units": (features.num_units, columns.units), "tokens": (int(self.offsets[-1]), columns.tokens)}
         self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
         self.follows_from = follows_from
         if (folder / STATE).exists():
@@ -92,7 +92,7 @@ class TeacherCache:
     def _token_rows(self, sequences: np.ndarray) -> np.ndarray:
         lengths = self.lengths[sequences]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return np.repeat(self.starts[sequences], lengths) + within
+        return np.repeat(self.offsets[sequences], lengths) + within
 
 
 def _sequences(units: list[int], features: Features) -> np.ndarray:
