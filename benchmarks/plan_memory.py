@@ -56,7 +56,7 @@ def made_batch(settings: PretrainSettings, number: int) -> Batch:
     num = settings.batch.tokens // length
     sequences = list(np.random.default_rng(number).integers(5, settings.model.vocab_size, (num, length)))
     if settings.predicts_next:
-        return pack(sequences, longest=length, token_labels=sequences)
+        return pack(sequences, max_length=length, token_labels=sequences)
     segments = [np.arange(length) // (length // 2)] * num
     return pack(sequences, segments, None, np.arange(num) % 2, length)
 

@@ -18,7 +18,7 @@ def batch(random) -> Batch:
         [np.arange(length) // 4 for length in lengths],
         [random.random(length) < 0.5 for length in lengths],
         np.array([1, 0, 0, 1]),
-        longest=8,
+        max_length=8,
     )
 
 
@@ -29,12 +29,12 @@ def test_pack_lays_sequences_end_to_end():
     assert batch.segments_T.tolist() == [0] * 6 and batch.word_starts_T.tolist() == [True] * 6
     assert batch.offsets.tolist() == [0, 3, 4, 6] and batch.offsets.dtype == torch.int32
     assert batch.offsets_host.tolist() == [0, 3, 4, 6] and batch.offsets_host.dtype == np.int64
-    assert batch.longest == 3 and batch.labels_N is None
+    assert batch.max_length == 3 and batch.labels_N is None
     assert (batch.num_tokens, batch.num_sequences, batch.num_real_sequences, batch.num_real_tokens) == (6, 3, 3, 6)
 
 
 def test_pack_takes_what_it_is_given(batch):
-    assert batch.longest == 8 and batch.labels_N.tolist() == [1, 0, 0, 1]
+    assert batch.max_length == 8 and batch.labels_N.tolist() == [1, 0, 0, 1]
     assert batch.segments_T.tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
     types = [getattr(batch, name).dtype for name in TENSORS]
     assert types == [torch.int64, torch.int64, torch.int64, torch.bool, torch.int32, torch.int64]
@@ -43,7 +43,7 @@ def test_pack_takes_what_it_is_given(batch):
 def test_parts_are_batches_of_their_own(batch):
     part = batch.slice(1, 3)
     assert part.num_sequences == 2 and part.offsets_host.tolist() == part.offsets.tolist() == [0, 1, 8]
-    assert part.offsets.dtype == torch.int32 and part.longest == 8
+    assert part.offsets.dtype == torch.int32 and part.max_length == 8
     assert part.labels_N.tolist() == [0, 0] and part.positions_T.tolist() == [0, *range(7)]
     for name in ("ids_T", "positions_T", "segments_T", "word_starts_T"):
         joined = torch.cat([getattr(batch.slice(i, i + 1), name) for i in range(4)])
@@ -55,7 +55,7 @@ def test_parts_are_batches_of_their_own(batch):
 def test_to_moves_every_tensor(batch):
     moved = batch.to(torch.device("meta"))
     assert all(getattr(moved, name).device.type == "meta" for name in TENSORS)
-    assert np.array_equal(moved.offsets_host, batch.offsets_host) and moved.longest == 8
+    assert np.array_equal(moved.offsets_host, batch.offsets_host) and moved.max_length == 8
     back = batch.to(torch.device("cpu"))
     assert all(getattr(back, name).equal(getattr(batch, name)) for name in TENSORS)
 
@@ -68,7 +68,7 @@ def test_bucketed_adds_dead_sequences(batch):
     assert filled.offsets_host.tolist() == filled.offsets.tolist() == [0, 5, 6, 13, 16, 24, 32, 36, 36]
     assert filled.offsets.dtype == torch.int32 and filled.offsets_host.dtype == np.int64
     assert not filled.ids_T[16:].any() and not filled.segments_T[16:].any() and not filled.word_starts_T[16:].any()
-    assert filled.labels_N.tolist() == [1, 0, 0, 1, 0, 0, 0, 0] and filled.longest == 8
+    assert filled.labels_N.tolist() == [1, 0, 0, 1, 0, 0, 0, 0] and filled.max_length == 8
     for name in ("ids_T", "positions_T", "segments_T", "word_starts_T"):
         assert getattr(filled, name)[:16].equal(getattr(batch, name))
         assert getattr(filled, name).dtype == getattr(batch, name).dtype
@@ -99,7 +99,7 @@ def test_a_bucket_that_is_too_small(batch, num_tokens, num_sequences):
 def test_a_batch_knows_whether_its_sequences_are_of_one_length():
     chunks = pack([np.arange(4)] * 3)
     assert chunks.is_uniform and chunks.slice(1, 3).is_uniform and chunks.bucketed(12, 8).is_uniform
-    assert not pack([np.arange(4), np.arange(3)]).is_uniform and not pack([np.arange(4)], longest=5).is_uniform
+    assert not pack([np.arange(4), np.arange(3)]).is_uniform and not pack([np.arange(4)], max_length=5).is_uniform
     assert not chunks.bucketed(14, 8).is_uniform  # two dead tokens
     assert not chunks.with_values("tokens", offsets_host=np.zeros(4, np.int64)).is_uniform  # no sequence says nothing
 

@@ -69,7 +69,7 @@ def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fracti
 
 def test_an_encoder_may_grow_its_batches_too(tiny_corpus):
     make = maker(tiny_corpus, "bert-tiny")
-    sizes = [made.num_sequences * made.longest for made in map(make, (0, 10, 29))]
+    sizes = [made.num_sequences * made.max_length for made in map(make, (0, 10, 29))]
     assert sizes[0] < sizes[1] < sizes[2] == 1024
 
 

@@ -66,13 +66,13 @@ class Stream:
             offsets=None if self.offsets is None else self.offsets[first : last + 1] - start,
         )
 
-    def padded(self, num_entries: int, num_sequences: int, longest: int | None = None) -> Self:
+    def padded(self, num_entries: int, num_sequences: int, max_length: int | None = None) -> Self:
         """Followed by padding, to exactly `num_entries` entries and `num_sequences` sequences. A padding sequence has
-        at most `longest` entries; by default the first one has all."""
+        at most `max_length` entries; by default the first one has all."""
         missing = num_entries - self.num_entries
         if missing < 0:
             raise ValueError(f"{self.num_entries} entries do not fit a bucket of {num_entries}")
-        new = self.padding_ends(num_entries, num_sequences, longest)
+        new = self.padding_ends(num_entries, num_sequences, max_length)
         return dataclasses.replace(
             self,
             **{
@@ -85,10 +85,10 @@ class Stream:
             else torch.cat([self.offsets, to_device(new.astype(np.int32), self.offsets.device)]),
         )
 
-    def padding_ends(self, num_entries: int, num_sequences: int, longest: int | None = None) -> np.ndarray:
+    def padding_ends(self, num_entries: int, num_sequences: int, max_length: int | None = None) -> np.ndarray:
         """The offset of the end of each padding sequence in a bucket of this size, int64."""
         numbers = np.arange(1, num_sequences + 2 - len(self.offsets_host))
-        return np.minimum(self.num_entries + (longest or num_entries) * numbers, num_entries)
+        return np.minimum(self.num_entries + (max_length or num_entries) * numbers, num_entries)
 
     @classmethod
     def concatenated(cls, streams: Sequence[Self], origins: Sequence[Mapping[str, int]]) -> Self:
@@ -188,7 +188,7 @@ class Batch:
     """
 
     streams: dict[str, Stream]
-    longest: int  # upper bound on the tokens per sequence
+    max_length: int  # upper bound on the tokens per sequence
     group_size: int = 1  # consecutive sequences that are classified together, such as the endings of one question
     num_padding_sequences: int = 0  # sequences at the end that only fill a bucket
     progress: float = 1.0  # fraction of the run's steps that are done, for what depends on it; 1 in validation
@@ -265,9 +265,9 @@ class Batch:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether every non-empty sequence has length `longest`, as chunks of continuous text do."""
+        """Whether every non-empty sequence has length `max_length`, as chunks of continuous text do."""
         lengths = np.diff(self.offsets_host)
-        return bool(lengths.any() and ((lengths == self.longest) | (lengths == 0)).all())
+        return bool(lengths.any() and ((lengths == self.max_length) | (lengths == 0)).all())
 
     @property
     def lengths_N(self) -> Tensor:
@@ -316,14 +316,14 @@ class Batch:
         """
         num_padding_tokens = num_tokens - self.num_tokens
         num_added = num_sequences - self.num_sequences
-        if num_padding_tokens < 0 or num_added < 0 or num_added * self.longest < num_padding_tokens:
+        if num_padding_tokens < 0 or num_added < 0 or num_added * self.max_length < num_padding_tokens:
             raise ValueError(
                 f"{self.num_tokens} tokens in {self.num_sequences} sequences do not fit a bucket of {num_tokens} "
-                f"tokens and {num_sequences} sequences of at most {self.longest}"
+                f"tokens and {num_sequences} sequences of at most {self.max_length}"
             )
         sizes = {name: stream.num_entries for name, stream in self.streams.items()} | dict(sizes or {})
         sizes |= {TOKENS: num_tokens, SEQUENCES: num_sequences}
-        most = {TOKENS: self.longest, SEQUENCES: 1}
+        most = {TOKENS: self.max_length, SEQUENCES: 1}
         padded = {name: each.padded(sizes[name], num_sequences, most.get(name)) for name, each in self.streams.items()}
         return dataclasses.replace(self, streams=padded, num_padding_sequences=self.num_padding_sequences + num_added)
 
@@ -340,8 +340,8 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         name: stream.concatenated([batch.streams[name] for batch in batches], origins)
         for name, stream in first.streams.items()
     }
-    longest = max(batch.longest for batch in batches)
-    return dataclasses.replace(first, streams=streams, longest=longest, num_left=num_left)
+    max_length = max(batch.max_length for batch in batches)
+    return dataclasses.replace(first, streams=streams, max_length=max_length, num_left=num_left)
 
 
 def pack(
@@ -349,7 +349,7 @@ def pack(
     segments: Sequence[np.ndarray] | None = None,
     word_starts: Sequence[np.ndarray] | None = None,
     labels: np.ndarray | None = None,
-    longest: int | None = None,
+    max_length: int | None = None,
     token_labels: Sequence[np.ndarray] | None = None,
     group_size: int = 1,
     examples: np.ndarray | None = None,
@@ -357,7 +357,7 @@ def pack(
     num_left: int | None = None,
 ) -> Batch:
     """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
-    `longest` to the length of the longest sequence. Sequence `labels` become int64 if integral, else float32.
+    `max_length` to that of the longest sequence. Sequence `labels` become int64 if integral, else float32.
     `examples` (their indices in the step's batch, which key random numbers) default to the order of the sequences.
     `entities`: the positions and numbers of the entities of each sequence, in the order of positions.
     `num_left`: how many tokens, those of the first sequences, attend to the left only; default: as the model does.
@@ -389,7 +389,7 @@ def pack(
     streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: rows}
     if entities is not None:
         streams[ENTITIES] = Entities.of(offsets, entities)
-    return Batch(streams, int(longest or lengths.max(initial=1)), group_size, num_left=num_left)
+    return Batch(streams, int(max_length or lengths.max(initial=1)), group_size, num_left=num_left)
 
 
 def part_of(num: int, part: tuple[int, int]) -> tuple[int, int]:

@@ -32,7 +32,7 @@ def same(a: Batch, b: Batch) -> bool:
     names = ("ids_T", "positions_T", "segments_T", "word_starts_T", "offsets", "labels_N", "labels_T")
     both = [(getattr(a, name), getattr(b, name)) for name in names]
     equal = all(x.equal(y) if x is not None else y is None for x, y in both)
-    return equal and np.array_equal(a.offsets_host, b.offsets_host) and a.longest == b.longest
+    return equal and np.array_equal(a.offsets_host, b.offsets_host) and a.max_length == b.max_length
 
 
 def chunk_numbers(examples: Examples, tokens: np.ndarray, which: int = 0, first: int = FIRST) -> np.ndarray:

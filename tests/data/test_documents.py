@@ -35,7 +35,7 @@ def test_every_token_is_predicted_once_an_epoch(corpus, held_out, length):
     eos_id, seen, num_ends = corpus.tokenizer.eos_id, [], 0
     for number in range(examples.chunks[0].total):
         batch = examples.batch(number, 1)
-        assert batch.longest == length and batch.num_tokens <= length
+        assert batch.max_length == length and batch.num_tokens <= length
         for ids, next_ids in taken_apart(batch):
             assert np.array_equal(ids[1:], next_ids[:-1])
             text = next_ids[next_ids >= FIRST]

@@ -39,7 +39,7 @@ def test_pairs_are_next_or_random(pairs, corpus):
     num_full = 0
     for number in range(4):
         batch = pairs.batch(number, 500)
-        assert batch.num_sequences == 500 and batch.longest == LENGTH
+        assert batch.num_sequences == 500 and batch.max_length == LENGTH
         assert np.diff(batch.offsets_host).max() <= LENGTH
         for a, b, is_random in two_segments(batch, pairs):
             assert len(a) and len(b)

@@ -25,7 +25,7 @@ def examples(tmp_path_factory, tokenizer_folder):
 
 def contents(batch) -> list:
     tensors = (batch.ids_T, batch.positions_T, batch.segments_T, batch.word_starts_T, batch.offsets, batch.labels_N)
-    return [*(t.tolist() for t in tensors), batch.offsets_host.tolist(), batch.longest, batch.num_padding_sequences]
+    return [*(t.tolist() for t in tensors), batch.offsets_host.tolist(), batch.max_length, batch.num_padding_sequences]
 
 
 class Maker:

@@ -124,7 +124,7 @@ def test_alternating_even_and_uneven_batches_of_the_same_size(compiled):
     ]  # fmt: skip
     random = np.random.default_rng(0)
     for number, lengths in enumerate([[512] * 2, [512, 400, 112], [512] * 2, [64] * 16, [512] * 2]):
-        batch = pack([random.integers(0, 200, length) for length in lengths], longest=512).to(torch.device("cuda"))
+        batch = pack([random.integers(0, 200, length) for length in lengths], max_length=512).to(torch.device("cuda"))
         plain, captured = (each.take(batch, number, 1e-3) for each in steppers)
         assert float(captured.loss) == pytest.approx(float(plain.loss), rel=2e-2), number
         assert float(captured.grad_norm) == pytest.approx(float(plain.grad_norm), rel=5e-2), number
@@ -246,7 +246,9 @@ def test_steps_of_a_hybrid_model_in_two_directions(compiled):
         random = np.random.default_rng(number)
         rows = [random.integers(5, 200, random.integers(9, 100)) for _ in range(24)]
         num_left = sum(len(row) - 1 for row in rows[: (12, 0, 24, 7, 12, 12)[number]])
-        batch = pack([row[:-1] for row in rows], token_labels=[row[1:] for row in rows], longest=128, num_left=num_left)
+        batch = pack(
+            [row[:-1] for row in rows], token_labels=[row[1:] for row in rows], max_length=128, num_left=num_left
+        )
         found = [each.take(batch.to(torch.device("cuda")), number, 0.0 if number == 0 else 1e-3) for each in steppers]
         for term in ("clm", "mlm"):
             a, b = (float(each.terms[term]) for each in found)

@@ -60,7 +60,7 @@ def test_relations(monkeypatch, quantity, heads, width, their_width, their_kind,
     zeros = torch.zeros(int(offsets[-1]), dtype=torch.int64, device=CUDA)
     on_device = torch.from_numpy(offsets.astype(np.int32)).to(CUDA)
     tokens = Tokens(zeros, zeros, zeros, zeros.bool(), offsets=on_device, offsets_host=offsets)
-    batch = Batch({"tokens": tokens}, longest=128)
+    batch = Batch({"tokens": tokens}, max_length=128)
     ours = torch.randn(len(zeros), 3, 4, width, device=CUDA).bfloat16()
     theirs = torch.randn(3, len(zeros), 4, their_width, device=CUDA).bfloat16().transpose(0, 1)
     weights = torch.rand(len(zeros), device=CUDA)

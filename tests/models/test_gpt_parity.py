@@ -276,7 +276,7 @@ def test_every_second_block_attends_to_a_band(random, window):
         scores = scores.masked_fill((ago < 0) | (ago >= window), -torch.inf)
         expected.append(torch.einsum("hij,jhc->ihc", scores.softmax(-1), v[start:stop]))
     expected = torch.cat(expected).flatten(1)
-    found = block.attention(block.attention_norm(kept), batch.offsets, batch.offsets_host, batch.longest)
+    found = block.attention(block.attention_norm(kept), batch.offsets, batch.offsets_host, batch.max_length)
     assert torch.allclose(found, expected, atol=1e-12)
 
 

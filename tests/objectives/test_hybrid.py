@@ -50,7 +50,7 @@ def objective_of(**masking) -> HybridObjective:
 
 def step_of(random, lengths=LENGTHS, num_left: int = 60, **masking) -> tuple[StepInputs, list[np.ndarray]]:
     rows = [random.integers(5, 90, length + 1) for length in lengths]
-    batch = pack([row[:-1] for row in rows], token_labels=[row[1:] for row in rows], longest=40, num_left=num_left)
+    batch = pack([row[:-1] for row in rows], token_labels=[row[1:] for row in rows], max_length=40, num_left=num_left)
     return objective_of(**masking).prepare(batch, 7), rows
 
 

@@ -28,10 +28,10 @@ def model_of(family: str = "gpt2", output: Output | None = None, **overrides):
     return model.double().eval()
 
 
-def batch_of(random: np.random.Generator, lengths, labelled: bool, longest: int = 40) -> Batch:
+def batch_of(random: np.random.Generator, lengths, labelled: bool, max_length: int = 40) -> Batch:
     rows = [random.integers(5, 90, length + 1) for length in lengths]
     labels = [row[1:] for row in rows] if labelled else None
-    return pack([row[:-1] for row in rows], longest=longest, token_labels=labels)
+    return pack([row[:-1] for row in rows], max_length=max_length, token_labels=labels)
 
 
 def drawn_of(random, lengths, labelled: bool) -> StepInputs:
@@ -140,7 +140,7 @@ def drawn_beside_task(random, output: Output, together: int) -> tuple[AuxiliaryL
     labels = None if output.kind == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
     tags = [random.integers(-1, 4, len(row)) for row in rows] if output.kind == "tokens" else None
     objective = AuxiliaryLanguageModel(TaskObjective(output), 0.5)
-    batch = pack(rows, labels=labels, token_labels=tags, group_size=together, longest=40)
+    batch = pack(rows, labels=labels, token_labels=tags, group_size=together, max_length=40)
     return objective, objective.prepare(batch, 0)
 
 

@@ -39,7 +39,7 @@ RELATIONS = """
     num = int(offsets[-1]) + 6  # the last are of no sequence
     zeros = torch.zeros(num, dtype=torch.int64)
     tokens = Tokens(zeros, zeros, zeros, zeros.bool(), offsets=offsets, offsets_host=offsets.long().numpy())
-    batch = Batch({"tokens": tokens}, longest=max(lengths))
+    batch = Batch({"tokens": tokens}, max_length=max(lengths))
     weights = torch.rand(num)
     weights[44:46] = 0
     for quantity in ("attention", "query-relations", "value-relations"):

@@ -26,11 +26,11 @@ def model() -> Bert:
     return model.double().eval()
 
 
-def batch_of(random: np.random.Generator, lengths, longest: int = 40) -> Batch:
+def batch_of(random: np.random.Generator, lengths, max_length: int = 40) -> Batch:
     sequences = [np.concatenate([[2], random.integers(5, 90, length - 2), [3]]) for length in lengths]
     segments = [np.arange(length) // (1 + length // 2) for length in lengths]
     words = [random.random(length) < 0.6 for length in lengths]
-    return pack(sequences, segments, words, random.integers(0, 2, len(lengths)), longest)
+    return pack(sequences, segments, words, random.integers(0, 2, len(lengths)), max_length)
 
 
 def drawn_of(random, lengths, seed: int = 0, **settings) -> StepInputs:
@@ -174,7 +174,7 @@ LENGTHS = [
 @pytest.mark.parametrize("lengths", LENGTHS, ids=range(len(LENGTHS)))
 @pytest.mark.parametrize("micro_tokens", [100, 150, 1000, 10**6])
 def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
-    batch = batch_of(random, lengths, longest=100)
+    batch = batch_of(random, lengths, max_length=100)
     whole = pretraining().prepare(batch, 0)
     parts = whole.split(micro_tokens)
     assert torch.cat([part.batch.ids_T for part in parts]).equal(whole.batch.ids_T)

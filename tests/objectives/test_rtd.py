@@ -37,7 +37,7 @@ def objective_of(settings: RtdSettings) -> RtdObjective:
 
 def batch_of(seed: int = 0):
     random = np.random.default_rng(seed)
-    return pack([np.concatenate([[2], random.integers(5, VOCABULARY, n - 2), [3]]) for n in LENGTHS], longest=32)
+    return pack([np.concatenate([[2], random.integers(5, VOCABULARY, n - 2), [3]]) for n in LENGTHS], max_length=32)
 
 
 def drawn_of(objective: RtdObjective, seed: int = 0):
@@ -79,7 +79,7 @@ def test_the_losses_are_those_of_the_definition(learns):
     text = list(original)
     for place, token in zip(positions, samples, strict=True):
         text[place] = token
-    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), longest=32))
+    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), max_length=32))
     places = range(len(text)) if learns in ("rtd", "all-tokens-mlm") else positions
     loss = num_right = 0.0
     for place in places:
@@ -118,7 +118,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     text = list(original)
     for place, token in zip(positions, samples, strict=True):
         text[place] = token
-    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), longest=32))
+    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), max_length=32))
     loss = num_right = 0.0
     for place in positions:
         p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))

@@ -59,7 +59,7 @@ def test_it_learns(tmp_path):
         validation=ValidationSettings(every_steps=50),
     )
     model = small_model(dropout=0.0, attention_dropout=0.0, init_std=0.1)
-    outcome = run(tmp_path, settings, small_job(model, lambda number: small_batch(number, 24, longest=18)))
+    outcome = run(tmp_path, settings, small_job(model, lambda number: small_batch(number, 24, max_length=18)))
     lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]
     assert outcome.ended == "finished"
     assert lines[-1]["mlm"] < 0.7 * lines[0]["mlm"] and lines[-1]["nsp_accuracy"] > 0.8

@@ -222,7 +222,7 @@ class Examples:
         return pack(
             sequences,
             word_starts=word_starts,
-            longest=self.length,
+            max_length=self.length,
             token_labels=next_ids,
             examples=np.array(examples),
             num_left=num_left,

@@ -66,7 +66,7 @@ class DecodingState:
         rows_T = torch.repeat_interleave(rows_N, lengths_N, output_size=batch.num_tokens)
         x_TD = self._forward(batch, CachePositions(rows_T, batch.positions_T, is_step=False, num_seen=0))
         self.lengths_N[rows_N] = lengths_N
-        self.num_filled = max(self.num_filled, batch.longest)
+        self.num_filled = max(self.num_filled, batch.max_length)
         return self.model.next_token_logits(x_TD[batch.offsets[1:].long() - 1])
 
     @torch.inference_mode()
@@ -107,7 +107,7 @@ class DecodingState:
         positions_N = lengths_N.clamp(max=self.capacity - 1)
         # The segments are unused: a GPT has none.
         tokens = Tokens(ids_N, positions_N, ids_N, ids_N, offsets=self.offsets[: num + 1], offsets_host=offsets_host)
-        batch = Batch({"tokens": tokens}, longest=1)
+        batch = Batch({"tokens": tokens}, max_length=1)
         x_ND = self._forward(batch, CachePositions(self.rows_N[:num], positions_N, True, num_seen, common))
         lengths_N += 1
         return self.model.next_token_logits(x_ND)

@@ -291,7 +291,7 @@ def to_padded(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """The sequences padded to the longest, N x S x D, and the mask of real tokens, N x S. Padding repeats other
     tokens."""
     offsets = batch.offsets.long()
-    positions_S = torch.arange(batch.longest, device=x_TD.device)
+    positions_S = torch.arange(batch.max_length, device=x_TD.device)
     mask_NS = positions_S < batch.lengths_N[:, None]
     indices_NS = (offsets[:-1, None] + positions_S).clamp(max=x_TD.shape[0] - 1)
     # `index_select` has a deterministic backward on a CPU, unlike indexing by a matrix.

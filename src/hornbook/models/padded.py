@@ -105,7 +105,7 @@ class PaddedModel(nn.Module):
             offsets=torch.arange(num_rows + 1) * length,
             offsets_host=None,
         )
-        batch = PaddedBatch({"tokens": tokens}, longest=length, group_size=group_size, num_real_N=mask_NS.sum(-1))
+        batch = PaddedBatch({"tokens": tokens}, max_length=length, group_size=group_size, num_real_N=mask_NS.sum(-1))
         rows = PaddedRows(mask_NS != 0, self.model.config.direction)
         x_TD = self.model(batch, caches=[rows] * len(self.model.blocks))
         output = self.model.output

@@ -26,7 +26,7 @@ def attention(
     v_THC: Tensor,
     offsets: Tensor | None,
     offsets_host: np.ndarray | None,
-    longest: int,
+    max_length: int,
     direction: Direction = "both",
     dropout: float = 0.0,
     window: int | None = None,
@@ -35,8 +35,8 @@ def attention(
     """softmax(q k / sqrt(C)) v within each sequence, T x H x C.
 
     `offsets`, `offsets_host`: N + 1 offsets of the sequences, on the device and on the host. `offsets_host` may be None
-    if `runs_flash`; `offsets` may be None too if `prefers_dense(longest)` and every sequence has length `longest`.
-    `longest`: upper bound on the sequence lengths.
+    if `runs_flash`; `offsets` may be None too if `prefers_dense(max_length)` and every sequence has this length.
+    `max_length`: upper bound on the sequence lengths.
     `direction`: attend to `both` sides, only to the `left` (a token and those before it), or only to the `right`.
     `window`: in one direction only, attend to at most `window` tokens: the token and its `window` - 1 neighbours.
     `num_left`: instead of `direction`, the first `num_left` tokens, which are whole sequences, attend to the left and
@@ -44,22 +44,22 @@ def attention(
     """
     if num_left is not None:
         if 0 < num_left < len(q_THC):
-            return _two_directions(q_THC, k_THC, v_THC, offsets, offsets_host, longest, dropout, num_left)
+            return _two_directions(q_THC, k_THC, v_THC, offsets, offsets_host, max_length, dropout, num_left)
         direction = "left" if num_left else "both"
     if direction == "right":
         flipped = _flipped(offsets, offsets_host)
-        out = attention(q_THC.flip(0), k_THC.flip(0), v_THC.flip(0), *flipped, longest, "left", dropout, window)
+        out = attention(q_THC.flip(0), k_THC.flip(0), v_THC.flip(0), *flipped, max_length, "left", dropout, window)
         return out.flip(0)
     causal = direction == "left"
     assert causal or window is None
-    if window is not None and window >= longest:
+    if window is not None and window >= max_length:
         window = None
     if offsets is None:
         if window is None and q_THC.shape[-1] <= DENSE_WIDEST:
-            return _cudnn(q_THC, k_THC, v_THC, longest, causal, dropout)
-        offsets = torch.arange(0, len(q_THC) + 1, longest, dtype=torch.int32, device=q_THC.device)
+            return _cudnn(q_THC, k_THC, v_THC, max_length, causal, dropout)
+        offsets = torch.arange(0, len(q_THC) + 1, max_length, dtype=torch.int32, device=q_THC.device)
     if runs_flash(q_THC):
-        return _flash(q_THC, k_THC, v_THC, offsets, longest, causal, dropout, window)
+        return _flash(q_THC, k_THC, v_THC, offsets, max_length, causal, dropout, window)
     return _by_length(q_THC, k_THC, v_THC, offsets_host, causal, dropout, window)
 
 
@@ -69,7 +69,7 @@ def _two_directions(
     v: Tensor,
     offsets: Tensor | None,
     offsets_host: np.ndarray | None,
-    longest: int,
+    max_length: int,
     dropout: float,
     num_left: int,
 ) -> Tensor:
@@ -83,8 +83,8 @@ def _two_directions(
     offsets_both = None if offsets is None else offsets.clamp(min=num_left) - num_left
     host_left = None if offsets_host is None else np.minimum(offsets_host, num_left)
     host_both = None if offsets_host is None else np.maximum(offsets_host, num_left) - num_left
-    left = attention(q_left, k_left, v_left, offsets_left, host_left, longest, "left", dropout)
-    both = attention(q_both, k_both, v_both, offsets_both, host_both, longest, "both", dropout)
+    left = attention(q_left, k_left, v_left, offsets_left, host_left, max_length, "left", dropout)
+    both = attention(q_both, k_both, v_both, offsets_both, host_both, max_length, "both", dropout)
     return torch.cat([left, both])
 
 
@@ -127,7 +127,7 @@ def _flash(
     k: Tensor,
     v: Tensor,
     offsets: Tensor,
-    longest: int,
+    max_length: int,
     causal: bool,
     dropout: float,
     window: int | None,
@@ -142,7 +142,7 @@ def _flash(
     # torch.nn.attention.varlen.varlen_attn has no dropout; the operator beneath it does.
     band = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
     out, *_ = torch.ops.aten._flash_attention_forward(
-        q, k, v, offsets, offsets, longest, longest, dropout, causal, False, scale=width**-0.5, **band
+        q, k, v, offsets, offsets, max_length, max_length, dropout, causal, False, scale=width**-0.5, **band
     )
     return out[..., :width]
 

@@ -38,7 +38,7 @@ def squared_relation_error(
     theirs_T3HC: Tensor,
     weights_T: Tensor,
     offsets: Tensor,
-    longest: int,
+    max_length: int,
     sides: tuple[int, int],
     direction: str,
 ) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ def squared_relation_error(
     their_width, num_sequences = theirs_T3HC.shape[-1], len(offsets) - 1
     padded_width, their_padded_width = (max(16, triton.next_power_of_2(each)) for each in (width, their_width))
     tile = TILE if max(padded_width, their_padded_width) <= WIDE else TILE_OF_WIDE
-    num_tiles = triton.cdiv(longest, tile)
+    num_tiles = triton.cdiv(max_length, tile)
     losses_NHB = torch.empty(num_sequences, num_heads, num_tiles, dtype=torch.float32, device=ours_T3HC.device)
     gradient_T3HC = torch.zeros_like(ours_T3HC)
     _squared_relation_error[(num_tiles, num_heads, num_sequences)](
