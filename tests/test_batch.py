@@ -155,7 +155,7 @@ def test_a_stream_is_sliced_with_the_batch(with_entities):
 
 @pytest.mark.parametrize("cuts", [(0, 4), (0, 1, 4), (0, 1, 2, 3, 4)])
 def test_concatenated_slices_are_the_batch(cuts, with_entities):
-    numbered = with_entities.with_values("sequences", numbers_host=np.array([9, 8, 7, 6]))
+    numbered = with_entities.with_values("sequences", dataset_index_host=np.array([9, 8, 7, 6]))
     for whole in (with_entities, numbered, pack([np.arange(3)] * 4)):
         assert same(concatenate([whole.slice(a, b) for a, b in itertools.pairwise(cuts)]), whole)
 

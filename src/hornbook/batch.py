@@ -136,8 +136,8 @@ class Sequences(Stream):
     """One entry per sequence."""
 
     labels_N: Tensor | None = None  # labels of a task: a class, a number, or a row of them per sequence
-    numbers_host: np.ndarray | None = None  # int64: index of each sequence in the training set, where needed
-    examples_host: np.ndarray | None = None  # int64: index in the step's batch, which keys random numbers
+    dataset_index_host: np.ndarray | None = None  # int64: index of each sequence in the training set, where needed
+    step_index_host: np.ndarray | None = None  # int64: index in the step's batch, which keys random numbers
 
 
 @dataclass(frozen=True)
@@ -238,12 +238,12 @@ class Batch:
         return self.streams[SEQUENCES].labels_N
 
     @property
-    def numbers_host(self) -> np.ndarray | None:
-        return self.streams[SEQUENCES].numbers_host
+    def dataset_index_host(self) -> np.ndarray | None:
+        return self.streams[SEQUENCES].dataset_index_host
 
     @property
-    def examples_host(self) -> np.ndarray:
-        return self.streams[SEQUENCES].examples_host
+    def step_index_host(self) -> np.ndarray:
+        return self.streams[SEQUENCES].step_index_host
 
     @property
     def sequence_T(self) -> Tensor:
@@ -352,13 +352,13 @@ def pack(
     max_length: int | None = None,
     token_labels: Sequence[np.ndarray] | None = None,
     group_size: int = 1,
-    examples: np.ndarray | None = None,
+    step_index: np.ndarray | None = None,
     entities: Sequence[tuple[np.ndarray, np.ndarray]] | None = None,
     num_left: int | None = None,
 ) -> Batch:
     """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
     `max_length` to that of the longest sequence. Sequence `labels` become int64 if integral, else float32.
-    `examples` (their indices in the step's batch, which key random numbers) default to the order of the sequences.
+    `step_index` (their indices in the step's batch, which key random numbers) defaults to the order of the sequences.
     `entities`: the positions and numbers of the entities of each sequence, in the order of positions.
     `num_left`: how many tokens, those of the first sequences, attend to the left only; default: as the model does.
 
@@ -384,8 +384,8 @@ def pack(
         offsets=torch.from_numpy(offsets.astype(np.int32)),
     )
     labels_N = None if labels is None else torch.from_numpy(_int64_or_float32(np.asarray(labels)))
-    examples = np.arange(len(lengths)) if examples is None else np.asarray(examples, np.int64)
-    rows = Sequences(labels_N, examples_host=examples, offsets_host=np.arange(len(lengths) + 1))
+    step_index = np.arange(len(lengths)) if step_index is None else np.asarray(step_index, np.int64)
+    rows = Sequences(labels_N, step_index_host=step_index, offsets_host=np.arange(len(lengths) + 1))
     streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: rows}
     if entities is not None:
         streams[ENTITIES] = Entities.of(offsets, entities)

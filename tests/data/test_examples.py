@@ -174,10 +174,10 @@ def test_a_share_of_a_batch_is_made_as_in_the_whole(layout, corpus):
             map(bytes, sequences(whole))
         )
         return
-    of_whole = {index: whole.slice(i, i + 1) for i, index in enumerate(whole.examples_host.tolist())}
-    assert sorted(of_whole) == sorted(np.concatenate([each.examples_host for each in shares])) == list(range(60))
+    of_whole = {index: whole.slice(i, i + 1) for i, index in enumerate(whole.step_index_host.tolist())}
+    assert sorted(of_whole) == sorted(np.concatenate([each.step_index_host for each in shares])) == list(range(60))
     for share in shares:
-        for i, index in enumerate(share.examples_host.tolist()):
+        for i, index in enumerate(share.step_index_host.tolist()):
             assert same(share.slice(i, i + 1), of_whole[index])
 
 
@@ -192,7 +192,7 @@ def test_an_epoch_meets_each_chunk_once(layout, corpus):
     if layout != "nsp":  # there A may be the sentence before a chunk of one
         batch = examples.batch(0, 3 * total)
         firsts = batch.ids_T.numpy()[batch.offsets_host[:-1] + 1]
-        assert chunk_numbers(examples, firsts).tolist() == order[batch.examples_host].tolist()
+        assert chunk_numbers(examples, firsts).tolist() == order[batch.step_index_host].tolist()
     epochs = [order[i * total : (i + 1) * total] for i in range(3)]
     for epoch in epochs:
         assert sorted(epoch.tolist()) == list(range(total))

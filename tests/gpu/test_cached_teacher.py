@@ -72,7 +72,7 @@ def losses_of(output: Output, recipe: DistillationRecipe, is_kept: bool, runtime
     )
     if is_kept:
         numbers = [number * A_BATCH + np.arange(batch.num_sequences) for number, batch in enumerate(batches)]
-        batches = [a.with_values("sequences", numbers_host=b) for a, b in zip(batches, numbers, strict=True)]
+        batches = [a.with_values("sequences", dataset_index_host=b) for a, b in zip(batches, numbers, strict=True)]
         absent = torch.nn.Identity()  # nothing but its size is asked again
         absent.config = large.config
         pair._teacher = (absent,)

@@ -68,7 +68,7 @@ class ErnieObjective(MlmObjective):
         sequence_E, ids, positions = (
             each[:num_real][is_known] for each in (sequence_E, entities.ids_host, entities.positions_host)
         )
-        keys = keys_at(torch.from_numpy(batch.examples_host[sequence_E]), torch.from_numpy(positions), seed)
+        keys = keys_at(torch.from_numpy(batch.step_index_host[sequence_E]), torch.from_numpy(positions), seed)
         change, other = random_bits(keys, "alignment", "random entity").numpy()
         shares = np.cumsum([self.settings.replaced_fraction, self.settings.unlinked_fraction])
         replaced_below, unlinked_below = np.round(shares * 2**NUM_BITS)

@@ -100,7 +100,7 @@ class Objective(Protocol):
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """The inputs and targets of one step, a pure function of the batch and the seed. The random numbers of a
-        sequence depend on its `examples_host`, not on the rest of the batch."""
+        sequence depend on its `step_index_host`, not on the rest of the batch."""
         ...
 
     def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
