@@ -20,8 +20,8 @@ from hornbook.batch import Batch
 from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
+from hornbook.data.sequences import SequenceSampler
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt2
 from hornbook.objectives.clm import ClmObjective
@@ -95,11 +95,11 @@ def theirs(config, make, args, runtime, compiled: bool) -> tuple[float, float]:
 
 
 class Maker:
-    def __init__(self, examples: Examples, num_sequences: int):
-        self.examples, self.num_sequences = examples, num_sequences
+    def __init__(self, sampler: SequenceSampler, num_sequences: int):
+        self.sampler, self.num_sequences = sampler, num_sequences
 
     def __call__(self, number: int) -> Batch:
-        return self.examples.batch(number, self.num_sequences)
+        return self.sampler.batch(number, self.num_sequences)
 
 
 def main() -> None:
@@ -128,7 +128,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder, workers=8)
         corpus = Corpus(folder)
-        examples = Examples(
+        sampler = SequenceSampler(
             [(corpus, 1.0)], args.length, 0, layout="documents", crosses_documents=not args.documents, held_out=False
         )
         for dropout in map(float, args.dropouts.split(",")):
@@ -139,7 +139,7 @@ def main() -> None:
                 torch.manual_seed(0)
                 torch.compiler.reset()
                 torch.cuda.empty_cache()
-                make = Maker(examples, args.batch)
+                make = Maker(sampler, args.batch)
                 if side in ("ours", "captured"):
                     speed, warm = ours(config, make, args, captured if side == "captured" else runtime)
                 else:

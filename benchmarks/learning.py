@@ -26,7 +26,7 @@ from hornbook.batch import Batch
 from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.interop.folder import load_weights
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
@@ -59,7 +59,7 @@ class Comparison:
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr)
         self.num_sequences = args.batch_tokens // args.length
-        held_out = Examples(
+        held_out = SequenceSampler(
             [(corpus, 1.0)], args.length, 0, layout="nsp", short_sequence_probability=0.0, held_out=True
         )
         num_batches = min(16, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
@@ -67,9 +67,9 @@ class Comparison:
         self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
 
     def batches(self, seed: int):
-        examples = Examples([(self.corpus, 1.0)], self.args.length, seed, layout="nsp")
+        sampler = SequenceSampler([(self.corpus, 1.0)], self.args.length, seed, layout="nsp")
         for number in range(self.args.steps):
-            yield number, examples.batch(number, self.num_sequences).to(self.runtime.device)
+            yield number, sampler.batch(number, self.num_sequences).to(self.runtime.device)
 
     def measured(self, model: Bert) -> dict[str, float]:
         return validate(TrainingModule(model, self.objective), self.held_out, self.runtime)

@@ -22,8 +22,8 @@ from hornbook.batch import Batch
 from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
+from hornbook.data.sequences import SequenceSampler
 from hornbook.models.bert import Bert
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.objectives.masking import Masking, MaskingSettings
@@ -168,7 +168,7 @@ def main() -> None:
         special = (tokenizer.mask_id, tokenizer.special_ids)
         rows = []
         for length in map(int, args.lengths.split(",")):
-            make = _Maker(Examples([(corpus, 1.0)], length, 0, layout="nsp"), args.batch_tokens // length)
+            make = _Maker(SequenceSampler([(corpus, 1.0)], length, 0, layout="nsp"), args.batch_tokens // length)
             sizes = [np.diff(make(i).offsets_host) for i in range(4)]
             real = float(np.mean([size.mean() for size in sizes]))
             for dropout in map(float, args.attention_dropouts.split(",")):
@@ -211,11 +211,11 @@ def main() -> None:
 
 
 class _Maker:
-    def __init__(self, examples: Examples, num_sequences: int):
-        self.examples, self.num_sequences = examples, num_sequences
+    def __init__(self, sampler: SequenceSampler, num_sequences: int):
+        self.sampler, self.num_sequences = sampler, num_sequences
 
     def __call__(self, number: int) -> Batch:
-        return self.examples.batch(number, self.num_sequences)
+        return self.sampler.batch(number, self.num_sequences)
 
 
 def matmul_rate(device, size: int = 8192) -> float:

@@ -13,7 +13,7 @@ from tiny_runs import HYBRID, run, same
 
 import hornbook
 from hornbook.batch import concatenate, pack
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.evaluation.minimal_pairs import minimal_pairs, read_pairs
 from hornbook.interop.folder import load_folder
 from hornbook.lifecycle.run_folder import read_metrics
@@ -156,8 +156,8 @@ def test_a_batch_may_have_one_part_only(random, num_left):
     assert float(sums[empty]) == 0 < float(sums[other]) and float(step_inputs.counts()[empty]) == 0
 
 
-def examples_of(corpora, fraction: float) -> Examples:
-    return Examples([(corpora["bpe"], 1.0)], 32, 0, "documents", masked_fraction=fraction)
+def sampler_of(corpora, fraction: float) -> SequenceSampler:
+    return SequenceSampler([(corpora["bpe"], 1.0)], 32, 0, "documents", masked_fraction=fraction)
 
 
 def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(corpora):
@@ -165,10 +165,10 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
     objective = HybridObjective(
         Masking(MaskingSettings(unit="word"), tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids), 0.25
     )
-    examples = examples_of(corpora, 0.25)
-    whole = examples.batch(3, 16)
+    sampler = sampler_of(corpora, 0.25)
+    whole = sampler.batch(3, 16)
     assert whole.num_left == 12 * 32 and whole.num_tokens == 16 * 32
-    plain = examples_of(corpora, 0.0).batch(3, 16)
+    plain = sampler_of(corpora, 0.0).batch(3, 16)
     assert plain.num_left is None and sorted(plain.ids_T.tolist()) == sorted(whole.ids_T.tolist())
     shares = [(0, 5), (5, 6), (6, 16)]
 
@@ -180,7 +180,7 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
             (tuple(row), end <= prepared.num_left) for row, end in zip(rows, prepared.offsets_host[1:], strict=True)
         ]
 
-    parts = [examples.batch(3, 16, share=share) for share in shares]
+    parts = [sampler.batch(3, 16, share=share) for share in shares]
     assert sorted(corrupted(whole)) == sorted(each for part in parts for each in corrupted(part))
     word_starts = np.split(whole.word_starts_T.numpy(), whole.offsets_host[1:-1])
     assert 0.2 < np.concatenate(word_starts).mean() < 0.9  # words have several tokens
@@ -199,7 +199,8 @@ def test_the_masked_share_changes_linearly(corpora, random):
         targets = HybridObjective(masking, 0.5).prepare(batch, 0).targets["mlm"]
         shares.append(targets.num_entries / (batch.num_tokens - batch.num_left))
     assert shares == pytest.approx([0.4, 0.3, 0.2], abs=0.03)
-    held_out = Examples([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, masked_fraction=0.5).batch(0, 4)
+    sampler = SequenceSampler([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, masked_fraction=0.5)
+    held_out = sampler.batch(0, 4)
     assert held_out.progress == 1.0
     baseline = frequency_baseline(HybridObjective(masking, 0.5), [held_out], corpora["bpe"].token_counts)
     assert baseline.keys() == {"clm", "clm_accuracy", "mlm", "mlm_accuracy"}

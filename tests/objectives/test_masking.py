@@ -6,7 +6,7 @@ import torch
 from made_up_text import KINDS
 
 from hornbook.batch import Batch, pack
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.objectives.masking import Masking, MaskingSettings, _select_groups
 from hornbook.train.randomness import token_keys
 
@@ -251,12 +251,12 @@ def is_word_start(token: str, previous: str | None, kind: str) -> bool:
 def test_words_of_each_tokenizer_are_masked_whole(kind, layout, corpora):
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
-    examples = Examples([(corpus, 1.0)], 96, seed=0, layout=layout)
+    sampler = SequenceSampler([(corpus, 1.0)], 96, seed=0, layout=layout)
     made = Masking(MaskingSettings(unit="word"), tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
     ends = {tokenizer.cls_id, tokenizer.sep_id}
     num_after_punctuation = num_at_boundary = num_several = 0
     for number in range(6):
-        batch = examples.batch(number, 64)
+        batch = sampler.batch(number, 64)
         ids = batch.ids_T.tolist()
         tokens = [tokenizer.token(token) for token in ids]
         targets = made.prepare(batch, token_keys(batch, number))[1]
@@ -285,7 +285,7 @@ def test_the_stored_bits_are_the_words(kind, corpora):
     """In the corpus a word starts exactly where the spelling shows it."""
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
-    batch = Examples([(corpus, 1.0)], 96, seed=0, layout="packed").batch(0, 200)
+    batch = SequenceSampler([(corpus, 1.0)], 96, seed=0, layout="packed").batch(0, 200)
     ids, starts = batch.ids_T.tolist(), batch.word_starts_T.tolist()
     tokens = [tokenizer.token(token) for token in ids]
     inner = [i for i in range(1, len(ids)) if not {ids[i - 1], ids[i]} & {tokenizer.cls_id, tokenizer.sep_id}]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hornbook.batch import Batch
-from hornbook.data.examples import LABELLED, Examples
+from hornbook.data.sequences import LABELLED, SequenceSampler
 from hornbook.interop.folder import load_model
 from hornbook.metrics.bootstrap import interval
 from hornbook.runs.pretraining.batches import Corpora
@@ -64,10 +64,10 @@ def _batches(
     """Batches of pairs, each with the documents that its pairs start in."""
     data = settings.data
     length = data.short_length if data.short_fraction > 0 else data.length
-    examples = Examples(corpora, length, 0, layout, 0.0, held_out=held_out)
-    num_pairs = min(num_pairs, sum(chunks.total for chunks in examples.chunks))
+    sampler = SequenceSampler(corpora, length, 0, layout, 0.0, held_out=held_out)
+    num_pairs = min(num_pairs, sum(chunks.total for chunks in sampler.chunks))
     size = min(PAIRS_PER_BATCH, num_pairs)
-    return [(examples.batch(number, size), examples.documents_of(number, size)) for number in range(num_pairs // size)]
+    return [(sampler.batch(number, size), sampler.documents_of(number, size)) for number in range(num_pairs // size)]
 
 
 def _shared_words(

@@ -98,8 +98,8 @@ class DataSettings(Typed, group="data"):
         return round(self.short_fraction * num_steps)
 
 
-class Examples:
-    """Sequences of one length limit from weighted corpora. `batch(k, n)` returns the k-th batch of n sequences."""
+class SequenceSampler:
+    """Samples sequences of one length limit from weighted corpora; `batch(k, n)` is the k-th batch of n sequences."""
 
     def __init__(
         self,
