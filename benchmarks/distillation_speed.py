@@ -69,7 +69,7 @@ def stepping(model, objective, runtime: Runtime, batches: list[Batch]) -> Callab
     def round_() -> None:
         nonlocal number
         for batch in batches:
-            stepper.take(batch, number, RATE)
+            stepper.train_step(batch, number, RATE)
             number += 1
 
     return round_

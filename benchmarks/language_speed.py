@@ -52,22 +52,22 @@ def ours(config, make, args, runtime) -> tuple[float, float]:
     )
     made = batches(make, range(1_000_000), args.workers, runtime.device)
 
-    def take(batch: Batch, number: int) -> int:
+    def train_step(batch: Batch, number: int) -> int:
         if batch.num_tokens != args.batch * args.length:  # the last chunk of the text is shorter
             return 0
-        return stepper.take(batch, number, 1e-4).num_tokens
+        return stepper.train_step(batch, number, 1e-4).num_tokens
 
-    found = timed(take, made, args.minutes_each * 60, runtime.device)
+    found = timed(train_step, made, args.minutes_each * 60, runtime.device)
     if args.profile:
-        profile(take, made)
+        profile(train_step, made)
     return found
 
 
-def profile(take, made) -> None:
+def profile(train_step, made) -> None:
     """The kernels that take most of the time of a step."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for number, batch in zip(range(PROFILED_STEPS), made, strict=False):
-            take(batch, number)
+            train_step(batch, number)
         torch.cuda.synchronize()
     print(profiler.key_averages().table(sort_by="cuda_time_total", row_limit=30, max_name_column_width=90))
 
@@ -79,7 +79,7 @@ def theirs(config, make, args, runtime, compiled: bool) -> tuple[float, float]:
     forward = torch.compile(model) if compiled else model
     made = batches(make, range(1_000_000), args.workers, runtime.device)
 
-    def take(batch: Batch, number: int) -> int:
+    def train_step(batch: Batch, number: int) -> int:
         if batch.num_tokens != args.batch * args.length:
             return 0
         ids = batch.ids_T.view(args.batch, args.length)
@@ -91,7 +91,7 @@ def theirs(config, make, args, runtime, compiled: bool) -> tuple[float, float]:
         optimizer.zero_grad(set_to_none=True)
         return ids.numel()
 
-    return timed(take, made, args.minutes_each * 60, runtime.device)
+    return timed(train_step, made, args.minutes_each * 60, runtime.device)
 
 
 class Maker:

@@ -93,7 +93,7 @@ def ours(shared, seed: int) -> dict[int, dict]:
     stepper = Stepper(TrainingModule(model, shared.objective), optimizer, shared.runtime, seed, 1.0, 1 << 20)
     curve = {}
     for number, batch in shared.batches(seed):
-        stepper.take(batch, number, shared.args.lr * shared.schedule.lr_ratio(number))
+        stepper.train_step(batch, number, shared.args.lr * shared.schedule.lr_ratio(number))
         if number + 1 in shared.points:
             curve[number + 1] = shared.measured(model)
     return curve

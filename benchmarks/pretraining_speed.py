@@ -109,10 +109,10 @@ def ours(config, make, args, runtime, special) -> tuple[float, float]:
     stepper = Stepper(TrainingModule(model, objective), optimizer, runtime, 0, 1.0, args.micro_tokens)
     made = batches(make, range(1_000_000), args.workers, runtime.device)
 
-    def take(batch: Batch, number: int) -> int:
-        return stepper.take(batch, number, 1e-4).num_tokens
+    def train_step(batch: Batch, number: int) -> int:
+        return stepper.train_step(batch, number, 1e-4).num_tokens
 
-    return timed(take, made, args.minutes_each * 60, runtime.device)
+    return timed(train_step, made, args.minutes_each * 60, runtime.device)
 
 
 def theirs(config, make, args, runtime, special, compiled: bool) -> tuple[float, float]:
@@ -122,7 +122,7 @@ def theirs(config, make, args, runtime, special, compiled: bool) -> tuple[float,
     forward = torch.compile(model, dynamic=args.dynamic_theirs) if compiled else model
     made = batches(Padded(make, special[0], config.vocab_size), range(1_000_000), args.workers, runtime.device)
 
-    def take(batch: PaddedBatch, number: int) -> int:
+    def train_step(batch: PaddedBatch, number: int) -> int:
         whole = batch.tensors
         rows = len(whole["input_ids"])
         num_parts = max(1, round(whole["input_ids"].numel() / args.micro_tokens))
@@ -137,7 +137,7 @@ def theirs(config, make, args, runtime, special, compiled: bool) -> tuple[float,
         optimizer.zero_grad(set_to_none=True)
         return batch.num_tokens
 
-    return timed(take, made, args.minutes_each * 60, runtime.device)
+    return timed(train_step, made, args.minutes_each * 60, runtime.device)
 
 
 def main() -> None:

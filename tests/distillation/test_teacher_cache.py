@@ -90,7 +90,7 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
     for recipe in inputs.settings.objective.stages(is_task=True):
         student = with_head(inputs.pretrained, output, 0)[0].eval()
         pair, plain = with_teacher(student, TaskObjective(output), recipe, teacher, 0, None)
-        wanted = plain.sums(pair, plain.prepare(batch, 0))
+        wanted = plain.loss_sums(pair, plain.prepare(batch, 0))
         pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
         pair._teacher = (None,)
         step_inputs = objective.prepare(batch, 0)
@@ -99,7 +99,7 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
             "parts": step_inputs.split(40),
             "bucket": [bucketed(step_inputs, 256)],
         }.items():
-            sums = [objective.sums(pair, each) for each in drawings]
+            sums = [objective.loss_sums(pair, each) for each in drawings]
             assert len(sums) > 1 or name != "parts"
             for term, value in wanted.items():
                 found = sum(each[term] for each in sums)

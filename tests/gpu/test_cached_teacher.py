@@ -76,7 +76,7 @@ def losses_of(output: Output, recipe: DistillationRecipe, is_kept: bool, runtime
         absent = torch.nn.Identity()  # nothing but its size is asked again
         absent.config = large.config
         pair._teacher = (absent,)
-    found = [float(stepper.take(batch, number, 1e-4).loss) for number, batch in enumerate(batches)]
+    found = [float(stepper.train_step(batch, number, 1e-4).loss) for number, batch in enumerate(batches)]
     return found, {name: value.detach().float().cpu() for name, value in student.named_parameters()}
 
 

@@ -140,10 +140,10 @@ def test_masks_are_those_of_a_cpu(unit):
 
 
 def test_bfloat16_losses_are_near_float32_ones():
-    half = stepper(dropout=0.0, attention_dropout=0.0).take(small_batch(0).to(CUDA), 0, 1e-3)
+    half = stepper(dropout=0.0, attention_dropout=0.0).train_step(small_batch(0).to(CUDA), 0, 1e-3)
     model = small_model(width=64, num_heads=1, dropout=0.0, attention_dropout=0.0)
     step_inputs = small_objective().prepare(small_batch(0).to(CUDA), _seed(0))
-    sums = small_objective().sums(model.to(CUDA), step_inputs)
+    sums = small_objective().loss_sums(model.to(CUDA), step_inputs)
     counts = step_inputs.counts()
     for term, value in half.terms.items():
         assert float(value) == pytest.approx(float(sums[term] / counts[term]), rel=1e-2)
@@ -162,18 +162,21 @@ def test_compiled_equals_plain():
     )
     for number in range(6):
         batch = small_batch(number, num_sequences=8 + number).to(CUDA)
-        one, two = plain.take(batch, number, 1e-3), fast.take(batch, number, 1e-3)
+        one, two = plain.train_step(batch, number, 1e-3), fast.train_step(batch, number, 1e-3)
         assert float(one.loss) == pytest.approx(float(two.loss), rel=5e-3)
 
 
 def test_bucketed_equals_unbucketed():
     objective, model = small_objective(), small_model(width=64, num_heads=1).eval().to(CUDA)
     step_inputs = objective.prepare(small_batch(3).to(CUDA), 1)
-    whole, filled = objective.sums(model, step_inputs), objective.sums(model, bucketed(step_inputs, 512, 64))
+    whole, filled = objective.loss_sums(model, step_inputs), objective.loss_sums(model, bucketed(step_inputs, 512, 64))
     for term, value in whole.items():
         assert float(filled[term]) == pytest.approx(float(value), rel=1e-5)
     with torch.autocast("cuda", torch.bfloat16):
-        whole, filled = objective.sums(model, step_inputs), objective.sums(model, bucketed(step_inputs, 512, 64))
+        whole, filled = (
+            objective.loss_sums(model, step_inputs),
+            objective.loss_sums(model, bucketed(step_inputs, 512, 64)),
+        )
     for term, value in whole.items():
         assert float(filled[term]) == pytest.approx(float(value), rel=1e-3)
 
@@ -182,7 +185,7 @@ def test_masks_do_not_depend_on_the_parts():
     """The same batch in micro-batches of half the size: same masks, the same losses without dropout."""
     whole, parts = stepper(4096, dropout=0.0, attention_dropout=0.0), stepper(96, dropout=0.0, attention_dropout=0.0)
     batch = small_batch(1, num_sequences=16).to(CUDA)
-    one, two = whole.take(batch, 1, 1e-3), parts.take(batch, 1, 1e-3)
+    one, two = whole.train_step(batch, 1, 1e-3), parts.train_step(batch, 1, 1e-3)
     assert float(one.loss) == pytest.approx(float(two.loss), rel=2e-3)
 
 
@@ -192,7 +195,7 @@ def test_real_short_memory_halves_the_parts():
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(2.5 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
     try:
-        result = one.take(batch, 0, 1e-3)
+        result = one.train_step(batch, 0, 1e-3)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert one.micro_tokens < 1 << 20 and torch.isfinite(result.loss)
@@ -241,7 +244,7 @@ def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
         x_KD = model(batch).index_select(0, targets.positions_K)
         assert is_fused(x_KD)
         plain = summed_loss(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
-        fused = objective.sums(model, step_inputs)["clm"]
+        fused = objective.loss_sums(model, step_inputs)["clm"]
     assert fused.item() == pytest.approx(plain.item(), rel=1e-3)
     parameters = list(model.parameters())
     for one, other in zip(*(torch.autograd.grad(loss, parameters) for loss in (fused, plain)), strict=True):

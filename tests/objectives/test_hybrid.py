@@ -84,7 +84,7 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
             expected["mlm"] -= float(scores[place - start, mlm.values_K[k]])
             hits["mlm"] += int(scores[place - start].argmax() == mlm.values_K[k])
         counts["mlm"] += len(unchanged)
-        found, judged = objective_of().sums(model, step_inputs), objective_of().evaluate(model, step_inputs)
+        found, judged = objective_of().loss_sums(model, step_inputs), objective_of().evaluate(model, step_inputs)
     assert counts["clm"] == 60 and counts["mlm"] >= 10
     for term in counts:
         assert float(step_inputs.counts()[term]) == counts[term], term
@@ -109,7 +109,7 @@ def test_only_ordinary_tokens_of_the_right_part_are_masked(random):
 def gradients(model, parts, weigh) -> dict[str, torch.Tensor]:
     model.zero_grad()
     for part in parts:
-        sums = objective_of().sums(model, part)
+        sums = objective_of().loss_sums(model, part)
         sum(weigh[term] * value for term, value in sums.items()).backward()
     return {name: p.grad.clone() for name, p in model.named_parameters()}
 
@@ -151,7 +151,7 @@ def test_a_batch_may_have_one_part_only(random, num_left):
     """As a micro-batch or the part of a rank may."""
     step_inputs, _ = step_of(random, num_left=num_left)
     with torch.no_grad():
-        sums = objective_of().sums(model_of(), step_inputs)
+        sums = objective_of().loss_sums(model_of(), step_inputs)
     empty, other = ("clm", "mlm") if num_left == 0 else ("mlm", "clm")
     assert float(sums[empty]) == 0 < float(sums[other]) and float(step_inputs.counts()[empty]) == 0
 

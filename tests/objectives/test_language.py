@@ -42,7 +42,7 @@ def sums_and_gradients(model, parts: list[StepInputs]) -> tuple[float, dict]:
     model.zero_grad()
     total = 0.0
     for part in parts:
-        loss = ClmObjective().sums(model, part)["clm"]
+        loss = ClmObjective().loss_sums(model, part)["clm"]
         loss.backward()
         total += loss.item()
     return total, {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -60,7 +60,7 @@ def test_the_sum_is_the_cross_entropy_of_every_next_token(random, labelled):
                 after = batch.labels_T[start + place] if labelled else batch.ids_T[start + place + 1]
                 expected -= float(scores[place, after])
                 count += 1
-        found, hits = ClmObjective().sums(model, step_inputs), ClmObjective().evaluate(model, step_inputs)
+        found, hits = ClmObjective().loss_sums(model, step_inputs), ClmObjective().evaluate(model, step_inputs)
     assert float(targets.count) == count == (60 if labelled else 56)
     assert float(found["clm"]) == pytest.approx(expected, rel=1e-10) == float(hits["clm"])
     assert 0 <= hits["clm_accuracy"] <= count
@@ -77,7 +77,7 @@ def test_a_token_without_a_next_one_enters_no_sum(random):
         model = model_of()
         scores = model.clm_logits(model(batch)).log_softmax(-1)
         left_out = -sum(float(scores[place, batch.labels_T[place]]) for place in (3, 19, 31))
-        sums = [float(ClmObjective().sums(model, each)["clm"]) for each in (whole, step_inputs)]
+        sums = [float(ClmObjective().loss_sums(model, each)["clm"]) for each in (whole, step_inputs)]
     assert sums[0] - sums[1] == pytest.approx(left_out)
 
 
@@ -153,8 +153,8 @@ def test_auxiliary_language_model_adds_its_loss_to_that_of_the_task(random, fami
     objective, step_inputs = drawn_beside_task(random, output, together)
     counts, batch = step_inputs.counts(), step_inputs.batch
     with torch.no_grad():
-        found, hits = objective.sums(model, step_inputs), objective.evaluate(model, step_inputs)
-        alone = TaskObjective(output).sums(model, step_inputs)["task"]
+        found, hits = objective.loss_sums(model, step_inputs), objective.evaluate(model, step_inputs)
+        alone = TaskObjective(output).loss_sums(model, step_inputs)["task"]
         means = []
         for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
             ids = batch.ids_T[start:stop]
@@ -175,7 +175,7 @@ def test_auxiliary_language_model_with_micro_batches_and_buckets(random, name):
     def gradients(parts: list[StepInputs]) -> dict:
         model.zero_grad()
         for part in parts:
-            found = objective.sums(model, part)
+            found = objective.loss_sums(model, part)
             sum(objective.weights[term] * found[term] for term in found).backward()
         return {name: p.grad.clone() for name, p in model.named_parameters()}
 
@@ -212,7 +212,7 @@ def test_it_learns_to_continue_a_text(family):
 
     for _ in range(200):
         each = step_inputs()
-        (objective.sums(model, each)["clm"] / each.targets["clm"].count).backward()
+        (objective.loss_sums(model, each)["clm"] / each.targets["clm"].count).backward()
         optimizer.step()
         warmup.step()
         optimizer.zero_grad()
@@ -240,7 +240,7 @@ def test_the_loss_at_every_token_is_that_of_the_targets(random, monkeypatch):
     losses = []
     for nearly_all in (0.5, 10.0):
         monkeypatch.setattr(clm, "NEARLY_ALL", nearly_all)
-        losses.append(objective.sums(model, step_inputs)["clm"])
+        losses.append(objective.loss_sums(model, step_inputs)["clm"])
     assert seen == [64, 128]
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-12)
     for one, other in zip(*(torch.autograd.grad(loss, model.parameters()) for loss in losses), strict=True):

@@ -41,7 +41,7 @@ def sums_and_gradients(model: Bert, parts: list[StepInputs], sentence: str = "ns
     model.zero_grad()
     totals = {}
     for part in parts:
-        sums = pretraining(sentence).sums(model, part)
+        sums = pretraining(sentence).loss_sums(model, part)
         sum(sums.values()).backward()
         totals = {term: totals.get(term, 0.0) + value.item() for term, value in sums.items()}
     return totals, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -61,7 +61,7 @@ def test_the_sums_are_cross_entropies(model, random):
     step_inputs = drawn_of(random, [20, 31, 8])
     mlm = step_inputs.targets["mlm"]
     with torch.no_grad():
-        sums = pretraining().sums(model, step_inputs)
+        sums = pretraining().loss_sums(model, step_inputs)
         x_TD = model(step_inputs.batch)
         expected = 0.0
         for position, value in zip(mlm.positions_K.tolist(), mlm.values_K.tolist(), strict=True):
@@ -76,7 +76,7 @@ def test_the_sums_are_cross_entropies(model, random):
 def test_hits_count_right_guesses(model, random):
     step_inputs = drawn_of(random, [40] * 20)
     with torch.no_grad():
-        hits, sums = pretraining().evaluate(model, step_inputs), pretraining().sums(model, step_inputs)
+        hits, sums = pretraining().evaluate(model, step_inputs), pretraining().loss_sums(model, step_inputs)
         mlm = step_inputs.targets["mlm"]
         guesses = model.mlm_logits(model(step_inputs.batch)[mlm.positions_K]).argmax(-1)
     assert hits["mlm_accuracy"] == (guesses == mlm.values_K).sum()
@@ -89,7 +89,7 @@ def test_hits_count_right_guesses(model, random):
 
 def test_without_a_sentence_task_there_is_one_term(model, random):
     step_inputs = drawn_of(random, [20, 30], sentence="none")
-    assert list(step_inputs.targets) == ["mlm"] and list(pretraining("none").sums(model, step_inputs)) == ["mlm"]
+    assert list(step_inputs.targets) == ["mlm"] and list(pretraining("none").loss_sums(model, step_inputs)) == ["mlm"]
     assert pretraining("none").weights == {"mlm": 1.0}
 
 

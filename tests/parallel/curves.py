@@ -65,8 +65,8 @@ class Recording(Stepper):
 
     losses: ClassVar[list[float]] = []
 
-    def take(self, *arguments):
-        result = super().take(*arguments)
+    def train_step(self, *arguments):
+        result = super().train_step(*arguments)
         self.losses.append(float(result.loss))
         return result
 

@@ -7,7 +7,7 @@ The last token of a sequence has no next token, unless the batch has `labels_T`,
 
     objective = ClmObjective()
     step_inputs = objective.prepare(batch, seed)
-    objective.sums(model, step_inputs)              # {"clm": ...}
+    objective.loss_sums(model, step_inputs)              # {"clm": ...}
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class ClmObjective:
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         return StepInputs(batch.with_streams({"clm": next_token_targets(batch)}))
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         x_TD = model(step_inputs.batch)
         return {
             term: next_token_loss(model, x_TD, step_inputs.targets[term], self.summed_loss) for term in self.weights
@@ -86,7 +86,7 @@ class AuxiliaryLanguageModel:
         batch = self.own.prepare(batch, seed).batch
         return StepInputs(batch.with_streams({"clm": next_tokens(batch, each_sequence_once=True)}))
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         metrics = self.evaluate(model, step_inputs)
         return {term: metrics[term] for term in self.weights}
 

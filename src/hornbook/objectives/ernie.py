@@ -12,7 +12,7 @@ where w is the hidden state of the token and e_c the input vector of a candidate
 
     objective = ErnieObjective(masking, ErnieSettings(), has_vector)
     step_inputs = objective.prepare(batch, seed)         # step_inputs.shared["candidates"]
-    objective.sums(model, step_inputs)                   # {"mlm": ..., "nsp": ..., "dea": ...}
+    objective.loss_sums(model, step_inputs)                   # {"mlm": ..., "nsp": ..., "dea": ...}
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ its share of the text.
 
     objective = HybridObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), masked_fraction=0.5)
     step_inputs = objective.prepare(batch, seed)
-    objective.sums(model, step_inputs)              # {"clm": ..., "mlm": ...}
+    objective.loss_sums(model, step_inputs)              # {"clm": ..., "mlm": ...}
 """
 
 import numpy as np

@@ -9,7 +9,7 @@ weight x sum / count.
 
     objective = MlmObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), sentence="nsp")
     step_inputs = objective.prepare(batch, seed)
-    objective.sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
+    objective.loss_sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ class MlmObjective:
             targets[self.sentence] = sentence_targets(batch)
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         return {
             term: self.summed_loss(logits, step_inputs.targets[term].values_K, step_inputs.targets[term].weights_K)
             for term, logits in self._logits(model, step_inputs).items()

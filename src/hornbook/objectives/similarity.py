@@ -56,7 +56,7 @@ class SimilarityObjective:
         vectors_ND = upcast(model.outputs(batch)).flatten(0, 1)[: batch.num_real_sequences]
         return F.normalize(vectors_ND, dim=-1)
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         loss, _ = self._losses(model, step_inputs)
         return {"task": loss}
 

@@ -57,7 +57,7 @@ class TaskObjective:
         self.class_weights = self.class_weights.to(values.device)
         return self.class_weights[values]
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         losses, _, weights = self.losses(model.outputs(step_inputs.batch), step_inputs)
         return {"task": (losses * weights).sum()}
 

@@ -94,7 +94,7 @@ class CapturedSteps:
         self.captured: dict[Bucket, _Captured] = {}
         self.pool = None
 
-    def take(self, step_inputs: StepInputs, number: int, lr: float) -> tuple[Tensor, list[str]]:
+    def train_step(self, step_inputs: StepInputs, number: int, lr: float) -> tuple[Tensor, list[str]]:
         """One update. Returns a tensor of the loss, the gradient norm and the terms, and the names of the terms."""
         if not self.captured:
             self._prepare_optimizer()

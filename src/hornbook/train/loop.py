@@ -159,7 +159,7 @@ class _Loop:
             step = self.state.step
             lr = settings.optimizer.lr * settings.schedule.lr_ratio(step)
             try:
-                result = self.stepper.take(batch, number, lr)
+                result = self.stepper.train_step(batch, number, lr)
             except StepInterrupted:
                 self.optimizer.zero_grad(set_to_none=True)
                 break

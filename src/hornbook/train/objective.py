@@ -103,7 +103,7 @@ class Objective(Protocol):
         sequence depend on its `step_index_host`, not on the rest of the batch."""
         ...
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         """The loss of each term, summed over its targets (not averaged)."""
         ...
 
@@ -132,5 +132,5 @@ class TrainingModule(nn.Module):
         `only_vectors`, the vectors that an objective shares between micro-batches."""
         if only_vectors:
             return {"vectors": self.objective.vectors(self.model, step_inputs)}
-        compute = self.objective.evaluate if with_metrics else self.objective.sums
+        compute = self.objective.evaluate if with_metrics else self.objective.loss_sums
         return compute(self.model, step_inputs)

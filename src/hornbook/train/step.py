@@ -91,11 +91,11 @@ class Stepper:
         self.captured = None
         self.gradients.close()
 
-    def take(self, batch: Batch, number: int, lr: float) -> StepResult:
+    def train_step(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
         # All ranks must stop at the same number of tokens, and their longest sequences differ.
         max_length = batch.max_length if self.ranks.size == 1 else 1
-        return self.retry_on_oom(max_length, lambda: self._take(batch, number, lr))
+        return self.retry_on_oom(max_length, lambda: self._train_step(batch, number, lr))
 
     def retry_on_oom(self, max_length: int, compute: Callable[[], Result]) -> Result:
         """Returns `compute()`. Whenever memory runs out, halves `micro_tokens` (at least `max_length`) and retries."""
@@ -111,13 +111,13 @@ class Stepper:
             if self.runtime.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _take(self, batch: Batch, number: int, lr: float) -> StepResult:
+    def _train_step(self, batch: Batch, number: int, lr: float) -> StepResult:
         self.module.train()
         is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
         batch = batch.as_padding(False) if is_padding else batch
         step_inputs = self.objective.prepare(batch, seed_of(self.seed, number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
-            numbers, names = self.captured.take(step_inputs, number, lr)
+            numbers, names = self.captured.train_step(step_inputs, number, lr)
             terms = dict(zip(names, numbers[2:], strict=True))
             return StepResult(terms, numbers[0], numbers[1], num_tokens)
         counts = step_inputs.counts()
