@@ -85,7 +85,7 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
     overrides |= {"objective.recipe": "tinybert", "objective.cache": "all", "batch.micro_tokens": 100}
     inputs, teacher = opened(small, teacher_name, data, task, overrides)
     kept = kept_of(inputs, teacher, tmp_path)
-    output = inputs.saved.task.output
+    output = inputs.spec.task.output
     batch = TaskBatches(inputs.train_features, 7, 0)(1)
     for recipe in inputs.settings.objective.stages(is_task=True):
         student = with_head(inputs.pretrained, output, 0)[0].eval()

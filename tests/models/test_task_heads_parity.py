@@ -12,7 +12,7 @@ from hornbook.interop.folder import load_model, save_model
 from hornbook.models.encoder import Encoder
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.saved import load_task
+from hornbook.tasks.spec import load_task
 
 LABELS = ("no", "maybe", "yes")
 KINDS = {
