@@ -228,11 +228,11 @@ class SchemaBuilder:
         signed = graph.pair_edges[places].astype(np.int64)
         is_inverse = signed < 0
         edges = np.where(is_inverse, ~signed, signed)
-        relations = graph.kinds[edges] + graph.num_relations * is_inverse
+        relations = graph.relation_ids[edges] + graph.num_relations * is_inverse
         if self.vectors is None:
             ranks = graph.weights[edges].astype(float)
         else:
-            ranks = self.vectors.plausibility(graph.heads[edges], graph.kinds[edges], graph.tails[edges])
+            ranks = self.vectors.plausibility(graph.heads[edges], graph.relation_ids[edges], graph.tails[edges])
         order = np.lexsort((relations, -ranks, rows))
         best = order[position_in_group(rows[order]) == 0]
         scores = np.ones(len(best)) if self.vectors is None else ranks[best]
