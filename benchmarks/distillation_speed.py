@@ -31,7 +31,7 @@ from hornbook.runs.pretraining.presets import PRESETS, preset
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.saved import make_task, output_for
+from hornbook.tasks.spec import make_task, output_for
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.captured import bucket_for, padded_to_bucket
 from hornbook.train.objective import StepInputs, TrainingModule
@@ -69,7 +69,7 @@ def stepping(model, objective, runtime: Runtime, batches: list[Batch]) -> Callab
     def round_() -> None:
         nonlocal number
         for batch in batches:
-            stepper.take(batch, number, RATE)
+            stepper.train_step(batch, number, RATE)
             number += 1
 
     return round_

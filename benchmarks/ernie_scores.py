@@ -67,9 +67,9 @@ def write_shuffled(graph: Graph, out: Path) -> list[Path]:
     """The graph with the tails of each relation permuted, and its names."""
     random, tails = np.random.default_rng(0), np.array(graph.tails)
     for relation in range(graph.num_relations):
-        edges = np.flatnonzero(graph.kinds == relation)
+        edges = np.flatnonzero(graph.relation_ids == relation)
         tails[edges] = tails[random.permutation(edges)]
-    rows = zip(graph.heads, graph.kinds, tails, strict=True)
+    rows = zip(graph.heads, graph.relation_ids, tails, strict=True)
     lines = (f"{graph.entities[h]}\t{graph.relations[r][0]}\t{graph.entities[t]}\n" for h, r, t in rows)
     write_text(out / "shuffled.tsv", "".join(lines))
     names: dict[str, list[str]] = defaultdict(list)
@@ -83,7 +83,7 @@ def write_shuffled(graph: Graph, out: Path) -> list[Path]:
 def write_facts(graph: Graph, out: Path) -> Path:
     """A sentence for each edge, a document for each head."""
     by_head: dict[int, list[str]] = defaultdict(list)
-    for h, r, t in zip(graph.heads.tolist(), graph.kinds.tolist(), graph.tails.tolist(), strict=True):
+    for h, r, t in zip(graph.heads.tolist(), graph.relation_ids.tolist(), graph.tails.tolist(), strict=True):
         by_head[h].append(f"{graph.label(h)} {_words(graph.relation_name(r))} {graph.label(t)}.")
     write_text(out / "facts.txt", "\n\n".join("\n".join(each) for each in by_head.values()) + "\n")
     return out / "facts.txt"

@@ -14,7 +14,7 @@ from hornbook.runs.finetuning.run import open_and_run, run_once
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.tasks.datasets import known
 from hornbook.tasks.records import DataSet
-from hornbook.tasks.saved import make_task, output_for
+from hornbook.tasks.spec import make_task, output_for
 from hornbook.train.job import Status
 
 NEVER = 1_000_000_000  # steps
@@ -72,8 +72,8 @@ def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
     named, request = known(recipe.task), request_for(recipe)
     trained, tokenizer = load_folder(Path(recipe.model))
     settings = settings_for(named, trained, request.all_overrides())
-    saved = make_task(named, data, output_for(data))
-    inputs = Inputs(named, data, settings, saved, data.splits["train"], [], trained, tokenizer)
+    spec = make_task(named, data, output_for(data))
+    inputs = Inputs(named, data, settings, spec, data.splits["train"], [], trained, tokenizer)
     result = run_once(out, request, inputs, clock, lambda words: None)
     training = result.outcome.seconds
     return {

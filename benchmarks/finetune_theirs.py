@@ -24,7 +24,7 @@ from transformers.utils import is_accelerate_available
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import Evaluation, rescored
 from hornbook.tasks.records import DataSet
-from hornbook.tasks.saved import make_task, output_for
+from hornbook.tasks.spec import make_task, output_for
 
 EVALUATION_BATCH = 64
 

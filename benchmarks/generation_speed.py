@@ -24,8 +24,9 @@ import transformers
 
 from hornbook.config import with_overrides
 from hornbook.inference.generation import GenerationConfig, generate
-from hornbook.inference.opening import to_column_major
+from hornbook.inference.opening import gpt_matrices
 from hornbook.inference.sampling import Sampling
+from hornbook.inference.weight_layout import to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
 from hornbook.models.quantized import quantize
@@ -174,7 +175,7 @@ def main() -> None:
         save_model(Path(folder), model)
         reference = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=kind).to(args.device).eval()
     quantized = quantize(random_model(args.preset, args.layers)) if args.device == "cpu" else None
-    to_column_major(model)  # as `hornbook.load` does
+    to_column_major(gpt_matrices(model))  # as `hornbook.load` does
     model.to(args.device, kind)
     rows = []
     for num in map(int, args.batches.split(",")):

@@ -116,7 +116,7 @@ def write_paths_as_text(options: argparse.Namespace) -> None:
         schema, number = grounder.schema_graphs(asked), 0
         for row in rows:
             for choice in row["question"]["choices"]:
-                scores = schema.scores_K[schema.path_starts[number] : schema.path_starts[number + 1]]
+                scores = schema.scores_K[schema.path_offsets[number] : schema.path_offsets[number + 1]]
                 paths = grounder.builder.paths_of(schema, number)
                 best = [paths[i] for i in np.argsort(-scores, kind="stable")[:MAX_AS_TEXT]]
                 choice["text"] = ". ".join([choice["text"], *map(as_text, best)])

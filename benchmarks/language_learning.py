@@ -21,7 +21,7 @@ from learning import NUM_POINTS, compared, draw, report, their_optimizer
 from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.interop.folder import load_weights
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt2
@@ -48,24 +48,24 @@ class Comparison:
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr, beta2=0.95, eps=1e-8, weight_decay=0.1)
         self.num_sequences = args.batch_tokens // args.length
-        held_out = self._examples(0, held_out=True)
+        held_out = self._sampler(0, held_out=True)
         num_batches = min(8, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
         self.held_out = [held_out.batch(i, self.num_sequences) for i in range(num_batches)]
         self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
 
-    def _examples(self, seed: int, held_out: bool = False) -> Examples:
+    def _sampler(self, seed: int, held_out: bool = False) -> SequenceSampler:
         chunks = {"layout": "documents", "crosses_documents": True, "held_out": held_out}
-        return Examples([(self.corpus, 1.0)], self.args.length, seed, **chunks)
+        return SequenceSampler([(self.corpus, 1.0)], self.args.length, seed, **chunks)
 
     def batches(self, seed: int):
         """Drops the few batches with a shorter chunk (the last of the text), which would need padding."""
-        examples, number, taken = self._examples(seed), 0, 0
+        sampler, number, taken = self._sampler(seed), 0, 0
         while taken < self.args.steps:
-            batch = examples.batch(number, self.num_sequences)
+            batch = sampler.batch(number, self.num_sequences)
             number += 1
             if batch.num_tokens == self.num_sequences * self.args.length:
                 labels_T = batch.labels_T.clone()
-                labels_T[batch.starts[1:].long() - 1] = -1
+                labels_T[batch.offsets[1:].long() - 1] = -1
                 yield taken, batch.with_values("tokens", labels_T=labels_T).to(self.runtime.device)
                 taken += 1
 

@@ -20,8 +20,8 @@ from hornbook.batch import Batch
 from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
+from hornbook.data.sequences import SequenceSampler
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.gpt import Gpt2
 from hornbook.objectives.clm import ClmObjective
@@ -52,22 +52,22 @@ def ours(config, make, args, runtime) -> tuple[float, float]:
     )
     made = batches(make, range(1_000_000), args.workers, runtime.device)
 
-    def take(batch: Batch, number: int) -> int:
+    def train_step(batch: Batch, number: int) -> int:
         if batch.num_tokens != args.batch * args.length:  # the last chunk of the text is shorter
             return 0
-        return stepper.take(batch, number, 1e-4).num_tokens
+        return stepper.train_step(batch, number, 1e-4).num_tokens
 
-    found = timed(take, made, args.minutes_each * 60, runtime.device)
+    found = timed(train_step, made, args.minutes_each * 60, runtime.device)
     if args.profile:
-        profile(take, made)
+        profile(train_step, made)
     return found
 
 
-def profile(take, made) -> None:
+def profile(train_step, made) -> None:
     """The kernels that take most of the time of a step."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for number, batch in zip(range(PROFILED_STEPS), made, strict=False):
-            take(batch, number)
+            train_step(batch, number)
         torch.cuda.synchronize()
     print(profiler.key_averages().table(sort_by="cuda_time_total", row_limit=30, max_name_column_width=90))
 
@@ -79,7 +79,7 @@ def theirs(config, make, args, runtime, compiled: bool) -> tuple[float, float]:
     forward = torch.compile(model) if compiled else model
     made = batches(make, range(1_000_000), args.workers, runtime.device)
 
-    def take(batch: Batch, number: int) -> int:
+    def train_step(batch: Batch, number: int) -> int:
         if batch.num_tokens != args.batch * args.length:
             return 0
         ids = batch.ids_T.view(args.batch, args.length)
@@ -91,15 +91,15 @@ def theirs(config, make, args, runtime, compiled: bool) -> tuple[float, float]:
         optimizer.zero_grad(set_to_none=True)
         return ids.numel()
 
-    return timed(take, made, args.minutes_each * 60, runtime.device)
+    return timed(train_step, made, args.minutes_each * 60, runtime.device)
 
 
 class Maker:
-    def __init__(self, examples: Examples, num_sequences: int):
-        self.examples, self.num_sequences = examples, num_sequences
+    def __init__(self, sampler: SequenceSampler, num_sequences: int):
+        self.sampler, self.num_sequences = sampler, num_sequences
 
     def __call__(self, number: int) -> Batch:
-        return self.examples.batch(number, self.num_sequences)
+        return self.sampler.batch(number, self.num_sequences)
 
 
 def main() -> None:
@@ -128,7 +128,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder, workers=8)
         corpus = Corpus(folder)
-        examples = Examples(
+        sampler = SequenceSampler(
             [(corpus, 1.0)], args.length, 0, layout="documents", crosses_documents=not args.documents, held_out=False
         )
         for dropout in map(float, args.dropouts.split(",")):
@@ -139,7 +139,7 @@ def main() -> None:
                 torch.manual_seed(0)
                 torch.compiler.reset()
                 torch.cuda.empty_cache()
-                make = Maker(examples, args.batch)
+                make = Maker(sampler, args.batch)
                 if side in ("ours", "captured"):
                     speed, warm = ours(config, make, args, captured if side == "captured" else runtime)
                 else:

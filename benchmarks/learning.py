@@ -26,7 +26,7 @@ from hornbook.batch import Batch
 from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.interop.folder import load_weights
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.flops import model_flops_per_token, shape_of
@@ -59,7 +59,7 @@ class Comparison:
         self.schedule = ScheduleSettings(steps=args.steps, warmup_fraction=0.1)
         self.optimizer_settings = OptimizerSettings(lr=args.lr)
         self.num_sequences = args.batch_tokens // args.length
-        held_out = Examples(
+        held_out = SequenceSampler(
             [(corpus, 1.0)], args.length, 0, layout="nsp", short_sequence_probability=0.0, held_out=True
         )
         num_batches = min(16, max(1, sum(chunks.total for chunks in held_out.chunks) // self.num_sequences))
@@ -67,9 +67,9 @@ class Comparison:
         self.points = {round(args.steps * (i + 1) / NUM_POINTS) for i in range(NUM_POINTS)}
 
     def batches(self, seed: int):
-        examples = Examples([(self.corpus, 1.0)], self.args.length, seed, layout="nsp")
+        sampler = SequenceSampler([(self.corpus, 1.0)], self.args.length, seed, layout="nsp")
         for number in range(self.args.steps):
-            yield number, examples.batch(number, self.num_sequences).to(self.runtime.device)
+            yield number, sampler.batch(number, self.num_sequences).to(self.runtime.device)
 
     def measured(self, model: Bert) -> dict[str, float]:
         return validate(TrainingModule(model, self.objective), self.held_out, self.runtime)
@@ -93,7 +93,7 @@ def ours(shared, seed: int) -> dict[int, dict]:
     stepper = Stepper(TrainingModule(model, shared.objective), optimizer, shared.runtime, seed, 1.0, 1 << 20)
     curve = {}
     for number, batch in shared.batches(seed):
-        stepper.take(batch, number, shared.args.lr * shared.schedule.lr_ratio(number))
+        stepper.train_step(batch, number, shared.args.lr * shared.schedule.lr_ratio(number))
         if number + 1 in shared.points:
             curve[number + 1] = shared.measured(model)
     return curve
@@ -130,7 +130,7 @@ def theirs(shared: Comparison, seed: int) -> dict[int, dict]:
 def padded(batch: Batch, shared: Comparison, random: torch.Generator) -> dict[str, torch.Tensor]:
     """The padded batch with an attention mask, masked by the rule of `transformers`."""
     device = batch.ids_T.device
-    lengths = torch.from_numpy(np.diff(batch.starts_host)).to(device)
+    lengths = torch.from_numpy(np.diff(batch.offsets_host)).to(device)
     mask = torch.arange(int(lengths.max()), device=device) < lengths[:, None]
     ids, segments = (torch.zeros(mask.shape, dtype=torch.long, device=device) for _ in range(2))
     ids[mask], segments[mask] = batch.ids_T, batch.segments_T

@@ -56,7 +56,7 @@ def made_batch(settings: PretrainSettings, number: int) -> Batch:
     num = settings.batch.tokens // length
     sequences = list(np.random.default_rng(number).integers(5, settings.model.vocab_size, (num, length)))
     if settings.predicts_next:
-        return pack(sequences, longest=length, token_labels=sequences)
+        return pack(sequences, max_length=length, token_labels=sequences)
     segments = [np.arange(length) // (length // 2)] * num
     return pack(sequences, segments, None, np.arange(num) % 2, length)
 
@@ -79,7 +79,7 @@ def take_steps(settings: PretrainSettings, device: torch.device, steps: int = ST
     optimizer = make_optimizer(model, settings.optimizer)
     module, seed, max_norm = TrainingModule(model, objective), 0, settings.optimizer.max_grad_norm
     stepper = Stepper(module, optimizer, runtime, seed, max_norm, settings.batch.micro_tokens)
-    results = [stepper.take(made_batch(settings, i).to(device), i, 1e-4) for i in range(steps)]
+    results = [stepper.train_step(made_batch(settings, i).to(device), i, 1e-4) for i in range(steps)]
     losses = [float(each.loss) for each in results]
     stepper.close()
     if stepper.micro_tokens < settings.batch.micro_tokens:

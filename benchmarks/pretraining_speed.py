@@ -22,8 +22,8 @@ from hornbook.batch import Batch
 from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
 from hornbook.data.loader import batches
+from hornbook.data.sequences import SequenceSampler
 from hornbook.models.bert import Bert
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.objectives.masking import Masking, MaskingSettings
@@ -47,8 +47,8 @@ class Padded:
 
     def __call__(self, number: int) -> "PaddedBatch":
         batch: Batch = self.make(number)
-        starts, ids_T = batch.starts_host, batch.ids_T.numpy()
-        lengths = np.diff(starts)
+        offsets, ids_T = batch.offsets_host, batch.ids_T.numpy()
+        lengths = np.diff(offsets)
         shape = (len(lengths), int(lengths.max()))
         mask = np.arange(shape[1]) < lengths[:, None]
         ids, segments, labels = (np.zeros(shape, np.int64) for _ in range(3))
@@ -109,10 +109,10 @@ def ours(config, make, args, runtime, special) -> tuple[float, float]:
     stepper = Stepper(TrainingModule(model, objective), optimizer, runtime, 0, 1.0, args.micro_tokens)
     made = batches(make, range(1_000_000), args.workers, runtime.device)
 
-    def take(batch: Batch, number: int) -> int:
-        return stepper.take(batch, number, 1e-4).num_tokens
+    def train_step(batch: Batch, number: int) -> int:
+        return stepper.train_step(batch, number, 1e-4).num_tokens
 
-    return timed(take, made, args.minutes_each * 60, runtime.device)
+    return timed(train_step, made, args.minutes_each * 60, runtime.device)
 
 
 def theirs(config, make, args, runtime, special, compiled: bool) -> tuple[float, float]:
@@ -122,7 +122,7 @@ def theirs(config, make, args, runtime, special, compiled: bool) -> tuple[float,
     forward = torch.compile(model, dynamic=args.dynamic_theirs) if compiled else model
     made = batches(Padded(make, special[0], config.vocab_size), range(1_000_000), args.workers, runtime.device)
 
-    def take(batch: PaddedBatch, number: int) -> int:
+    def train_step(batch: PaddedBatch, number: int) -> int:
         whole = batch.tensors
         rows = len(whole["input_ids"])
         num_parts = max(1, round(whole["input_ids"].numel() / args.micro_tokens))
@@ -137,7 +137,7 @@ def theirs(config, make, args, runtime, special, compiled: bool) -> tuple[float,
         optimizer.zero_grad(set_to_none=True)
         return batch.num_tokens
 
-    return timed(take, made, args.minutes_each * 60, runtime.device)
+    return timed(train_step, made, args.minutes_each * 60, runtime.device)
 
 
 def main() -> None:
@@ -168,8 +168,8 @@ def main() -> None:
         special = (tokenizer.mask_id, tokenizer.special_ids)
         rows = []
         for length in map(int, args.lengths.split(",")):
-            make = _Maker(Examples([(corpus, 1.0)], length, 0, layout="nsp"), args.batch_tokens // length)
-            sizes = [np.diff(make(i).starts_host) for i in range(4)]
+            make = _Maker(SequenceSampler([(corpus, 1.0)], length, 0, layout="nsp"), args.batch_tokens // length)
+            sizes = [np.diff(make(i).offsets_host) for i in range(4)]
             real = float(np.mean([size.mean() for size in sizes]))
             for dropout in map(float, args.attention_dropouts.split(",")):
                 config = with_overrides(
@@ -211,11 +211,11 @@ def main() -> None:
 
 
 class _Maker:
-    def __init__(self, examples: Examples, num_sequences: int):
-        self.examples, self.num_sequences = examples, num_sequences
+    def __init__(self, sampler: SequenceSampler, num_sequences: int):
+        self.sampler, self.num_sequences = sampler, num_sequences
 
     def __call__(self, number: int) -> Batch:
-        return self.examples.batch(number, self.num_sequences)
+        return self.sampler.batch(number, self.num_sequences)
 
 
 def matmul_rate(device, size: int = 8192) -> float:

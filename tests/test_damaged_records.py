@@ -15,7 +15,7 @@ from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.runs.finetuning import record as finetuned
 from hornbook.runs.pretraining import record as pretrained
-from hornbook.tasks.saved import load_task
+from hornbook.tasks.spec import load_task
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 

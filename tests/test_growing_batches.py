@@ -43,8 +43,8 @@ def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fracti
     """The sequences of all batches are those of one stream, each once, in any order of access."""
     asked = []
     make = maker(tiny_corpus, data__short_fraction=short_fraction)
-    for length, examples in make.examples.items():
-        whole = examples.batch
+    for length, sampler in make.samplers.items():
+        whole = sampler.batch
 
         def batch(number, num, first, part, length=length, whole=whole):
             assert part == (0, num)
@@ -54,9 +54,9 @@ def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fracti
             assert torch.equal(made.ids_T.sort()[0], one_by_one.sort()[0])
             return made
 
-        examples.batch = batch
+        sampler.batch = batch
     made = [make(number) for number in range(STEPS)]
-    for length in make.examples:
+    for length in make.samplers:
         edges = [(first, stop) for size, first, stop in asked if size == length]
         assert edges[0][0] == 0 and all(one[1] == two[0] for one, two in pairwise(edges))
     sizes = [length * (stop - first) for length, first, stop in asked]
@@ -69,7 +69,7 @@ def test_batches_follow_each_other_and_need_no_history(tiny_corpus, short_fracti
 
 def test_an_encoder_may_grow_its_batches_too(tiny_corpus):
     make = maker(tiny_corpus, "bert-tiny")
-    sizes = [made.num_sequences * made.longest for made in map(make, (0, 10, 29))]
+    sizes = [made.num_sequences * made.max_length for made in map(make, (0, 10, 29))]
     assert sizes[0] < sizes[1] < sizes[2] == 1024
 
 

@@ -76,7 +76,7 @@ def test_the_loss_is_that_of_the_next_token_by_transformers(left_run, tiny_corpu
     theirs = transformers.AutoModelForCausalLM.from_pretrained(left_run).eval()
     total, num = 0.0, 0
     for batch in held_out_batches(settings, [(Corpus(tiny_corpus, settings.data.held_out_fraction), 1.0)]):
-        for ids in batch.ids_T.tensor_split(batch.starts_host[1:-1].tolist()):
+        for ids in batch.ids_T.tensor_split(batch.offsets_host[1:-1].tolist()):
             with torch.no_grad():
                 total += float(F.cross_entropy(theirs(ids[None]).logits[0, :-1], ids[1:], reduction="sum"))
             num += len(ids) - 1

@@ -95,7 +95,7 @@ def peak_of_a_step(settings) -> int:
     labels = () if settings.predicts_next else ([np.zeros(length, int)] * num, None, np.zeros(num, int))
     tokenizer = SimpleNamespace(vocab_size=vocab_size, mask_id=4, special_ids=[0, 1, 2, 3, 4])
     objective = objective_of(settings, tokenizer)
-    parts = objective.prepare(pack(sequences, *labels, longest=length), 1).split(settings.batch.micro_tokens)
+    parts = objective.prepare(pack(sequences, *labels, max_length=length), 1).split(settings.batch.micro_tokens)
     runtime = Runtime(torch.device("cpu"), torch.bfloat16, False, 1, 0, "test")
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = new_network(settings).train()

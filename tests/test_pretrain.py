@@ -264,7 +264,7 @@ def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):
     settings = preset_settings("bert-tiny", TINY_MODEL | {"schedule.steps": 20, "batch.tokens": 512})
     make = BatchMaker(settings, [(Corpus(tiny_corpus), 1.0)])
     made = [make(number) for number in range(20)]
-    assert [batch.longest for batch in made] == [32] * 18 + [64] * 2
+    assert [batch.max_length for batch in made] == [32] * 18 + [64] * 2
     assert [batch.num_sequences for batch in made] == [16] * 18 + [8] * 2
 
 
@@ -359,7 +359,7 @@ def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_fraction):
     }
     make = BatchMaker(preset_settings("bert-tiny", TINY_MODEL | overrides), [(Corpus(tiny_corpus), 1.0)])
     first, later = make(0), make(9)
-    assert first.longest == later.longest == 64 and not torch.equal(first.ids_T[:64], later.ids_T[:64])
+    assert first.max_length == later.max_length == 64 and not torch.equal(first.ids_T[:64], later.ids_T[:64])
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])

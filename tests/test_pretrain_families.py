@@ -16,7 +16,7 @@ from hornbook.batch import pack
 from hornbook.cli.pretraining import PRESET_HELP
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.interop.folder import load_folder
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
@@ -72,7 +72,7 @@ def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
     """So that a task meets what pre-training has seen, whatever the kind of tokenizer."""
     opened = Corpus(corpus)
     tokenizer = opened.tokenizer
-    batch = Examples([(opened, 1.0)], 48, 0, layout).batch(0, 200)
+    batch = SequenceSampler([(opened, 1.0)], 48, 0, layout).batch(0, 200)
     expected = tokenizer.encode("the river", "a teacher")
     ends = (tokenizer.cls_id, tokenizer.sep_id)
 
@@ -84,11 +84,11 @@ def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
     singles = shape(*tokenizer.encode("the river")[:2])
     found = [
         shape(batch.ids_T[start:stop].tolist(), batch.segments_T[start:stop].tolist())
-        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True)
+        for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True)
     ]
     pairs = [each for each in found if layout != "segments" or each != singles]
     assert len(pairs) > 30 and all(each == shape(*expected[:2]) for each in pairs)
-    assert max(np.diff(batch.starts_host)) == 48
+    assert max(np.diff(batch.offsets_host)) == 48
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])

@@ -26,15 +26,15 @@ def ragged(padding: float | None = None, index_into: str | None = None, **defaul
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The entries of N sequences, concatenated: those of sequence i are `starts_host[i]` to `starts_host[i + 1]`.
+    """The entries of N sequences, concatenated: those of sequence i are `offsets_host[i]` to `offsets_host[i + 1]`.
 
     A subclass is a frozen dataclass whose fields hold one value or row per entry: tensors, which move to the device,
     or arrays, which stay on the host; None if absent. The offsets are kept on the host so that computing a size never
-    synchronises with the device, and on the device too (`starts`) if kernels read them.
+    synchronises with the device, and on the device too (`offsets`) if kernels read them.
     """
 
-    starts_host: np.ndarray  # int64, N + 1
-    starts: Tensor | None = None  # int32, N + 1
+    offsets_host: np.ndarray  # int64, N + 1
+    offsets: Tensor | None = None  # int32, N + 1
 
     @property
     def values(self) -> dict[str, Values]:
@@ -43,69 +43,69 @@ class Stream:
 
     @property
     def num_entries(self) -> int:
-        return len(next(iter(self.values.values()))) if self.values else int(self.starts_host[-1])
+        return len(next(iter(self.values.values()))) if self.values else int(self.offsets_host[-1])
 
     def padding_of(self, name: str) -> float | None:
         """The value of padding entries, or None if any value will do."""
         return _fields(type(self))[name].get("padding")
 
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
-        tensors = self.values | {"starts": self.starts}
+        tensors = self.values | {"offsets": self.offsets}
         return dataclasses.replace(
             self, **{name: function(value) for name, value in tensors.items() if isinstance(value, Tensor)}
         )
 
     def slice(self, first: int, last: int, origins: Mapping[str, int]) -> Self:
         """The entries of sequences `first` to `last` (exclusive); `origins` holds each stream's first entry there."""
-        start, stop = int(self.starts_host[first]), int(self.starts_host[last])
+        start, stop = int(self.offsets_host[first]), int(self.offsets_host[last])
         values = {name: value[start:stop] for name, value in self.values.items()}
         return dataclasses.replace(
             self,
             **values | {name: values[name] - origins[other] for name, other in self._indices().items()},
-            starts_host=self.starts_host[first : last + 1] - start,
-            starts=None if self.starts is None else self.starts[first : last + 1] - start,
+            offsets_host=self.offsets_host[first : last + 1] - start,
+            offsets=None if self.offsets is None else self.offsets[first : last + 1] - start,
         )
 
-    def padded(self, num_entries: int, num_sequences: int, longest: int | None = None) -> Self:
+    def padded(self, num_entries: int, num_sequences: int, max_length: int | None = None) -> Self:
         """Followed by padding, to exactly `num_entries` entries and `num_sequences` sequences. A padding sequence has
-        at most `longest` entries; by default the first one has all."""
+        at most `max_length` entries; by default the first one has all."""
         missing = num_entries - self.num_entries
         if missing < 0:
             raise ValueError(f"{self.num_entries} entries do not fit a bucket of {num_entries}")
-        new = self.padding_ends(num_entries, num_sequences, longest)
+        new = self.padding_ends(num_entries, num_sequences, max_length)
         return dataclasses.replace(
             self,
             **{
                 name: _concatenate([value, _full(value, missing, self.padding_of(name) or 0)])
                 for name, value in self.values.items()
             },
-            starts_host=np.concatenate([self.starts_host, new]),
-            starts=None
-            if self.starts is None
-            else torch.cat([self.starts, to_device(new.astype(np.int32), self.starts.device)]),
+            offsets_host=np.concatenate([self.offsets_host, new]),
+            offsets=None
+            if self.offsets is None
+            else torch.cat([self.offsets, to_device(new.astype(np.int32), self.offsets.device)]),
         )
 
-    def padding_ends(self, num_entries: int, num_sequences: int, longest: int | None = None) -> np.ndarray:
+    def padding_ends(self, num_entries: int, num_sequences: int, max_length: int | None = None) -> np.ndarray:
         """The offset of the end of each padding sequence in a bucket of this size, int64."""
-        numbers = np.arange(1, num_sequences + 2 - len(self.starts_host))
-        return np.minimum(self.num_entries + (longest or num_entries) * numbers, num_entries)
+        numbers = np.arange(1, num_sequences + 2 - len(self.offsets_host))
+        return np.minimum(self.num_entries + (max_length or num_entries) * numbers, num_entries)
 
     @classmethod
     def concatenated(cls, streams: Sequence[Self], origins: Sequence[Mapping[str, int]]) -> Self:
         """The streams of several batches as one; `origins` holds, for each batch, the number of entries before it in
         each stream. All have the same values."""
         first = streams[0]
-        ends = offsets([each.num_entries for each in streams])
-        starts = [each.starts_host[:-1] + end for each, end in zip(streams, ends, strict=False)]
-        starts_host = np.concatenate([*starts, ends[-1:]])
+        ends = to_offsets([each.num_entries for each in streams])
+        shifted = [each.offsets_host[:-1] + end for each, end in zip(streams, ends, strict=False)]
+        offsets_host = np.concatenate([*shifted, ends[-1:]])
         values = {name: [each.values[name] for each in streams] for name in first.values}
         for name, other in first._indices().items():
             values[name] = [each + origin[other] for each, origin in zip(values[name], origins, strict=True)]
         return dataclasses.replace(
             first,
             **{name: _concatenate(each) for name, each in values.items()},
-            starts_host=starts_host,
-            starts=None if first.starts is None else to_device(starts_host.astype(np.int32), first.starts.device),
+            offsets_host=offsets_host,
+            offsets=None if first.offsets is None else to_device(offsets_host.astype(np.int32), first.offsets.device),
         )
 
     def _indices(self) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Stream:
 def _fields(stream: type[Stream]) -> dict[str, Mapping[str, Any]]:
     """The fields of a kind of stream that hold values, with the arguments of `ragged`."""
     return {
-        each.name: each.metadata for each in dataclasses.fields(stream) if each.name not in ("starts_host", "starts")
+        each.name: each.metadata for each in dataclasses.fields(stream) if each.name not in ("offsets_host", "offsets")
     }
 
 
@@ -136,8 +136,8 @@ class Sequences(Stream):
     """One entry per sequence."""
 
     labels_N: Tensor | None = None  # labels of a task: a class, a number, or a row of them per sequence
-    numbers_host: np.ndarray | None = None  # int64: index of each sequence in the training set, where needed
-    examples_host: np.ndarray | None = None  # int64: index in the step's batch, which keys random numbers
+    dataset_index_host: np.ndarray | None = None  # int64: index of each sequence in the training set, where needed
+    step_index_host: np.ndarray | None = None  # int64: index in the step's batch, which keys random numbers
 
 
 @dataclass(frozen=True)
@@ -154,17 +154,19 @@ class Entities(Stream):
     positions_host: np.ndarray  # int64, positions in the sequence
 
     @classmethod
-    def of(cls, token_starts: np.ndarray, entities: Sequence[tuple[np.ndarray, np.ndarray]]) -> Self:
-        """From the (positions, entities) of each sequence; `token_starts` are the offsets of the sequences."""
+    def of(cls, token_offsets: np.ndarray, entities: Sequence[tuple[np.ndarray, np.ndarray]]) -> Self:
+        """From the (positions, entities) of each sequence; `token_offsets` are the offsets of the sequences."""
         counts = [len(positions) for positions, _ in entities]
         positions, ids = (_flat([each[side] for each in entities]) for side in (0, 1))
-        return cls.on_host(positions + np.repeat(token_starts[: len(counts)], counts), positions, ids, offsets(counts))
+        return cls.on_host(
+            positions + np.repeat(token_offsets[: len(counts)], counts), positions, ids, to_offsets(counts)
+        )
 
     @classmethod
-    def on_host(cls, tokens: np.ndarray, positions: np.ndarray, ids: np.ndarray, starts_host: np.ndarray) -> Self:
-        starts = torch.from_numpy(starts_host.astype(np.int32))
+    def on_host(cls, tokens: np.ndarray, positions: np.ndarray, ids: np.ndarray, offsets_host: np.ndarray) -> Self:
+        offsets = torch.from_numpy(offsets_host.astype(np.int32))
         return cls(
-            torch.from_numpy(ids), torch.from_numpy(tokens), ids, positions, starts_host=starts_host, starts=starts
+            torch.from_numpy(ids), torch.from_numpy(tokens), ids, positions, offsets_host=offsets_host, offsets=offsets
         )
 
     def real(self, num_sequences: int) -> Self:
@@ -186,7 +188,7 @@ class Batch:
     """
 
     streams: dict[str, Stream]
-    longest: int  # upper bound on the tokens per sequence
+    max_length: int  # upper bound on the tokens per sequence
     group_size: int = 1  # consecutive sequences that are classified together, such as the endings of one question
     num_padding_sequences: int = 0  # sequences at the end that only fill a bucket
     progress: float = 1.0  # fraction of the run's steps that are done, for what depends on it; 1 in validation
@@ -224,24 +226,24 @@ class Batch:
         return self.streams.get(ENTITIES)
 
     @property
-    def starts(self) -> Tensor:
-        return self.tokens.starts
+    def offsets(self) -> Tensor:
+        return self.tokens.offsets
 
     @property
-    def starts_host(self) -> np.ndarray:
-        return self.tokens.starts_host
+    def offsets_host(self) -> np.ndarray:
+        return self.tokens.offsets_host
 
     @property
     def labels_N(self) -> Tensor | None:
         return self.streams[SEQUENCES].labels_N
 
     @property
-    def numbers_host(self) -> np.ndarray | None:
-        return self.streams[SEQUENCES].numbers_host
+    def dataset_index_host(self) -> np.ndarray | None:
+        return self.streams[SEQUENCES].dataset_index_host
 
     @property
-    def examples_host(self) -> np.ndarray:
-        return self.streams[SEQUENCES].examples_host
+    def step_index_host(self) -> np.ndarray:
+        return self.streams[SEQUENCES].step_index_host
 
     @property
     def sequence_T(self) -> Tensor:
@@ -255,7 +257,7 @@ class Batch:
 
     @property
     def num_sequences(self) -> int:
-        return len(self.starts_host) - 1
+        return len(self.offsets_host) - 1
 
     @property
     def num_real_sequences(self) -> int:
@@ -263,17 +265,17 @@ class Batch:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether every non-empty sequence has length `longest`, as chunks of continuous text do."""
-        lengths = np.diff(self.starts_host)
-        return bool(lengths.any() and ((lengths == self.longest) | (lengths == 0)).all())
+        """Whether every non-empty sequence has length `max_length`, as chunks of continuous text do."""
+        lengths = np.diff(self.offsets_host)
+        return bool(lengths.any() and ((lengths == self.max_length) | (lengths == 0)).all())
 
     @property
     def lengths_N(self) -> Tensor:
-        return (self.starts[1:] - self.starts[:-1]).long()
+        return (self.offsets[1:] - self.offsets[:-1]).long()
 
     @property
     def num_real_tokens(self) -> int:
-        return int(self.starts_host[self.num_real_sequences])
+        return int(self.offsets_host[self.num_real_sequences])
 
     def with_streams(self, streams: Mapping[str, Stream]) -> Self:
         """With these streams added, or in place of those of the same name."""
@@ -294,12 +296,12 @@ class Batch:
 
     def slice(self, first: int, last: int) -> Self:
         """Sequences `first` to `last` (exclusive) as a new batch."""
-        origins = {name: int(stream.starts_host[first]) for name, stream in self.streams.items()}
+        origins = {name: int(stream.offsets_host[first]) for name, stream in self.streams.items()}
         num_padding = max(0, last - max(first, self.num_real_sequences))
         part = self._map(lambda stream: stream.slice(first, last, origins))
         num_left = self.num_left
         if num_left is not None:
-            num_left = int(min(max(num_left - origins[TOKENS], 0), self.starts_host[last] - origins[TOKENS]))
+            num_left = int(min(max(num_left - origins[TOKENS], 0), self.offsets_host[last] - origins[TOKENS]))
         return dataclasses.replace(part, num_padding_sequences=num_padding, num_left=num_left)
 
     def as_padding(self, is_padding: bool = True) -> Self:
@@ -314,14 +316,14 @@ class Batch:
         """
         num_padding_tokens = num_tokens - self.num_tokens
         num_added = num_sequences - self.num_sequences
-        if num_padding_tokens < 0 or num_added < 0 or num_added * self.longest < num_padding_tokens:
+        if num_padding_tokens < 0 or num_added < 0 or num_added * self.max_length < num_padding_tokens:
             raise ValueError(
                 f"{self.num_tokens} tokens in {self.num_sequences} sequences do not fit a bucket of {num_tokens} "
-                f"tokens and {num_sequences} sequences of at most {self.longest}"
+                f"tokens and {num_sequences} sequences of at most {self.max_length}"
             )
         sizes = {name: stream.num_entries for name, stream in self.streams.items()} | dict(sizes or {})
         sizes |= {TOKENS: num_tokens, SEQUENCES: num_sequences}
-        most = {TOKENS: self.longest, SEQUENCES: 1}
+        most = {TOKENS: self.max_length, SEQUENCES: 1}
         padded = {name: each.padded(sizes[name], num_sequences, most.get(name)) for name, each in self.streams.items()}
         return dataclasses.replace(self, streams=padded, num_padding_sequences=self.num_padding_sequences + num_added)
 
@@ -338,8 +340,8 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         name: stream.concatenated([batch.streams[name] for batch in batches], origins)
         for name, stream in first.streams.items()
     }
-    longest = max(batch.longest for batch in batches)
-    return dataclasses.replace(first, streams=streams, longest=longest, num_left=num_left)
+    max_length = max(batch.max_length for batch in batches)
+    return dataclasses.replace(first, streams=streams, max_length=max_length, num_left=num_left)
 
 
 def pack(
@@ -347,26 +349,26 @@ def pack(
     segments: Sequence[np.ndarray] | None = None,
     word_starts: Sequence[np.ndarray] | None = None,
     labels: np.ndarray | None = None,
-    longest: int | None = None,
+    max_length: int | None = None,
     token_labels: Sequence[np.ndarray] | None = None,
     group_size: int = 1,
-    examples: np.ndarray | None = None,
+    step_index: np.ndarray | None = None,
     entities: Sequence[tuple[np.ndarray, np.ndarray]] | None = None,
     num_left: int | None = None,
 ) -> Batch:
     """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
-    `longest` to the length of the longest sequence. Sequence `labels` become int64 if integral, else float32.
-    `examples` (their indices in the step's batch, which key random numbers) default to the order of the sequences.
+    `max_length` to that of the longest sequence. Sequence `labels` become int64 if integral, else float32.
+    `step_index` (their indices in the step's batch, which key random numbers) defaults to the order of the sequences.
     `entities`: the positions and numbers of the entities of each sequence, in the order of positions.
     `num_left`: how many tokens, those of the first sequences, attend to the left only; default: as the model does.
 
-    >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).starts_host.tolist()
+    >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).offsets_host.tolist()
     [0, 3, 5]
     """
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
-    starts = offsets(lengths)
-    total = int(starts[-1])
-    positions = np.arange(total) - np.repeat(starts[:-1], lengths)
+    offsets = to_offsets(lengths)
+    total = int(offsets[-1])
+    positions = np.arange(total) - np.repeat(offsets[:-1], lengths)
 
     def flat(arrays: Sequence[np.ndarray] | None, default: int, dtype: type) -> Tensor:
         values = np.full(total, default, dtype) if arrays is None else np.concatenate(arrays).astype(dtype)
@@ -378,16 +380,16 @@ def pack(
         segments_T=flat(segments, 0, np.int64),
         word_starts_T=flat(word_starts, 1, np.bool_),
         labels_T=None if token_labels is None else flat(token_labels, -1, np.int64),
-        starts_host=starts,
-        starts=torch.from_numpy(starts.astype(np.int32)),
+        offsets_host=offsets,
+        offsets=torch.from_numpy(offsets.astype(np.int32)),
     )
     labels_N = None if labels is None else torch.from_numpy(_int64_or_float32(np.asarray(labels)))
-    examples = np.arange(len(lengths)) if examples is None else np.asarray(examples, np.int64)
-    rows = Sequences(labels_N, examples_host=examples, starts_host=np.arange(len(lengths) + 1))
+    step_index = np.arange(len(lengths)) if step_index is None else np.asarray(step_index, np.int64)
+    rows = Sequences(labels_N, step_index_host=step_index, offsets_host=np.arange(len(lengths) + 1))
     streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: rows}
     if entities is not None:
-        streams[ENTITIES] = Entities.of(starts, entities)
-    return Batch(streams, int(longest or lengths.max(initial=1)), group_size, num_left=num_left)
+        streams[ENTITIES] = Entities.of(offsets, entities)
+    return Batch(streams, int(max_length or lengths.max(initial=1)), group_size, num_left=num_left)
 
 
 def part_of(num: int, part: tuple[int, int]) -> tuple[int, int]:
@@ -400,7 +402,7 @@ def part_of(num: int, part: tuple[int, int]) -> tuple[int, int]:
     return num * index // count, num * (index + 1) // count
 
 
-def offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     """The offset of each sequence from its number of entries, and the end: int64, N + 1."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 

@@ -8,7 +8,7 @@ import pytest
 from numbered import FIRST, documents_of, numbered_corpus, random_lengths
 from taken_apart import sequences
 
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 
 LENGTH = 64
 
@@ -20,22 +20,22 @@ def corpus(tmp_path_factory, tokenizer_folder):
     return numbered_corpus(tmp_path_factory.mktemp("documents") / "corpus", tokenizer_folder, lengths, 0.2)
 
 
-def examples_of(corpus, held_out: bool = False, crosses: bool = False, length: int = LENGTH) -> Examples:
-    return Examples([(corpus, 1.0)], length, 0, "documents", held_out=held_out, crosses_documents=crosses)
+def sampler_of(corpus, held_out: bool = False, crosses: bool = False, length: int = LENGTH) -> SequenceSampler:
+    return SequenceSampler([(corpus, 1.0)], length, 0, "documents", held_out=held_out, crosses_documents=crosses)
 
 
 def taken_apart(batch) -> list[tuple[np.ndarray, np.ndarray]]:
-    return list(zip(sequences(batch), np.split(batch.labels_T.numpy(), batch.starts_host[1:-1]), strict=True))
+    return list(zip(sequences(batch), np.split(batch.labels_T.numpy(), batch.offsets_host[1:-1]), strict=True))
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 @pytest.mark.parametrize("length", [9, LENGTH, 1000])
 def test_every_token_is_predicted_once_an_epoch(corpus, held_out, length):
-    examples = examples_of(corpus, held_out, length=length)
+    sampler = sampler_of(corpus, held_out, length=length)
     eos_id, seen, num_ends = corpus.tokenizer.eos_id, [], 0
-    for number in range(examples.chunks[0].total):
-        batch = examples.batch(number, 1)
-        assert batch.longest == length and batch.num_tokens <= length
+    for number in range(sampler.chunks[0].total):
+        batch = sampler.batch(number, 1)
+        assert batch.max_length == length and batch.num_tokens <= length
         for ids, next_ids in taken_apart(batch):
             assert np.array_equal(ids[1:], next_ids[:-1])
             text = next_ids[next_ids >= FIRST]
@@ -55,8 +55,8 @@ def test_every_token_is_predicted_once_an_epoch(corpus, held_out, length):
 
 
 def test_a_document_begins_with_the_end_of_text_and_positions_with_zero(corpus):
-    examples = examples_of(corpus)
-    batch = examples.batch(0, 200)
+    sampler = sampler_of(corpus)
+    batch = sampler.batch(0, 200)
     first_tokens = np.cumsum([0, *(len(shard.tokens) for shard in corpus.shards)])[:-1] + FIRST
     begun = 0
     for number, (ids, _) in enumerate(taken_apart(batch)):
@@ -69,7 +69,7 @@ def test_a_document_begins_with_the_end_of_text_and_positions_with_zero(corpus):
 
 
 def test_chunks_are_full_and_cross_documents_if_allowed(corpus):
-    within, across = examples_of(corpus), examples_of(corpus, crosses=True)
+    within, across = sampler_of(corpus), sampler_of(corpus, crosses=True)
     assert within.chunks[0].total == across.chunks[0].total
     num_short = num_crossing = 0
     for number in range(across.chunks[0].total):
@@ -84,9 +84,9 @@ def test_chunks_are_full_and_cross_documents_if_allowed(corpus):
 
 
 def test_the_order_is_another_in_every_epoch(corpus):
-    examples = examples_of(corpus, crosses=True)
-    total = examples.chunks[0].total
-    firsts = [[examples.batch(epoch * total + i, 1).labels_T[0].item() for i in range(total)] for epoch in range(2)]
+    sampler = sampler_of(corpus, crosses=True)
+    total = sampler.chunks[0].total
+    firsts = [[sampler.batch(epoch * total + i, 1).labels_T[0].item() for i in range(total)] for epoch in range(2)]
     assert sorted(firsts[0]) == sorted(firsts[1]) and np.mean(np.array(firsts[0]) == firsts[1]) < 0.05
 
 
@@ -94,17 +94,17 @@ def test_the_order_is_another_in_every_epoch(corpus):
 def test_batches_are_those_that_runs_began_with(corpus, crosses, digest):
     found = hashlib.sha256()
     for number in range(3):
-        batch = examples_of(corpus, crosses=crosses).batch(number, 50)
-        for tensor in (batch.ids_T, batch.labels_T, batch.starts):
+        batch = sampler_of(corpus, crosses=crosses).batch(number, 50)
+        for tensor in (batch.ids_T, batch.labels_T, batch.offsets):
             found.update(tensor.numpy().tobytes())
     assert found.hexdigest()[:16] == digest
 
 
 def test_shifted_chunks_begin_elsewhere_in_each_epoch_and_hold_the_same_text(corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, 0, "documents", crosses_documents=True, shift_chunks=True)
-    total = examples.chunks[0].total
-    epochs = [[taken_apart(examples.batch(epoch * total + i, 1))[0] for i in range(total)] for epoch in range(3)]
-    plain = [taken_apart(examples_of(corpus, crosses=True).batch(i, 1))[0] for i in range(total)]
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, 0, "documents", crosses_documents=True, shift_chunks=True)
+    total = sampler.chunks[0].total
+    epochs = [[taken_apart(sampler.batch(epoch * total + i, 1))[0] for i in range(total)] for epoch in range(3)]
+    plain = [taken_apart(sampler_of(corpus, crosses=True).batch(i, 1))[0] for i in range(total)]
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(epochs[0], plain, strict=True))
     firsts = [{int(ids[0]) for ids, _ in found} for found in epochs]
     texts = [np.concatenate([next_ids for _, next_ids in found]) for found in epochs]

@@ -19,8 +19,8 @@ from tiny_runs import run, same
 from hornbook.data import remote
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
 from hornbook.data.remote import RemoteCorpus
+from hornbook.data.sequences import SequenceSampler
 from hornbook.files import read_json
 
 
@@ -49,8 +49,8 @@ def url(corpus_folder):
 
 
 def batches(corpus: Corpus) -> list[np.ndarray]:
-    examples = Examples([(corpus, 1.0)], 32, 0, "nsp")
-    return [np.asarray(examples.batch(number, 8).ids_T) for number in range(12)]
+    sampler = SequenceSampler([(corpus, 1.0)], 32, 0, "nsp")
+    return [np.asarray(sampler.batch(number, 8).ids_T) for number in range(12)]
 
 
 def assert_equal_batches(one: Corpus, other: Corpus) -> None:

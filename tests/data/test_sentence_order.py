@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from taken_apart import chunk_numbers, two_segments
 
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 
 LENGTH = 64
 
@@ -20,8 +20,8 @@ def corpus(tmp_path_factory, tokenizer_folder):
     return numbered_corpus(tmp_path_factory.mktemp("order") / "corpus", tokenizer_folder, lengths, 0.2)
 
 
-def pairs_of(examples: Examples, num_batches: int) -> list[tuple[np.ndarray, np.ndarray, int]]:
-    return [pair for number in range(num_batches) for pair in two_segments(examples.batch(number, 500), examples)]
+def pairs_of(sampler: SequenceSampler, num_batches: int) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    return [pair for number in range(num_batches) for pair in two_segments(sampler.batch(number, 500), sampler)]
 
 
 def has_boundary(corpus: Corpus, a: np.ndarray, b: np.ndarray) -> bool:
@@ -32,17 +32,17 @@ def has_boundary(corpus: Corpus, a: np.ndarray, b: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_a_pair_is_two_neighbours_and_label_1_means_swapped(held_out, corpus):
-    examples = Examples(
+    sampler = SequenceSampler(
         [(corpus, 1.0)], LENGTH, seed=0, layout="sop", short_sequence_probability=0.2, held_out=held_out
     )
     sentence_starts = set(sentence_starts_of(corpus).tolist())
     num_whole = num_in_one_sentence = num_single_tokens = 0
-    for first, second, is_swapped in pairs_of(examples, 6):
+    for first, second, is_swapped in pairs_of(sampler, 6):
         assert len(first) and len(second)
         a, b = (second, first) if is_swapped else (first, second)
         assert (np.diff(a) == 1).all() and (np.diff(b) == 1).all()
         assert len(set(documents_of(corpus, np.array([a[0], a[-1], b[0], b[-1]])).tolist())) == 1
-        assert len(set(chunk_numbers(examples, np.array([a[0], b[-1]])).tolist())) == 1
+        assert len(set(chunk_numbers(sampler, np.array([a[0], b[-1]])).tolist())) == 1
         if np.array_equal(a, b):
             assert len(a) == 1 and (documents_of(corpus, a + np.array([-1, 1])) != documents_of(corpus, a)).all()
             num_single_tokens += 1
@@ -63,8 +63,8 @@ def test_a_pair_is_two_neighbours_and_label_1_means_swapped(held_out, corpus):
 
 
 def test_half_are_swapped_whatever_the_chunk(corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=3, layout="sop")
-    found = pairs_of(examples, 10)
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=3, layout="sop")
+    found = pairs_of(sampler, 10)
     labels = np.array([label for *_, label in found])
     is_one_sentence = np.array([not has_boundary(corpus, a, b) for a, b, _ in found])
     for some in (labels, labels[is_one_sentence], labels[~is_one_sentence]):
@@ -78,7 +78,7 @@ def alike(tmp_path_factory, tokenizer_folder):
     sizes = random.geometric(1 / 12, 3000)
     lengths = [[np.maximum(1, random.lognormal(2.5, 0.6, n).astype(int)).tolist() for n in sizes]]
     corpus = numbered_corpus(tmp_path_factory.mktemp("alike") / "corpus", tokenizer_folder, lengths, 0)
-    return corpus, pairs_of(Examples([(corpus, 1.0)], LENGTH, seed=0, layout="sop"), 40)
+    return corpus, pairs_of(SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="sop"), 40)
 
 
 def test_lengths_do_not_tell_the_label(alike):
@@ -109,7 +109,7 @@ def test_broken_sentences_do_not_tell_the_label(alike):
 def test_shorter_pairs_keep_whole_sentences(alike):
     corpus, _ = alike
     never, sometimes, always = (
-        pairs_of(Examples([(corpus, 1.0)], LENGTH, seed=0, layout="sop", short_sequence_probability=chance), 4)
+        pairs_of(SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="sop", short_sequence_probability=chance), 4)
         for chance in (0.0, 0.1, 1.0)
     )
     mean = {
@@ -119,7 +119,7 @@ def test_shorter_pairs_keep_whole_sentences(alike):
     assert mean["always"] < 0.85 * mean["never"]
     share = (mean["never"] - mean["sometimes"]) / (mean["never"] - mean["always"])
     assert 0.05 < share < 0.15
-    chunks = Examples([(corpus, 1.0)], LENGTH, seed=0, layout="sop").chunks[0]  # which cut into giant sentences
+    chunks = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="sop").chunks[0]  # which cut into giant sentences
     starts = {*sentence_starts_of(corpus).tolist(), *(FIRST + np.append(chunks.starts[0], chunks.stops[0])).tolist()}
     short = [(a, b) for a, b, _ in always if len(a) + len(b) < LENGTH - 3]
     whole = [int(min(a[0], b[0])) in starts and int(max(a[-1], b[-1])) + 1 in starts for a, b in short]
@@ -144,7 +144,7 @@ def topics(tmp_path_factory, tokenizer_folder):
 
 def views_of(corpus: Corpus, layout: str, held_out: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """(features of the words of 3,000 pairs, of several kinds; their labels)."""
-    pairs = pairs_of(Examples([(corpus, 1.0)], 48, seed=0, layout=layout, held_out=held_out), 6)
+    pairs = pairs_of(SequenceSampler([(corpus, 1.0)], 48, seed=0, layout=layout, held_out=held_out), 6)
     counts = np.array([[np.bincount(each - FIRST, minlength=WORDS * TOPICS) for each in pair[:2]] for pair in pairs])
     sizes = counts.sum(-1)
     shared = np.minimum(counts[:, 0], counts[:, 1]).sum(-1)
@@ -175,15 +175,15 @@ def test_topics_tell_next_sentences_and_not_their_order(topics):
 
 def test_one_document_is_enough(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "one", tokenizer_folder, [[[5] * 30]])
-    examples = Examples([(corpus, 1.0)], 32, seed=0, layout="sop")
-    assert {label for *_, label in pairs_of(examples, 1)} == {0, 1}
+    sampler = SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="sop")
+    assert {label for *_, label in pairs_of(sampler, 1)} == {0, 1}
 
 
 @pytest.mark.parametrize("length", [8, 128])
 def test_documents_of_a_token_or_a_few_have_an_order(length, tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "few", tokenizer_folder, [[[1], [2, 1]], [[1], [1, 1, 1], [3]]], 0)
-    examples = Examples([(corpus, 1.0)], length, seed=0, layout="sop", short_sequence_probability=0.5)
-    found = two_segments(examples.batch(0, 300), examples)
+    sampler = SequenceSampler([(corpus, 1.0)], length, seed=0, layout="sop", short_sequence_probability=0.5)
+    found = two_segments(sampler.batch(0, 300), sampler)
     assert len(np.unique(documents_of(corpus, np.array([a[0] for a, _, _ in found])))) == 5
     alone = {(FIRST,), (FIRST + 4,)}
     assert {tuple(a) for a, b, _ in found if np.array_equal(a, b)} == alone

@@ -85,12 +85,12 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
     overrides |= {"objective.recipe": "tinybert", "objective.cache": "all", "batch.micro_tokens": 100}
     inputs, teacher = opened(small, teacher_name, data, task, overrides)
     kept = kept_of(inputs, teacher, tmp_path)
-    output = inputs.saved.task.output
+    output = inputs.spec.task.output
     batch = TaskBatches(inputs.train_features, 7, 0)(1)
     for recipe in inputs.settings.objective.stages(is_task=True):
         student = with_head(inputs.pretrained, output, 0)[0].eval()
         pair, plain = with_teacher(student, TaskObjective(output), recipe, teacher, 0, None)
-        wanted = plain.sums(pair, plain.prepare(batch, 0))
+        wanted = plain.loss_sums(pair, plain.prepare(batch, 0))
         pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
         pair._teacher = (None,)
         step_inputs = objective.prepare(batch, 0)
@@ -99,7 +99,7 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
             "parts": step_inputs.split(40),
             "bucket": [bucketed(step_inputs, 256)],
         }.items():
-            sums = [objective.sums(pair, each) for each in drawings]
+            sums = [objective.loss_sums(pair, each) for each in drawings]
             assert len(sums) > 1 or name != "parts"
             for term, value in wanted.items():
                 found = sum(each[term] for each in sums)

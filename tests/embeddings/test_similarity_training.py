@@ -142,7 +142,7 @@ def made_up(group_size: int, random, num: int = 12) -> Features:
 def gradients(one: Stepper, batch) -> tuple[dict, float]:
     caught = {}
     one.optimizer.step = lambda: caught.update({n: p.grad.clone() for n, p in one.model.named_parameters()})
-    return caught, float(one.take(batch, 0, 1e-3).loss)
+    return caught, float(one.train_step(batch, 0, 1e-3).loss)
 
 
 @pytest.mark.parametrize("group_size", [2, 3])
@@ -161,7 +161,7 @@ def test_the_vectors_of_both_passes_have_the_same_dropout_masks(random):
     vectors_of = one.objective.vectors
     one.objective.vectors = lambda *given: computed.append(vectors_of(*given)) or computed[-1]
     one.model.train()
-    one.take(made_up(2, random).batch(range(12)), 0, 1e-3)
+    one.train_step(made_up(2, random).batch(range(12)), 0, 1e-3)
     num = len(computed) // 2
     assert num >= 3
     for kept, again in zip(computed[:num], computed[num:], strict=True):

@@ -44,7 +44,7 @@ def test_the_loss_equals_a_slow_computation(model, replaced):
     """Whatever entity a token is aligned to, that of the text is predicted."""
     objective, batch = objective_of(replaced_fraction=replaced), batch_of(4)
     step_inputs = objective.prepare(batch, 7)
-    found = objective.sums(model, step_inputs)
+    found = objective.loss_sums(model, step_inputs)
     x = model(step_inputs.batch)
     candidates = sorted(set(batch.entities.ids_E.tolist()))
     assert step_inputs.shared["candidates"].tolist() == candidates
@@ -66,7 +66,7 @@ def test_micro_batches_choose_from_the_entities_of_the_whole_step(model):
     step_inputs = objective.prepare(batch, 3)
     parts = step_inputs.split(30)
     assert len(parts) == 3
-    whole, summed = objective.sums(model, step_inputs), [objective.sums(model, part) for part in parts]
+    whole, summed = objective.loss_sums(model, step_inputs), [objective.loss_sums(model, part) for part in parts]
     for term in whole:
         assert torch.isclose(sum(each[term] for each in summed), whole[term], rtol=1e-9)
 

@@ -8,7 +8,7 @@ import pytest
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.encoding import mention_tokens
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.graph import open_graph
 
@@ -23,8 +23,8 @@ def words_of_entities(batch, corpus: Corpus, graph) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("layout", ["nsp", "sop", "segments", "packed"])
 def test_batches_hold_the_entities_of_their_texts(made, layout):
     corpus, graph = Corpus(made / "corpus"), open_graph(made / "graph")
-    plain = Examples([(corpus, 1.0)], 48, 0, layout).batch(1, 40)
-    batch = Examples([(corpus, 1.0)], 48, 0, layout, with_entities=True).batch(1, 40)
+    plain = SequenceSampler([(corpus, 1.0)], 48, 0, layout).batch(1, 40)
+    batch = SequenceSampler([(corpus, 1.0)], 48, 0, layout, with_entities=True).batch(1, 40)
     assert batch.ids_T.equal(plain.ids_T) and plain.entities is None  # entities change nothing else
     pairs = words_of_entities(batch, corpus, graph)
     assert len(pairs) > 200
@@ -33,7 +33,7 @@ def test_batches_hold_the_entities_of_their_texts(made, layout):
     tokens = [corpus.tokenizer.token(number) for number in batch.ids_T.tolist()]
     assert sum(token in names for token in tokens) <= len(pairs)  # none is missing
     entities = batch.entities
-    starts = np.repeat(batch.starts_host[:-1], np.diff(entities.starts_host))
+    starts = np.repeat(batch.offsets_host[:-1], np.diff(entities.offsets_host))
     assert np.array_equal(entities.tokens_E.numpy(), starts + entities.positions_host)
     assert (np.diff(entities.tokens_E.numpy()) > 0).all()
 

@@ -28,15 +28,15 @@ TINY = {"epochs": 2, "lr": 1e-3, "batch_size": 4, "overrides": {"runtime.threads
 @contextmanager
 def killed_at(step: int, monkeypatch):
     """A run in this context ends at this step, without a checkpoint."""
-    take = Stepper.take
+    train_step = Stepper.train_step
 
-    def take_until(self, batch, number, lr):
+    def train_until(self, batch, number, lr):
         if number == step:
             raise RuntimeError("killed")
-        return take(self, batch, number, lr)
+        return train_step(self, batch, number, lr)
 
     with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="killed"):
-        patched.setattr(Stepper, "take", take_until)
+        patched.setattr(Stepper, "train_step", train_until)
         yield
 
 

@@ -66,7 +66,7 @@ def test_the_documents_of_a_batch(opened):
     ((batch, documents), *_) = sentences._batches(SETTINGS, opened, "nsp", 64, held_out=True)
     corpus = opened[0][0]
     assert len(documents) == batch.num_sequences and len(set(documents)) > 5
-    for (which, document), start in zip(documents, batch.starts_host[:-1].tolist(), strict=True):
+    for (which, document), start in zip(documents, batch.offsets_host[:-1].tolist(), strict=True):
         shard, first, last = corpus.document(document)
         tokens = np.asarray(shard.tokens[int(shard.sentences[first]) : int(shard.sentences[last])])
         assert which == 0 and set(batch.ids_T[start + 1 : start + 4].tolist()) <= set(tokens.tolist())
@@ -84,7 +84,7 @@ class Knowing:
 
     def __call__(self, batch):
         x_TD = torch.zeros(batch.num_tokens, 1)
-        x_TD[batch.starts[:-1].long(), 0] = batch.labels_N.float()
+        x_TD[batch.offsets[:-1].long(), 0] = batch.labels_N.float()
         return x_TD
 
     def sentence_logits(self, cls_ND):

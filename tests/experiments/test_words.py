@@ -117,7 +117,7 @@ def test_no_arm_reads_more_words_than_allowed(place, done):
         read = 0
         for number in range(record["steps"]):
             batch = make(number)
-            rows = np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
+            rows = np.split(batch.ids_T.numpy(), batch.offsets_host[1:-1])
             # A word cut by the end of a chunk counts twice here.
             read += sum(len(corpus.tokenizer.decode(row.tolist()).split()) for row in rows)
         assert read <= 1.15 * WORDS

@@ -49,7 +49,7 @@ def trained_for(model: Bert, num_steps: int, settings: LayerSettings | None = No
     stepper = Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, CPU, 0, 1.0, 4096)
     batches = TaskBatches(features(), 8, 0)
     for number in range(num_steps):
-        stepper.take(batches(number), number, lr)
+        stepper.train_step(batches(number), number, lr)
     return model
 
 
@@ -137,7 +137,7 @@ def test_the_optimizer_steps_by_these_shares():
         model, OptimizerSettings(lr=lr, weight_decay=0.0, eps=1e-12), lr_multiplier(model, settings)
     )
     stepper = Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, CPU, 0, 0.0, 4096)
-    stepper.take(TaskBatches(features(), 8, 0)(0), 0, lr)
+    stepper.train_step(TaskBatches(features(), 8, 0)(0), 0, lr)
     share, num_checked = lr_multiplier(model, settings), 0
     for name, value in model.named_parameters():
         moved = (value.detach() - before[name]).abs().max().item()
@@ -229,9 +229,9 @@ def test_every_unit_once_an_epoch():
         orders.append([each.labels_N.tolist() for each in several])
         assert sorted(label for each in several for label in each.labels_N.tolist()) == list(range(21))
         for each in several:
-            lengths = np.diff(each.starts_host)
+            lengths = np.diff(each.offsets_host)
             assert lengths.tolist() == sorted(lengths), "short ones first"
-            assert each.ids_T[each.starts[:-1].long()].tolist() == each.labels_N.tolist(), "labels moved"
+            assert each.ids_T[each.offsets[:-1].long()].tolist() == each.labels_N.tolist(), "labels moved"
     assert orders[0] != orders[1] != orders[2]
     assert [batches(4).labels_N.tolist(), TaskBatches(made, 8, 0)(4).labels_N.tolist()] == [orders[1][1]] * 2
 

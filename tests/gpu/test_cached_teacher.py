@@ -46,7 +46,7 @@ class InMemory:
                 first = number * A_BATCH // together
                 self.of_units |= {first + i: row for i, row in enumerate(units.cpu().numpy())}
             if tokens is not None:
-                rows = np.split(tokens.cpu().numpy(), batch.starts_host[1:-1])
+                rows = np.split(tokens.cpu().numpy(), batch.offsets_host[1:-1])
                 self.of_sequences |= {number * A_BATCH + i: row for i, row in enumerate(rows)}
 
     def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:
@@ -72,11 +72,11 @@ def losses_of(output: Output, recipe: DistillationRecipe, is_kept: bool, runtime
     )
     if is_kept:
         numbers = [number * A_BATCH + np.arange(batch.num_sequences) for number, batch in enumerate(batches)]
-        batches = [a.with_values("sequences", numbers_host=b) for a, b in zip(batches, numbers, strict=True)]
+        batches = [a.with_values("sequences", dataset_index_host=b) for a, b in zip(batches, numbers, strict=True)]
         absent = torch.nn.Identity()  # nothing but its size is asked again
         absent.config = large.config
         pair._teacher = (absent,)
-    found = [float(stepper.take(batch, number, 1e-4).loss) for number, batch in enumerate(batches)]
+    found = [float(stepper.train_step(batch, number, 1e-4).loss) for number, batch in enumerate(batches)]
     return found, {name: value.detach().float().cpu() for name, value in student.named_parameters()}
 
 

@@ -94,7 +94,7 @@ def test_captured_steps_equal_plain_ones(name, settings):
     for number in range(8):
         batch = batch_of(OUTPUTS[name], number)
         lr = 1e-3 * (number + 1) / 8
-        a, b = plain.take(batch, number, lr), captured.take(batch, number, lr)
+        a, b = plain.train_step(batch, number, lr), captured.train_step(batch, number, lr)
         assert float(b.loss) == pytest.approx(float(a.loss), rel=2e-2, abs=2e-3), number
         assert float(b.grad_norm) == pytest.approx(float(a.grad_norm), rel=5e-2, abs=1e-2), number
     assert 1 <= len(captured.captured.captured) < 8
@@ -124,8 +124,8 @@ def test_alternating_even_and_uneven_batches_of_the_same_size(compiled):
     ]  # fmt: skip
     random = np.random.default_rng(0)
     for number, lengths in enumerate([[512] * 2, [512, 400, 112], [512] * 2, [64] * 16, [512] * 2]):
-        batch = pack([random.integers(0, 200, length) for length in lengths], longest=512).to(torch.device("cuda"))
-        plain, captured = (each.take(batch, number, 1e-3) for each in steppers)
+        batch = pack([random.integers(0, 200, length) for length in lengths], max_length=512).to(torch.device("cuda"))
+        plain, captured = (each.train_step(batch, number, 1e-3) for each in steppers)
         assert float(captured.loss) == pytest.approx(float(plain.loss), rel=2e-2), number
         assert float(captured.grad_norm) == pytest.approx(float(plain.grad_norm), rel=5e-2), number
     assert {bucket.is_uniform for bucket in steppers[1].captured.captured} == {False, True}
@@ -140,9 +140,9 @@ def test_a_captured_step_trains_and_samples_new_dropout_each_time():
     model = small(OUTPUTS["class"], dropout=0.1)
     taken = stepper(model, True)
     batch = batch_of(OUTPUTS["class"], 0)
-    still = [float(taken.take(batch, number, 0.0).loss) for number in (0, 1, 0)]
+    still = [float(taken.train_step(batch, number, 0.0).loss) for number in (0, 1, 0)]
     assert still[0] != still[1] and still[0] == still[2]
-    losses = [float(taken.take(batch, number, 2e-3).loss) for number in range(60)]
+    losses = [float(taken.train_step(batch, number, 2e-3).loss) for number in range(60)]
     assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
 
 
@@ -153,7 +153,7 @@ def test_frozen_layers_are_unchanged():
     before = copy.deepcopy(model.state_dict())
     taken = stepper(model, True)
     for number in range(3):
-        taken.take(batch_of(OUTPUTS["class"], number), number, 1e-2)
+        taken.train_step(batch_of(OUTPUTS["class"], number), number, 1e-2)
     after = model.state_dict()
     for name, value in before.items():
         assert value.equal(after[name]) == name.startswith("blocks.0."), name
@@ -175,7 +175,7 @@ def test_captured_auxiliary_language_model_equals_the_eager_one(name):
             Stepper(TrainingModule(each, objective), make_optimizer(each, OptimizerSettings()), runtime, 0, 1.0, 65_536)
         )
     for number in range(6):
-        a, b = (each.take(batch_of(output, number), number, 1e-3) for each in made)
+        a, b = (each.train_step(batch_of(output, number), number, 1e-3) for each in made)
         for term in ("task", "clm"):
             assert float(b.terms[term]) == pytest.approx(float(a.terms[term]), rel=2e-2, abs=2e-3), (number, term)
     assert 1 <= len(made[1].captured.captured) < 6
@@ -210,7 +210,7 @@ def test_captured_electra_equals_plain(compiled, shared):
     for number in range(6):
         random = np.random.default_rng(number)
         batch = pack([random.integers(5, 200, random.integers(20, 60)) for _ in range(12)]).to(torch.device("cuda"))
-        a, b = plain.take(batch, number, 1e-3), captured.take(batch, number, 1e-3)
+        a, b = plain.train_step(batch, number, 1e-3), captured.train_step(batch, number, 1e-3)
         # A guess that falls the other way by rounding changes a label: means over hundreds of tokens hardly move.
         assert float(b.terms["mlm"]) == pytest.approx(float(a.terms["mlm"]), rel=2e-2), number
         assert float(b.terms["rtd"]) == pytest.approx(float(a.terms["rtd"]), rel=5e-2), number
@@ -220,7 +220,7 @@ def test_captured_electra_equals_plain(compiled, shared):
 def test_captured_electra_makes_new_samples_each_step():
     _, captured = electra_steppers(False)
     batch = pack([np.arange(5, 60) for _ in range(8)]).to(torch.device("cuda"))
-    losses = [float(captured.take(batch, number, 0.0).loss) for number in (0, 1, 0)]
+    losses = [float(captured.train_step(batch, number, 0.0).loss) for number in (0, 1, 0)]
     assert losses[0] != losses[1] and losses[0] == losses[2]
 
 
@@ -246,8 +246,12 @@ def test_steps_of_a_hybrid_model_in_two_directions(compiled):
         random = np.random.default_rng(number)
         rows = [random.integers(5, 200, random.integers(9, 100)) for _ in range(24)]
         num_left = sum(len(row) - 1 for row in rows[: (12, 0, 24, 7, 12, 12)[number]])
-        batch = pack([row[:-1] for row in rows], token_labels=[row[1:] for row in rows], longest=128, num_left=num_left)
-        found = [each.take(batch.to(torch.device("cuda")), number, 0.0 if number == 0 else 1e-3) for each in steppers]
+        batch = pack(
+            [row[:-1] for row in rows], token_labels=[row[1:] for row in rows], max_length=128, num_left=num_left
+        )
+        found = [
+            each.train_step(batch.to(torch.device("cuda")), number, 0.0 if number == 0 else 1e-3) for each in steppers
+        ]
         for term in ("clm", "mlm"):
             a, b = (float(each.terms[term]) for each in found)
             assert b == pytest.approx(a, rel=2e-2, abs=2e-3), (number, term)

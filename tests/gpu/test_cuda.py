@@ -34,9 +34,9 @@ CUDA = torch.device("cuda")
 def ragged(dtype: torch.dtype, width: int = 64) -> tuple:
     torch.manual_seed(0)
     lengths = [13, 128, 1, 77, 0, 64]
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    qkv = [torch.randn(int(starts[-1]), 4, width, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3)]
-    return qkv, torch.from_numpy(starts.astype(np.int32)).to(CUDA), starts
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    qkv = [torch.randn(int(offsets[-1]), 4, width, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3)]
+    return qkv, torch.from_numpy(offsets.astype(np.int32)).to(CUDA), offsets
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def ragged(dtype: torch.dtype, width: int = 64) -> tuple:
 )
 def test_flash_equals_the_loop(direction, width):
     """26 is the width of TinyBERT's heads, which the kernel only supports padded with zeros."""
-    qkv, starts, starts_host = ragged(torch.bfloat16, width)
-    found = attention(*qkv, starts, None, 128, direction)
+    qkv, offsets, offsets_host = ragged(torch.bfloat16, width)
+    found = attention(*qkv, offsets, None, 128, direction)
     exact = [x.detach().double().requires_grad_() for x in qkv]
-    expected = attention(*exact, starts, starts_host, 128, direction)
+    expected = attention(*exact, offsets, offsets_host, 128, direction)
     assert (found.double() - expected).norm() / expected.norm() < 1e-2
     weights = torch.randn_like(expected)
     (found.double() * weights).sum().backward()
@@ -64,10 +64,10 @@ def test_attention_of_even_sequences_equals_the_loop(direction, width, window):
     torch.manual_seed(0)
     qkv_T3HC = torch.randn(3 * 128, 3, 4, width, device=CUDA, dtype=torch.bfloat16, requires_grad=True)
     exact_T3HC = qkv_T3HC.detach().double().requires_grad_()
-    starts_host = np.arange(4) * 128
-    starts = torch.from_numpy(starts_host.astype(np.int32)).to(CUDA)
+    offsets_host = np.arange(4) * 128
+    offsets = torch.from_numpy(offsets_host.astype(np.int32)).to(CUDA)
     found = attention(*qkv_T3HC.unbind(1), None, None, 128, direction, window=window)
-    expected = attention(*exact_T3HC.unbind(1), starts, starts_host, 128, direction, window=window)
+    expected = attention(*exact_T3HC.unbind(1), offsets, offsets_host, 128, direction, window=window)
     assert (found.double() - expected).norm() / expected.norm() < 1e-2
     weights = torch.randn_like(expected)
     (found.double() * weights).sum().backward()
@@ -78,13 +78,13 @@ def test_attention_of_even_sequences_equals_the_loop(direction, width, window):
 @pytest.mark.parametrize("is_even", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_attention_dropout_follows_the_seed(compiled, is_even):
-    (q, k, v), starts, _ = ragged(torch.bfloat16)
+    (q, k, v), offsets, _ = ragged(torch.bfloat16)
     if is_even:
         q, k, v = (x[:256] for x in (q, k, v))
-        starts = None
+        offsets = None
 
     def dropped(q, k, v):
-        return attention(q, k, v, starts, None, 128, "both", 0.5)
+        return attention(q, k, v, offsets, None, 128, "both", 0.5)
 
     function = torch.compile(dropped) if compiled else dropped
     out = []
@@ -140,10 +140,10 @@ def test_masks_are_those_of_a_cpu(unit):
 
 
 def test_bfloat16_losses_are_near_float32_ones():
-    half = stepper(dropout=0.0, attention_dropout=0.0).take(small_batch(0).to(CUDA), 0, 1e-3)
+    half = stepper(dropout=0.0, attention_dropout=0.0).train_step(small_batch(0).to(CUDA), 0, 1e-3)
     model = small_model(width=64, num_heads=1, dropout=0.0, attention_dropout=0.0)
     step_inputs = small_objective().prepare(small_batch(0).to(CUDA), _seed(0))
-    sums = small_objective().sums(model.to(CUDA), step_inputs)
+    sums = small_objective().loss_sums(model.to(CUDA), step_inputs)
     counts = step_inputs.counts()
     for term, value in half.terms.items():
         assert float(value) == pytest.approx(float(sums[term] / counts[term]), rel=1e-2)
@@ -162,18 +162,21 @@ def test_compiled_equals_plain():
     )
     for number in range(6):
         batch = small_batch(number, num_sequences=8 + number).to(CUDA)
-        one, two = plain.take(batch, number, 1e-3), fast.take(batch, number, 1e-3)
+        one, two = plain.train_step(batch, number, 1e-3), fast.train_step(batch, number, 1e-3)
         assert float(one.loss) == pytest.approx(float(two.loss), rel=5e-3)
 
 
 def test_bucketed_equals_unbucketed():
     objective, model = small_objective(), small_model(width=64, num_heads=1).eval().to(CUDA)
     step_inputs = objective.prepare(small_batch(3).to(CUDA), 1)
-    whole, filled = objective.sums(model, step_inputs), objective.sums(model, bucketed(step_inputs, 512, 64))
+    whole, filled = objective.loss_sums(model, step_inputs), objective.loss_sums(model, bucketed(step_inputs, 512, 64))
     for term, value in whole.items():
         assert float(filled[term]) == pytest.approx(float(value), rel=1e-5)
     with torch.autocast("cuda", torch.bfloat16):
-        whole, filled = objective.sums(model, step_inputs), objective.sums(model, bucketed(step_inputs, 512, 64))
+        whole, filled = (
+            objective.loss_sums(model, step_inputs),
+            objective.loss_sums(model, bucketed(step_inputs, 512, 64)),
+        )
     for term, value in whole.items():
         assert float(filled[term]) == pytest.approx(float(value), rel=1e-3)
 
@@ -182,7 +185,7 @@ def test_masks_do_not_depend_on_the_parts():
     """The same batch in micro-batches of half the size: same masks, the same losses without dropout."""
     whole, parts = stepper(4096, dropout=0.0, attention_dropout=0.0), stepper(96, dropout=0.0, attention_dropout=0.0)
     batch = small_batch(1, num_sequences=16).to(CUDA)
-    one, two = whole.take(batch, 1, 1e-3), parts.take(batch, 1, 1e-3)
+    one, two = whole.train_step(batch, 1, 1e-3), parts.train_step(batch, 1, 1e-3)
     assert float(one.loss) == pytest.approx(float(two.loss), rel=2e-3)
 
 
@@ -192,7 +195,7 @@ def test_real_short_memory_halves_the_parts():
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(2.5 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
     try:
-        result = one.take(batch, 0, 1e-3)
+        result = one.train_step(batch, 0, 1e-3)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert one.micro_tokens < 1 << 20 and torch.isfinite(result.loss)
@@ -241,7 +244,7 @@ def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
         x_KD = model(batch).index_select(0, targets.positions_K)
         assert is_fused(x_KD)
         plain = summed_loss(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
-        fused = objective.sums(model, step_inputs)["clm"]
+        fused = objective.loss_sums(model, step_inputs)["clm"]
     assert fused.item() == pytest.approx(plain.item(), rel=1e-3)
     parameters = list(model.parameters())
     for one, other in zip(*(torch.autograd.grad(loss, parameters) for loss in (fused, plain)), strict=True):

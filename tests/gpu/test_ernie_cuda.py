@@ -47,7 +47,7 @@ def batch_of(num: int = 24):
 
 def losses_and_gradients(model, step_inputs, autocast) -> tuple[dict, dict]:
     with autocast:
-        sums = objective_of().sums(model, step_inputs)
+        sums = objective_of().loss_sums(model, step_inputs)
     sum(sums.values()).backward()
     found = {name: each.grad.double().cpu() for name, each in model.named_parameters() if each.grad is not None}
     return {name: float(value.detach()) for name, value in sums.items()}, found
@@ -77,5 +77,5 @@ def test_steps_lower_the_loss(compiles):
     stepper = Stepper(TrainingModule(model, objective), optimizer, runtime, 0, 1.0, 1024)
     assert stepper.captured is None  # the number of entities is read on the host
     batch = batch_of().to("cuda")
-    losses = [float(stepper.take(batch, number, 1e-3).loss) for number in range(30)]
+    losses = [float(stepper.train_step(batch, number, 1e-3).loss) for number in range(30)]
     assert losses[-1] < 0.9 * losses[0]

@@ -90,10 +90,10 @@ def test_the_mean_of_layers(tmp_path, model_folder, theirs):
 def test_every_token(tmp_path, model_folder, theirs, monkeypatch):
     monkeypatch.setattr(features, "TEXTS_AT_ONCE", 3)
     extract_features(model_folder, TEXTS, tmp_path / "X", layers="last", pooling="none", batch_tokens=8)
-    rows, starts = np.load(tmp_path / "X.npy"), np.load(tmp_path / "X.starts.npy")
-    assert starts.tolist() == np.cumsum([0, *(states.shape[1] for states in theirs)]).tolist()
+    rows, offsets = np.load(tmp_path / "X.npy"), np.load(tmp_path / "X.starts.npy")
+    assert offsets.tolist() == np.cumsum([0, *(states.shape[1] for states in theirs)]).tolist()
     for number, states in enumerate(theirs):
-        np.testing.assert_allclose(rows[starts[number] : starts[number + 1]], states[-1], atol=1e-5)
+        np.testing.assert_allclose(rows[offsets[number] : offsets[number + 1]], states[-1], atol=1e-5)
     extract_features(model_folder, TEXTS, tmp_path / "X", layers="last")
     assert not (tmp_path / "X.starts.npy").exists()  # of the file that was there before
 

@@ -63,7 +63,7 @@ def test_every_step_equals_a_full_forward_pass(ours, random, window, lengths):
     for _ in range(CONTEXT - max(map(len, texts)) + 1):  # until one is full
         with torch.no_grad():
             batch = pack([np.array(text) for text in texts])
-            expected = model.clm_logits(model(batch)[batch.starts[1:].long() - 1])[:, : model.config.vocab_size]
+            expected = model.clm_logits(model(batch)[batch.offsets[1:].long() - 1])[:, : model.config.vocab_size]
         assert (logits - expected).abs().max() < 1e-10
         chosen = random.integers(0, model.config.vocab_size, len(texts))
         logits = decoding.step(torch.from_numpy(chosen))

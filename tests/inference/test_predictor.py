@@ -73,7 +73,7 @@ def test_order_and_number_are_kept_with_empty_and_long_inputs(reviews):
 
 def test_a_run_keeps_the_columns_that_it_was_trained_on(reviews, tmp_path):
     predictor = load_predictor(reviews)
-    assert predictor.saved.roles == {"text": "text", "label": "label"}
+    assert predictor.spec.roles == {"text": "text", "label": "label"}
     (tmp_path / "other.csv").write_text("review;label\nthe river;dark\n")
     with pytest.raises(ValueError, match="no column 'text', which the run was trained on"):
         predictor.evaluate(tmp_path / "other.csv")
@@ -83,7 +83,7 @@ def test_a_run_keeps_the_columns_that_it_was_trained_on(reviews, tmp_path):
 def test_dictionaries_may_use_the_columns_that_the_run_was_trained_on(reviews):
     predictor = load_predictor(reviews)
     expected = predictor.predict(["the river"])
-    predictor.saved = dataclasses.replace(predictor.saved, roles={"text": "Ticket text", "label": "Team"})
+    predictor.spec = dataclasses.replace(predictor.spec, roles={"text": "Ticket text", "label": "Team"})
     assert predictor.predict([{"Ticket text": "the river", "Team": "x"}]) == expected
 
 
@@ -120,7 +120,7 @@ def test_an_input_of_a_wrong_shape_is_named(reviews, questions):
 
 def test_tags_come_one_a_word_in_the_scheme_of_the_files(tags):
     predictor = load_predictor(tags)
-    assert predictor.saved.scheme == "BIOES"
+    assert predictor.spec.scheme == "BIOES"
     items = ["the silver bridge, and a river!", [], "", ["harbour"] * 3 * LENGTH, ("the", "river")]
     predictions = predictor.predict(items)
     assert [each and len(each.tags) for each in predictions] == [8, None, None, 3 * LENGTH, 2]
@@ -212,7 +212,7 @@ def test_a_folder_of_transformers_gives_its_probabilities(hf_config, tiny_tokeni
     found = predictor.predict(texts)
     np.testing.assert_allclose([list(each.probabilities.values()) for each in found], wanted.numpy(), atol=1e-5)
     assert [each.label for each in found] == [config.id2label[i] for i in wanted.argmax(-1).tolist()]
-    assert predictor.num_truncated == 1 and predictor.saved.kind == "classification"
+    assert predictor.num_truncated == 1 and predictor.spec.kind == "classification"
     pairs = [("the river", "a bridge"), ("bread", "?")]
     encoded = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -364,8 +364,8 @@ def test_mnli_has_two_dev_parts_and_the_diagnostic(folder, plain_encoder, tmp_pa
     diagnostic = tmp_path / "diagnostic"
     diagnostic.mkdir()
     (diagnostic / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\tthe river\ta bridge\n")
-    saved, data = predictor.read(diagnostic)
-    assert saved.name == "diagnostic" and len(data.splits["test"]) == 1
+    spec, data = predictor.read(diagnostic)
+    assert spec.name == "diagnostic" and len(data.splits["test"]) == 1
     full = diagnostic / "diagnostic-full.tsv"
     full.write_text(
         "Logic\tPremise\tHypothesis\tLabel\n\tthe river\ta bridge\tneutral\n\tbread\tthe bread\tentailment\n"

@@ -46,7 +46,7 @@ def their_outputs(model, ids: list, segments: list) -> tuple[torch.Tensor, torch
 
 def our_outputs(model: Bert, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     x_TD = model(batch)
-    return model.mlm_logits(x_TD)[:, : model.config.vocab_size], model.sentence_logits(x_TD[batch.starts[:-1].long()])
+    return model.mlm_logits(x_TD)[:, : model.config.vocab_size], model.sentence_logits(x_TD[batch.offsets[:-1].long()])
 
 
 def loss_of(mlm: torch.Tensor, nsp: torch.Tensor) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_right_to_left_is_left_to_right_backwards(random):
     backward = backward.with_values("tokens", positions_T=positions)
     expected = left(forward)
     found = right(backward)
-    for start, stop in zip(forward.starts_host[:-1], forward.starts_host[1:], strict=True):
+    for start, stop in zip(forward.offsets_host[:-1], forward.offsets_host[1:], strict=True):
         assert torch.allclose(found[start:stop].flip(0), expected[start:stop], atol=1e-12)
 
 

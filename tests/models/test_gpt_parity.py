@@ -270,13 +270,13 @@ def test_every_second_block_attends_to_a_band(random, window):
     block = model.blocks[1]
     q, k, v = block.attention.qkv(block.attention_norm(kept)).unflatten(-1, (3, 4, 8)).unbind(1)
     expected = []
-    for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
+    for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
         scores = torch.einsum("ihc,jhc->hij", q[start:stop], k[start:stop]) / 8**0.5
         ago = torch.arange(stop - start)[:, None] - torch.arange(stop - start)
         scores = scores.masked_fill((ago < 0) | (ago >= window), -torch.inf)
         expected.append(torch.einsum("hij,jhc->ihc", scores.softmax(-1), v[start:stop]))
     expected = torch.cat(expected).flatten(1)
-    found = block.attention(block.attention_norm(kept), batch.starts, batch.starts_host, batch.longest)
+    found = block.attention(block.attention_norm(kept), batch.offsets, batch.offsets_host, batch.max_length)
     assert torch.allclose(found, expected, atol=1e-12)
 
 

@@ -12,7 +12,7 @@ from hornbook.interop.folder import load_model, save_model
 from hornbook.models.encoder import Encoder
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.saved import load_task
+from hornbook.tasks.spec import load_task
 
 LABELS = ("no", "maybe", "yes")
 KINDS = {
@@ -133,7 +133,7 @@ def test_answers_loss_and_gradients(tmp_path, random, family, name, lengths):
     check_close(our_answers(output, ours.outputs(batch), lengths), their_answers(output, expected, lengths))
     objective = TaskObjective(output)
     step_inputs = objective.prepare(batch, 0)
-    loss = objective.sums(ours, step_inputs)["task"] / step_inputs.counts()["task"]
+    loss = objective.loss_sums(ours, step_inputs)["task"] / step_inputs.counts()["task"]
     assert loss.dtype == torch.float64 and abs(loss.item() - expected.loss.item()) <= 1e-9
     loss.backward()
     expected.loss.backward()
@@ -258,7 +258,7 @@ def test_every_layer_of_a_head_learns(random, family, name):
     labels = labels_for(output, random, LENGTHS, together)
     objective = TaskObjective(output)
     batch = pack(ids, segments, **labels, group_size=together)
-    objective.sums(model, objective.prepare(batch, 0))["task"].backward()
+    objective.loss_sums(model, objective.prepare(batch, 0))["task"].backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         if (output.kind, parameter_name) != ("choice", "task.out.bias"):

@@ -149,7 +149,7 @@ def test_parameters_are_those_of_scikit_learn(model):
 def test_pairs_and_empty_texts(model):
     pairs = [(text, "a lantern") for text in TEXTS]
     found = classifier(model).fit(pairs, LABELS)
-    assert found.predictor_.saved.has_pairs and found.predict_proba(np.array(pairs[:3])).shape == (3, 2)
+    assert found.predictor_.spec.has_pairs and found.predict_proba(np.array(pairs[:3])).shape == (3, 2)
     single = classifier(model).fit(TEXTS, LABELS)
     assert single.predict_proba(["the river", ""])[1].tolist() == [0.5, 0.5]
 

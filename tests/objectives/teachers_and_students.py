@@ -34,7 +34,7 @@ def teacher_of(seed: int = 1, **overrides) -> Encoder:
 def batch_of(seed: int = 0, **labels) -> Batch:
     random = np.random.default_rng(seed)
     ids = [np.concatenate([[2], random.integers(5, VOCABULARY, n - 2), [3]]) for n in LENGTHS]
-    return pack(ids, [(np.arange(n) >= n // 2).astype(int) for n in LENGTHS], longest=32, **labels)
+    return pack(ids, [(np.arange(n) >= n // 2).astype(int) for n in LENGTHS], max_length=32, **labels)
 
 
 def corpus_objective(

@@ -100,7 +100,7 @@ def test_a_match_of_layers_equals_its_definition(match, kind):
     student, teacher = encoder(kind, 0), teacher_of()
     objective = corpus_objective(DistillationRecipe((match,)), student, teacher)
     pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
-    found = objective.sums(pair, step_inputs)
+    found = objective.loss_sums(pair, step_inputs)
     assert list(found) == [match.quantity] and found[match.quantity] > 1e-3
     expected = by_hand(match, pair, step_inputs.batch, match.quantity)
     assert float(found[match.quantity].detach()) == pytest.approx(expected, rel=1e-9)
@@ -112,7 +112,7 @@ def test_heads_resplit_into_a_number_equal_those_of_a_model_with_so_many():
     student, teacher = encoder(Bert, 0, num_heads=4), teacher_of()
     match = Match("value-relations", "kl", heads="2")
     objective = corpus_objective(DistillationRecipe((match,)), student, teacher)
-    found = objective.sums(pair_of(objective, student, teacher), drawn_of(objective))["value-relations"]
+    found = objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))["value-relations"]
     total = 0.0
     for ours_at, theirs_at in layer_pairs("uniform", 2, 4):
         for each in alone(drawn_of(objective).batch):
@@ -134,7 +134,7 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
     assert objective.weights == {"mlm": 2.0, "logits": 5.0}
     pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
     assert (step_inputs.batch.ids_T != batch_of().ids_T).any()  # both read the masked text
-    found = objective.sums(pair, step_inputs)
+    found = objective.loss_sums(pair, step_inputs)
     mlm = step_inputs.targets["mlm"]
     places = set(mlm.positions_K.tolist()) if soft_targets == "masked" else set(range(sum(LENGTHS)))
     ours, theirs = (m.mlm_logits(m(step_inputs.batch))[:, :VOCABULARY].detach() for m in (student, teacher))
@@ -196,9 +196,9 @@ def test_what_a_task_answers(name):
     recipe = DistillationRecipe((Match("logits", "soft-cross-entropy", temperature=3.0),), 0.5)
     objective, pair = task_pair(name, recipe)
     step_inputs = drawn_of(objective, labelled_batch(name))
-    found = objective.sums(pair, step_inputs)
+    found = objective.loss_sums(pair, step_inputs)
     own = TaskObjective(OUTPUTS[name])
-    expected_own = own.sums(pair.student, own.prepare(labelled_batch(name), 0))["task"]
+    expected_own = own.loss_sums(pair.student, own.prepare(labelled_batch(name), 0))["task"]
     assert float(found["task"].detach()) == pytest.approx(float(expected_own.detach()), rel=1e-9)
     ours, theirs = (model.outputs(step_inputs.batch).detach() for model in (pair.student, pair.teacher))
     if name == "number":
@@ -226,10 +226,10 @@ def test_no_split_and_no_filling_up_changes_a_sum(plan):
     student, teacher = encoder(Bert, 0), teacher_of(width=24)
     objective = corpus_objective(PUBLISHED[plan].general, student, teacher)
     pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
-    whole = objective.sums(pair, step_inputs)
-    parts = [objective.sums(pair, part) for part in step_inputs.split(32)]
+    whole = objective.loss_sums(pair, step_inputs)
+    parts = [objective.loss_sums(pair, part) for part in step_inputs.split(32)]
     assert len(parts) > 1
-    filled = objective.sums(pair, bucketed(step_inputs, 128, 64))
+    filled = objective.loss_sums(pair, bucketed(step_inputs, 128, 64))
     for term, value in whole.items():
         expected = pytest.approx(value.item(), rel=1e-9)
         assert sum(part[term] for part in parts).item() == expected and filled[term].item() == expected
@@ -240,8 +240,8 @@ def test_no_split_and_no_filling_up_changes_a_sum(plan):
 def test_no_split_changes_a_sum_of_a_task(name, stage):
     objective, pair = task_pair(name, PUBLISHED["tinybert"].task[stage])
     step_inputs = drawn_of(objective, labelled_batch(name))
-    whole, filled = objective.sums(pair, step_inputs), objective.sums(pair, bucketed(step_inputs, 128, 64))
-    parts = [objective.sums(pair, part) for part in step_inputs.split(45)]
+    whole, filled = objective.loss_sums(pair, step_inputs), objective.loss_sums(pair, bucketed(step_inputs, 128, 64))
+    parts = [objective.loss_sums(pair, part) for part in step_inputs.split(45)]
     assert len(parts) > 1
     for term, value in whole.items():
         expected = pytest.approx(value.item(), rel=1e-9)
@@ -269,12 +269,12 @@ def test_a_gpt_learns_from_a_gpt():
     )
     objective = TaskDistillation(TaskObjective(output), output, recipe, student.config, teacher.config)
     pair = pair_of(objective, student, teacher)
-    sums = objective.sums(pair, drawn_of(objective, labelled_batch("multi")))
+    sums = objective.loss_sums(pair, drawn_of(objective, labelled_batch("multi")))
     assert all(value.item() > 0.01 for value in sums.values())
     sum(sums.values()).backward()
     assert all(each.attention.qkv.weight.grad.any() for each in student.blocks)
     student.load_state_dict(teacher.state_dict())
-    sums = objective.sums(pair, drawn_of(objective, labelled_batch("multi")))
+    sums = objective.loss_sums(pair, drawn_of(objective, labelled_batch("multi")))
     assert all(abs(value.item()) < 1e-9 for value in sums.values())
 
 
@@ -286,12 +286,12 @@ def test_a_gpts_scores_over_the_vocabulary():
     assert objective.weights == {"clm": 2.0, "logits": 5.0}
     pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
     assert torch.equal(step_inputs.batch.ids_T, batch_of().ids_T)
-    found = objective.sums(pair, step_inputs)
+    found = objective.loss_sums(pair, step_inputs)
     ours, theirs = (m.clm_logits(m(step_inputs.batch))[:, :VOCABULARY] for m in (student, teacher))
     p, q = (theirs / 2).softmax(-1), (ours / 2).softmax(-1)
     assert float(found["logits"].detach()) == pytest.approx(4 * float((p * (p / q).log()).sum().detach()), rel=1e-9)
-    starts = np.cumsum([0, *LENGTHS])
-    places = [place for first, end in itertools.pairwise(starts) for place in range(first, end - 1)]
+    offsets = np.cumsum([0, *LENGTHS])
+    places = [place for first, end in itertools.pairwise(offsets) for place in range(first, end - 1)]
     after = step_inputs.batch.ids_T[torch.tensor(places) + 1]
     expected = -ours.log_softmax(-1)[torch.tensor(places), after].sum()
     assert float(found["clm"].detach()) == pytest.approx(float(expected.detach()), rel=1e-9)
@@ -301,7 +301,7 @@ def test_a_gpts_scores_over_the_vocabulary():
 def test_attention_of_one_direction_matches_what_is_seen_only():
     student, teacher = encoder(Bert, 0, direction="left"), teacher_of(direction="left")
     objective = corpus_objective(DistillationRecipe((Match("attention", "kl", layers="last"),)), student, teacher)
-    found = objective.sums(pair_of(objective, student, teacher), drawn_of(objective))["attention"]
+    found = objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))["attention"]
     total = 0.0
     for each in alone(drawn_of(objective).batch):
         sides = [qkv_by_hand(student, each, 2), qkv_by_hand(teacher, each, 4)]

@@ -13,7 +13,7 @@ from tiny_runs import HYBRID, run, same
 
 import hornbook
 from hornbook.batch import concatenate, pack
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.evaluation.minimal_pairs import minimal_pairs, read_pairs
 from hornbook.interop.folder import load_folder
 from hornbook.lifecycle.run_folder import read_metrics
@@ -50,7 +50,7 @@ def objective_of(**masking) -> HybridObjective:
 
 def step_of(random, lengths=LENGTHS, num_left: int = 60, **masking) -> tuple[StepInputs, list[np.ndarray]]:
     rows = [random.integers(5, 90, length + 1) for length in lengths]
-    batch = pack([row[:-1] for row in rows], token_labels=[row[1:] for row in rows], longest=40, num_left=num_left)
+    batch = pack([row[:-1] for row in rows], token_labels=[row[1:] for row in rows], max_length=40, num_left=num_left)
     return objective_of(**masking).prepare(batch, 7), rows
 
 
@@ -63,7 +63,7 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
     batch, mlm = step_inputs.batch, step_inputs.targets["mlm"]
     expected, counts, hits = {"clm": 0.0, "mlm": 0.0}, {"clm": 0, "mlm": 0}, {"clm": 0, "mlm": 0}
     with torch.no_grad():
-        for number, (start, stop) in enumerate(zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True)):
+        for number, (start, stop) in enumerate(zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True)):
             ids, row = batch.ids_T[start:stop], rows[number]
             term, reader = ("clm", model) if number < 3 else ("mlm", both)
             scores = reader.clm_logits(reader(pack([ids.numpy()])))[:, :90].log_softmax(-1)
@@ -78,13 +78,13 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
         unchanged = [k for k in kept if batch.ids_T[mlm.positions_K[k] + 1] == mlm.values_K[k]]
         for k in unchanged:
             place = int(mlm.positions_K[k])
-            number = int(np.searchsorted(batch.starts_host, place, side="right")) - 1
-            start, stop = batch.starts_host[number : number + 2]
+            number = int(np.searchsorted(batch.offsets_host, place, side="right")) - 1
+            start, stop = batch.offsets_host[number : number + 2]
             scores = both.clm_logits(both(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
             expected["mlm"] -= float(scores[place - start, mlm.values_K[k]])
             hits["mlm"] += int(scores[place - start].argmax() == mlm.values_K[k])
         counts["mlm"] += len(unchanged)
-        found, judged = objective_of().sums(model, step_inputs), objective_of().evaluate(model, step_inputs)
+        found, judged = objective_of().loss_sums(model, step_inputs), objective_of().evaluate(model, step_inputs)
     assert counts["clm"] == 60 and counts["mlm"] >= 10
     for term in counts:
         assert float(step_inputs.counts()[term]) == counts[term], term
@@ -101,7 +101,7 @@ def test_only_ordinary_tokens_of_the_right_part_are_masked(random):
     mlm = step_inputs.targets["mlm"]
     is_counted = mlm.weights_K.numpy() > 0
     places = mlm.positions_K.numpy()[is_counted] + 1
-    firsts = {int(start) for start in step_inputs.batch.starts_host[:-1]}
+    firsts = {int(start) for start in step_inputs.batch.offsets_host[:-1]}
     assert {*places.tolist()} == {*changed.tolist()} - firsts
     assert (original[places] == mlm.values_K.numpy()[is_counted]).all()
 
@@ -109,7 +109,7 @@ def test_only_ordinary_tokens_of_the_right_part_are_masked(random):
 def gradients(model, parts, weigh) -> dict[str, torch.Tensor]:
     model.zero_grad()
     for part in parts:
-        sums = objective_of().sums(model, part)
+        sums = objective_of().loss_sums(model, part)
         sum(weigh[term] * value for term, value in sums.items()).backward()
     return {name: p.grad.clone() for name, p in model.named_parameters()}
 
@@ -151,13 +151,13 @@ def test_a_batch_may_have_one_part_only(random, num_left):
     """As a micro-batch or the part of a rank may."""
     step_inputs, _ = step_of(random, num_left=num_left)
     with torch.no_grad():
-        sums = objective_of().sums(model_of(), step_inputs)
+        sums = objective_of().loss_sums(model_of(), step_inputs)
     empty, other = ("clm", "mlm") if num_left == 0 else ("mlm", "clm")
     assert float(sums[empty]) == 0 < float(sums[other]) and float(step_inputs.counts()[empty]) == 0
 
 
-def examples_of(corpora, fraction: float) -> Examples:
-    return Examples([(corpora["bpe"], 1.0)], 32, 0, "documents", masked_fraction=fraction)
+def sampler_of(corpora, fraction: float) -> SequenceSampler:
+    return SequenceSampler([(corpora["bpe"], 1.0)], 32, 0, "documents", masked_fraction=fraction)
 
 
 def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(corpora):
@@ -165,22 +165,24 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
     objective = HybridObjective(
         Masking(MaskingSettings(unit="word"), tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids), 0.25
     )
-    examples = examples_of(corpora, 0.25)
-    whole = examples.batch(3, 16)
+    sampler = sampler_of(corpora, 0.25)
+    whole = sampler.batch(3, 16)
     assert whole.num_left == 12 * 32 and whole.num_tokens == 16 * 32
-    plain = examples_of(corpora, 0.0).batch(3, 16)
+    plain = sampler_of(corpora, 0.0).batch(3, 16)
     assert plain.num_left is None and sorted(plain.ids_T.tolist()) == sorted(whole.ids_T.tolist())
     shares = [(0, 5), (5, 6), (6, 16)]
 
     def corrupted(batch) -> list[tuple]:
         prepared = objective.prepare(batch, 11).batch
-        cuts = prepared.starts_host[1:-1]
+        cuts = prepared.offsets_host[1:-1]
         rows = np.split(prepared.ids_T.numpy(), cuts)
-        return [(tuple(row), end <= prepared.num_left) for row, end in zip(rows, prepared.starts_host[1:], strict=True)]
+        return [
+            (tuple(row), end <= prepared.num_left) for row, end in zip(rows, prepared.offsets_host[1:], strict=True)
+        ]
 
-    parts = [examples.batch(3, 16, share=share) for share in shares]
+    parts = [sampler.batch(3, 16, share=share) for share in shares]
     assert sorted(corrupted(whole)) == sorted(each for part in parts for each in corrupted(part))
-    word_starts = np.split(whole.word_starts_T.numpy(), whole.starts_host[1:-1])
+    word_starts = np.split(whole.word_starts_T.numpy(), whole.offsets_host[1:-1])
     assert 0.2 < np.concatenate(word_starts).mean() < 0.9  # words have several tokens
 
 
@@ -197,7 +199,8 @@ def test_the_masked_share_changes_linearly(corpora, random):
         targets = HybridObjective(masking, 0.5).prepare(batch, 0).targets["mlm"]
         shares.append(targets.num_entries / (batch.num_tokens - batch.num_left))
     assert shares == pytest.approx([0.4, 0.3, 0.2], abs=0.03)
-    held_out = Examples([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, masked_fraction=0.5).batch(0, 4)
+    sampler = SequenceSampler([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, masked_fraction=0.5)
+    held_out = sampler.batch(0, 4)
     assert held_out.progress == 1.0
     baseline = frequency_baseline(HybridObjective(masking, 0.5), [held_out], corpora["bpe"].token_counts)
     assert baseline.keys() == {"clm", "clm_accuracy", "mlm", "mlm_accuracy"}

@@ -28,10 +28,10 @@ def model_of(family: str = "gpt2", output: Output | None = None, **overrides):
     return model.double().eval()
 
 
-def batch_of(random: np.random.Generator, lengths, labelled: bool, longest: int = 40) -> Batch:
+def batch_of(random: np.random.Generator, lengths, labelled: bool, max_length: int = 40) -> Batch:
     rows = [random.integers(5, 90, length + 1) for length in lengths]
     labels = [row[1:] for row in rows] if labelled else None
-    return pack([row[:-1] for row in rows], longest=longest, token_labels=labels)
+    return pack([row[:-1] for row in rows], max_length=max_length, token_labels=labels)
 
 
 def drawn_of(random, lengths, labelled: bool) -> StepInputs:
@@ -42,7 +42,7 @@ def sums_and_gradients(model, parts: list[StepInputs]) -> tuple[float, dict]:
     model.zero_grad()
     total = 0.0
     for part in parts:
-        loss = ClmObjective().sums(model, part)["clm"]
+        loss = ClmObjective().loss_sums(model, part)["clm"]
         loss.backward()
         total += loss.item()
     return total, {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -54,13 +54,13 @@ def test_the_sum_is_the_cross_entropy_of_every_next_token(random, labelled):
     batch, targets = step_inputs.batch, step_inputs.targets["clm"]
     expected = count = 0
     with torch.no_grad():
-        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
+        for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
             scores = model.clm_logits(model(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
             for place in range(stop - start if labelled else stop - start - 1):
                 after = batch.labels_T[start + place] if labelled else batch.ids_T[start + place + 1]
                 expected -= float(scores[place, after])
                 count += 1
-        found, hits = ClmObjective().sums(model, step_inputs), ClmObjective().evaluate(model, step_inputs)
+        found, hits = ClmObjective().loss_sums(model, step_inputs), ClmObjective().evaluate(model, step_inputs)
     assert float(targets.count) == count == (60 if labelled else 56)
     assert float(found["clm"]) == pytest.approx(expected, rel=1e-10) == float(hits["clm"])
     assert 0 <= hits["clm_accuracy"] <= count
@@ -77,7 +77,7 @@ def test_a_token_without_a_next_one_enters_no_sum(random):
         model = model_of()
         scores = model.clm_logits(model(batch)).log_softmax(-1)
         left_out = -sum(float(scores[place, batch.labels_T[place]]) for place in (3, 19, 31))
-        sums = [float(ClmObjective().sums(model, each)["clm"]) for each in (whole, step_inputs)]
+        sums = [float(ClmObjective().loss_sums(model, each)["clm"]) for each in (whole, step_inputs)]
     assert sums[0] - sums[1] == pytest.approx(left_out)
 
 
@@ -104,7 +104,7 @@ def test_targets_of_a_bucketed_batch_are_those_of_the_live_ones(random):
         plain = ClmObjective().prepare(batch, 0).targets["clm"]
         filled = ClmObjective().prepare(batch.bucketed(128, 8), 0).targets["clm"]
         assert torch.equal(plain.positions_K, filled.positions_K) and torch.equal(plain.values_K, filled.values_K)
-        assert len(filled.starts_host) == 9 and filled.starts_host[-1] == len(plain.values_K)
+        assert len(filled.offsets_host) == 9 and filled.offsets_host[-1] == len(plain.values_K)
 
 
 @pytest.mark.parametrize("family", MODELS)
@@ -124,7 +124,7 @@ def test_a_sequence_without_tokens_changes_no_other(random):
     found, expected = (next_tokens(pack(each), True) for each in (rows, [rows[0], rows[2], rows[3]]))
     for name in ("positions_K", "values_K", "weights_K"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
-    assert found.starts_host.tolist() == [0, 3, 3, 8, 8, 8] and float(found.count) == pytest.approx(2)
+    assert found.offsets_host.tolist() == [0, 3, 3, 8, 8, 8] and float(found.count) == pytest.approx(2)
 
 
 OUTPUTS = {
@@ -140,7 +140,7 @@ def drawn_beside_task(random, output: Output, together: int) -> tuple[AuxiliaryL
     labels = None if output.kind == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
     tags = [random.integers(-1, 4, len(row)) for row in rows] if output.kind == "tokens" else None
     objective = AuxiliaryLanguageModel(TaskObjective(output), 0.5)
-    batch = pack(rows, labels=labels, token_labels=tags, group_size=together, longest=40)
+    batch = pack(rows, labels=labels, token_labels=tags, group_size=together, max_length=40)
     return objective, objective.prepare(batch, 0)
 
 
@@ -153,10 +153,10 @@ def test_auxiliary_language_model_adds_its_loss_to_that_of_the_task(random, fami
     objective, step_inputs = drawn_beside_task(random, output, together)
     counts, batch = step_inputs.counts(), step_inputs.batch
     with torch.no_grad():
-        found, hits = objective.sums(model, step_inputs), objective.evaluate(model, step_inputs)
-        alone = TaskObjective(output).sums(model, step_inputs)["task"]
+        found, hits = objective.loss_sums(model, step_inputs), objective.evaluate(model, step_inputs)
+        alone = TaskObjective(output).loss_sums(model, step_inputs)["task"]
         means = []
-        for start, stop in zip(batch.starts_host[:-1], batch.starts_host[1:], strict=True):
+        for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
             ids = batch.ids_T[start:stop]
             scores = model.clm_logits(model(pack([ids.numpy()])))[:-1, :90]
             means.append(torch.nn.functional.cross_entropy(scores, ids[1:]))
@@ -175,7 +175,7 @@ def test_auxiliary_language_model_with_micro_batches_and_buckets(random, name):
     def gradients(parts: list[StepInputs]) -> dict:
         model.zero_grad()
         for part in parts:
-            found = objective.sums(model, part)
+            found = objective.loss_sums(model, part)
             sum(objective.weights[term] * found[term] for term in found).backward()
         return {name: p.grad.clone() for name, p in model.named_parameters()}
 
@@ -212,7 +212,7 @@ def test_it_learns_to_continue_a_text(family):
 
     for _ in range(200):
         each = step_inputs()
-        (objective.sums(model, each)["clm"] / each.targets["clm"].count).backward()
+        (objective.loss_sums(model, each)["clm"] / each.targets["clm"].count).backward()
         optimizer.step()
         warmup.step()
         optimizer.zero_grad()
@@ -240,7 +240,7 @@ def test_the_loss_at_every_token_is_that_of_the_targets(random, monkeypatch):
     losses = []
     for nearly_all in (0.5, 10.0):
         monkeypatch.setattr(clm, "NEARLY_ALL", nearly_all)
-        losses.append(objective.sums(model, step_inputs)["clm"])
+        losses.append(objective.loss_sums(model, step_inputs)["clm"])
     assert seen == [64, 128]
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-12)
     for one, other in zip(*(torch.autograd.grad(loss, model.parameters()) for loss in losses), strict=True):

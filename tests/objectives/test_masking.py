@@ -6,7 +6,7 @@ import torch
 from made_up_text import KINDS
 
 from hornbook.batch import Batch, pack
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.objectives.masking import Masking, MaskingSettings, _select_groups
 from hornbook.train.randomness import token_keys
 
@@ -35,11 +35,11 @@ def chosen_of(targets) -> np.ndarray:
 
 def counts_of(batch: Batch, targets) -> np.ndarray:
     """How many tokens were really chosen in each sequence."""
-    return np.histogram(chosen_of(targets), bins=batch.starts_host)[0]
+    return np.histogram(chosen_of(targets), bins=batch.offsets_host)[0]
 
 
 def asked_of(batch: Batch, rate: float) -> list[int]:
-    return [max(1, round(rate * int(length))) for length in np.diff(batch.starts_host)]
+    return [max(1, round(rate * int(length))) for length in np.diff(batch.offsets_host)]
 
 
 # ---- tokens
@@ -51,13 +51,13 @@ def test_so_many_tokens_of_each_sequence(rate, random):
     for seed in range(20):
         ids_T, targets = masking(probability=rate).prepare(batch, token_keys(batch, seed))
         asked = asked_of(batch, rate)
-        assert counts_of(batch, targets).tolist() == asked == np.diff(targets.starts_host).tolist()
+        assert counts_of(batch, targets).tolist() == asked == np.diff(targets.offsets_host).tolist()
         assert float(targets.count) == sum(asked)
         chosen = chosen_of(targets)
         assert len(np.unique(chosen)) == len(chosen)
         for i in range(batch.num_sequences):
-            mine = targets.positions_K[targets.starts_host[i] : targets.starts_host[i + 1]].numpy()
-            assert ((batch.starts_host[i] <= mine) & (mine < batch.starts_host[i + 1])).all()
+            mine = targets.positions_K[targets.offsets_host[i] : targets.offsets_host[i + 1]].numpy()
+            assert ((batch.offsets_host[i] <= mine) & (mine < batch.offsets_host[i + 1])).all()
         is_chosen = torch.zeros(batch.num_tokens, dtype=torch.bool)
         is_chosen[targets.positions_K] = True
         assert ids_T[~is_chosen].equal(batch.ids_T[~is_chosen])
@@ -136,7 +136,7 @@ def test_sequences_with_little_to_choose():
     for unit in ("token", "word", "ngram"):
         ids_T, targets = masking(probability=0.5, unit=unit).prepare(only_special, token_keys(only_special, 0))
         assert counts_of(only_special, targets).tolist() == [0, 1, 1]
-        assert np.diff(targets.starts_host).tolist() == [2, 2, 4]
+        assert np.diff(targets.offsets_host).tolist() == [2, 2, 4]
         untouched = np.setdiff1d(np.arange(14), [4, 12])
         assert ids_T[untouched].equal(only_special.ids_T[untouched])
 
@@ -146,7 +146,7 @@ def test_dead_sequences_are_left_alone(unit, random):
     batch = batch_of(random, [30, 50, 20], 0.5)
     ids_T, targets = masking(unit=unit).prepare(batch.bucketed(256, 9), token_keys(batch.bucketed(256, 9), 0))
     assert chosen_of(targets).max() < 100 and ids_T[100:].eq(0).all()
-    assert len(targets.starts_host) == 10 and targets.starts_host[3] == targets.starts_host[-1]
+    assert len(targets.offsets_host) == 10 and targets.offsets_host[3] == targets.offsets_host[-1]
 
 
 # ---- whole words
@@ -155,7 +155,7 @@ def test_dead_sequences_are_left_alone(unit, random):
 def groups_of(batch: Batch) -> np.ndarray:
     """A number for the word of each token, worked out one by one; -1 for special tokens."""
     ids, starts = batch.ids_T.numpy(), batch.word_starts_T.numpy()
-    firsts = set(batch.starts_host.tolist())
+    firsts = set(batch.offsets_host.tolist())
     word, words = -1, []
     for i, token in enumerate(ids.tolist()):
         if token in SPECIAL:
@@ -206,7 +206,7 @@ def test_the_groups_are_those_of_going_through_them_one_by_one(random):
     """The published loop: groups in random order, each taken unless it would go past the number."""
     batch = batch_of(random, random.integers(10, 150, 80), 0.4)
     words = groups_of(batch)
-    sequence_T = torch.repeat_interleave(torch.arange(80), torch.from_numpy(np.diff(batch.starts_host)))
+    sequence_T = torch.repeat_interleave(torch.arange(80), torch.from_numpy(np.diff(batch.offsets_host)))
     first = {word: i for i, word in reversed(list(enumerate(words.tolist())))}
     group_T = torch.tensor([i if words[i] < 0 else first[words[i]] for i in range(batch.num_tokens)])
     is_ordinary_T = torch.from_numpy(words >= 0)
@@ -219,7 +219,7 @@ def test_the_groups_are_those_of_going_through_them_one_by_one(random):
 
     expected = np.zeros(batch.num_tokens, bool)
     for i in range(80):
-        start, stop = batch.starts_host[i : i + 2]
+        start, stop = batch.offsets_host[i : i + 2]
         inside = [t for t in order_T.tolist()[start:stop] if words[t] >= 0]
         room = int(most_N[i])
         for word in dict.fromkeys(words[inside].tolist()):
@@ -251,12 +251,12 @@ def is_word_start(token: str, previous: str | None, kind: str) -> bool:
 def test_words_of_each_tokenizer_are_masked_whole(kind, layout, corpora):
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
-    examples = Examples([(corpus, 1.0)], 96, seed=0, layout=layout)
+    sampler = SequenceSampler([(corpus, 1.0)], 96, seed=0, layout=layout)
     made = Masking(MaskingSettings(unit="word"), tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
     ends = {tokenizer.cls_id, tokenizer.sep_id}
     num_after_punctuation = num_at_boundary = num_several = 0
     for number in range(6):
-        batch = examples.batch(number, 64)
+        batch = sampler.batch(number, 64)
         ids = batch.ids_T.tolist()
         tokens = [tokenizer.token(token) for token in ids]
         targets = made.prepare(batch, token_keys(batch, number))[1]
@@ -285,7 +285,7 @@ def test_the_stored_bits_are_the_words(kind, corpora):
     """In the corpus a word starts exactly where the spelling shows it."""
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
-    batch = Examples([(corpus, 1.0)], 96, seed=0, layout="packed").batch(0, 200)
+    batch = SequenceSampler([(corpus, 1.0)], 96, seed=0, layout="packed").batch(0, 200)
     ids, starts = batch.ids_T.tolist(), batch.word_starts_T.tolist()
     tokens = [tokenizer.token(token) for token in ids]
     inner = [i for i in range(1, len(ids)) if not {ids[i - 1], ids[i]} & {tokenizer.cls_id, tokenizer.sep_id}]

@@ -35,11 +35,11 @@ RELATIONS = """
     matched_kernel.TILE = matched_kernel.TILE_OF_WIDE = 16  # several tiles in a sequence
     torch.manual_seed(0)
     lengths = [5, 37, 16, 1, 0]
-    starts = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    num = int(starts[-1]) + 6  # the last are of no sequence
+    offsets = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    num = int(offsets[-1]) + 6  # the last are of no sequence
     zeros = torch.zeros(num, dtype=torch.int64)
-    tokens = Tokens(zeros, zeros, zeros, zeros.bool(), starts=starts, starts_host=starts.long().numpy())
-    batch = Batch({"tokens": tokens}, longest=max(lengths))
+    tokens = Tokens(zeros, zeros, zeros, zeros.bool(), offsets=offsets, offsets_host=offsets.long().numpy())
+    batch = Batch({"tokens": tokens}, max_length=max(lengths))
     weights = torch.rand(num)
     weights[44:46] = 0
     for quantity in ("attention", "query-relations", "value-relations"):

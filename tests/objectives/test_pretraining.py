@@ -26,11 +26,11 @@ def model() -> Bert:
     return model.double().eval()
 
 
-def batch_of(random: np.random.Generator, lengths, longest: int = 40) -> Batch:
+def batch_of(random: np.random.Generator, lengths, max_length: int = 40) -> Batch:
     sequences = [np.concatenate([[2], random.integers(5, 90, length - 2), [3]]) for length in lengths]
     segments = [np.arange(length) // (1 + length // 2) for length in lengths]
     words = [random.random(length) < 0.6 for length in lengths]
-    return pack(sequences, segments, words, random.integers(0, 2, len(lengths)), longest)
+    return pack(sequences, segments, words, random.integers(0, 2, len(lengths)), max_length)
 
 
 def drawn_of(random, lengths, seed: int = 0, **settings) -> StepInputs:
@@ -41,7 +41,7 @@ def sums_and_gradients(model: Bert, parts: list[StepInputs], sentence: str = "ns
     model.zero_grad()
     totals = {}
     for part in parts:
-        sums = pretraining(sentence).sums(model, part)
+        sums = pretraining(sentence).loss_sums(model, part)
         sum(sums.values()).backward()
         totals = {term: totals.get(term, 0.0) + value.item() for term, value in sums.items()}
     return totals, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -61,7 +61,7 @@ def test_the_sums_are_cross_entropies(model, random):
     step_inputs = drawn_of(random, [20, 31, 8])
     mlm = step_inputs.targets["mlm"]
     with torch.no_grad():
-        sums = pretraining().sums(model, step_inputs)
+        sums = pretraining().loss_sums(model, step_inputs)
         x_TD = model(step_inputs.batch)
         expected = 0.0
         for position, value in zip(mlm.positions_K.tolist(), mlm.values_K.tolist(), strict=True):
@@ -76,7 +76,7 @@ def test_the_sums_are_cross_entropies(model, random):
 def test_hits_count_right_guesses(model, random):
     step_inputs = drawn_of(random, [40] * 20)
     with torch.no_grad():
-        hits, sums = pretraining().evaluate(model, step_inputs), pretraining().sums(model, step_inputs)
+        hits, sums = pretraining().evaluate(model, step_inputs), pretraining().loss_sums(model, step_inputs)
         mlm = step_inputs.targets["mlm"]
         guesses = model.mlm_logits(model(step_inputs.batch)[mlm.positions_K]).argmax(-1)
     assert hits["mlm_accuracy"] == (guesses == mlm.values_K).sum()
@@ -89,7 +89,7 @@ def test_hits_count_right_guesses(model, random):
 
 def test_without_a_sentence_task_there_is_one_term(model, random):
     step_inputs = drawn_of(random, [20, 30], sentence="none")
-    assert list(step_inputs.targets) == ["mlm"] and list(pretraining("none").sums(model, step_inputs)) == ["mlm"]
+    assert list(step_inputs.targets) == ["mlm"] and list(pretraining("none").loss_sums(model, step_inputs)) == ["mlm"]
     assert pretraining("none").weights == {"mlm": 1.0}
 
 
@@ -117,7 +117,7 @@ def test_the_draw_leaves_the_batch_as_it_was(random):
     before = batch.ids_T.clone()
     step_inputs = pretraining().prepare(batch, 0)
     assert batch.ids_T.equal(before) and not step_inputs.batch.ids_T.equal(before)
-    assert step_inputs.batch.labels_N.equal(batch.labels_N) and step_inputs.batch.starts.equal(batch.starts)
+    assert step_inputs.batch.labels_N.equal(batch.labels_N) and step_inputs.batch.offsets.equal(batch.offsets)
 
 
 # ---- buckets
@@ -131,7 +131,7 @@ def test_dead_tokens_change_nothing(token_bucket, target_bucket, sentence, unit,
     assert filled.batch.num_tokens % token_bucket == 0 and filled.batch.num_real_tokens == 114
     assert all(len(targets.positions_K) % target_bucket == 0 for targets in filled.targets.values())
     assert {t: float(c) for t, c in filled.counts().items()} == {t: float(c) for t, c in step_inputs.counts().items()}
-    assert all(len(t.starts_host) == filled.batch.num_sequences + 1 for t in filled.targets.values())
+    assert all(len(t.offsets_host) == filled.batch.num_sequences + 1 for t in filled.targets.values())
     assert_same(sums_and_gradients(model, [step_inputs], sentence), sums_and_gradients(model, [filled], sentence))
 
 
@@ -174,12 +174,12 @@ LENGTHS = [
 @pytest.mark.parametrize("lengths", LENGTHS, ids=range(len(LENGTHS)))
 @pytest.mark.parametrize("micro_tokens", [100, 150, 1000, 10**6])
 def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
-    batch = batch_of(random, lengths, longest=100)
+    batch = batch_of(random, lengths, max_length=100)
     whole = pretraining().prepare(batch, 0)
     parts = whole.split(micro_tokens)
     assert torch.cat([part.batch.ids_T for part in parts]).equal(whole.batch.ids_T)
     assert torch.cat([part.batch.labels_N for part in parts]).equal(whole.batch.labels_N)
-    assert np.concatenate([np.diff(part.batch.starts_host) for part in parts]).tolist() == lengths
+    assert np.concatenate([np.diff(part.batch.offsets_host) for part in parts]).tolist() == lengths
     assert all(0 < part.batch.num_tokens <= micro_tokens for part in parts)
     assert len(parts) <= 2 * -(-sum(lengths) // micro_tokens)
     token_start = 0
@@ -187,8 +187,8 @@ def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
     for part in parts:
         targets = part.targets["mlm"]
         assert targets.values_K.equal(whole.targets["mlm"].values_K[len(positions) :][: len(targets.values_K)])
-        assert targets.starts_host[0] == 0 and targets.starts_host[-1] == len(targets.positions_K)
-        assert part.targets["nsp"].positions_K.tolist() == part.batch.starts_host[:-1].tolist()
+        assert targets.offsets_host[0] == 0 and targets.offsets_host[-1] == len(targets.positions_K)
+        assert part.targets["nsp"].positions_K.tolist() == part.batch.offsets_host[:-1].tolist()
         positions += (targets.positions_K + token_start).tolist()
         token_start += part.batch.num_tokens
     assert positions == whole.targets["mlm"].positions_K.tolist()
@@ -206,7 +206,7 @@ def test_equal_sequences_make_equal_parts(random):
 
 def test_a_sequence_longer_than_a_part_stands_alone(random):
     parts = drawn_of(random, [10, 10, 38, 10, 10]).split(25)
-    assert [np.diff(part.batch.starts_host).tolist() for part in parts] == [[10, 10], [38], [10, 10]]
+    assert [np.diff(part.batch.offsets_host).tolist() for part in parts] == [[10, 10], [38], [10, 10]]
 
 
 @pytest.mark.parametrize("unit", ["token", "ngram"])

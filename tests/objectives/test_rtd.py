@@ -37,7 +37,7 @@ def objective_of(settings: RtdSettings) -> RtdObjective:
 
 def batch_of(seed: int = 0):
     random = np.random.default_rng(seed)
-    return pack([np.concatenate([[2], random.integers(5, VOCABULARY, n - 2), [3]]) for n in LENGTHS], longest=32)
+    return pack([np.concatenate([[2], random.integers(5, VOCABULARY, n - 2), [3]]) for n in LENGTHS], max_length=32)
 
 
 def drawn_of(objective: RtdObjective, seed: int = 0):
@@ -71,7 +71,7 @@ def test_the_losses_are_those_of_the_definition(learns):
     step_inputs = drawn_of(objective, seed=4)
     original = batch_of().ids_T.tolist()
     log_p, positions, samples = sampled_by_hand(pair, step_inputs)
-    sums, hits = objective.sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
+    sums, hits = objective.loss_sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
     values = step_inputs.targets["mlm"].values_K.tolist()
     assert [original[place] for place in positions] == values
     assert float(sums["mlm"]) == pytest.approx(-sum(float(row[v]) for row, v in zip(log_p, values, strict=True)))
@@ -79,7 +79,7 @@ def test_the_losses_are_those_of_the_definition(learns):
     text = list(original)
     for place, token in zip(positions, samples, strict=True):
         text[place] = token
-    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), longest=32))
+    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), max_length=32))
     places = range(len(text)) if learns in ("rtd", "all-tokens-mlm") else positions
     loss = num_right = 0.0
     for place in places:
@@ -118,7 +118,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     text = list(original)
     for place, token in zip(positions, samples, strict=True):
         text[place] = token
-    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), longest=32))
+    x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), max_length=32))
     loss = num_right = 0.0
     for place in positions:
         p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))
@@ -126,14 +126,14 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
         copied = text[place] == original[place]
         loss -= math.log((1 - p if copied else 0) + p * float(named[original[place]]))
         num_right += int(named.argmax()) == original[place] if p > 0.5 else copied
-    sums, hits = objective.sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
+    sums, hits = objective.loss_sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
     assert float(sums["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction_accuracy"]) == num_right
     assert float(step_inputs.counts()["correction"]) == len(positions)
     alone = objective_of(settings_of())  # the published terms do not change
     assert {term: float(sums[term]) for term in ("mlm", "rtd")} == {
-        term: float(value) for term, value in alone.sums(pair, drawn_of(alone)).items()
+        term: float(value) for term, value in alone.loss_sums(pair, drawn_of(alone)).items()
     }
 
 
@@ -164,7 +164,7 @@ def test_unreplaced_masks_need_a_correction():
 def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_generator():
     settings = settings_of(correction=1.0, shared="none")
     pair, objective = pair_of(settings), objective_of(settings)
-    objective.sums(pair, drawn_of(objective))["correction"].backward()
+    objective.loss_sums(pair, drawn_of(objective))["correction"].backward()
     assert all(parameter.grad is None for parameter in pair.generator.parameters())
     assert all(parameter.grad is None for parameter in pair.discriminator.rtd.parameters())
     assert all(bool(block.fc1.weight.grad.any()) for block in pair.discriminator.blocks)
@@ -209,7 +209,7 @@ def test_no_mask_is_left_for_the_discriminator_and_none_is_drawn_at_random():
 def test_gradients_do_not_go_through_the_sample():
     settings = settings_of(shared="none")
     pair, objective = pair_of(settings), objective_of(settings)
-    objective.sums(pair, drawn_of(objective))["rtd"].backward()
+    objective.loss_sums(pair, drawn_of(objective))["rtd"].backward()
     assert all(p.grad is None or not p.grad.any() for p in pair.generator.parameters())
     assert all(p.grad is not None for p in pair.discriminator.blocks.parameters())
 
@@ -220,7 +220,7 @@ def test_shared_embeddings_learn_from_both():
     table = pair.discriminator.embeddings.tokens.weight
     gradients = {}
     for term in ("mlm", "rtd"):
-        objective.sums(pair, drawn_of(objective))[term].backward()
+        objective.loss_sums(pair, drawn_of(objective))[term].backward()
         gradients[term], table.grad = table.grad.clone(), None
         pair.zero_grad()
     assert gradients["mlm"].abs().sum() > 0 and gradients["rtd"].abs().sum() > 0
@@ -233,14 +233,14 @@ def test_followed_tokens_take_over_what_the_generators_learn(optimizer):
     pair, objective = pair_of(settings), objective_of(settings)
     first, second = (each.embeddings.tokens.weight for each in (pair.generator, pair.discriminator))
     assert torch.equal(first, second)
-    objective.sums(pair, drawn_of(objective))["rtd"].backward()
+    objective.loss_sums(pair, drawn_of(objective))["rtd"].backward()
     assert first.grad is None or not first.grad.any()
     assert second.grad.any()
     made = make_optimizer(pair, OptimizerSettings(name=optimizer, lr=0.01, weight_decay=0.0))
     for term in ("mlm", "rtd"):
         before = first.detach().clone(), second.detach().clone()
         pair.zero_grad(set_to_none=True)
-        objective.sums(pair, drawn_of(objective))[term].backward()
+        objective.loss_sums(pair, drawn_of(objective))[term].backward()
         made.step()
         change = first - before[0]
         if term == "mlm":
@@ -258,11 +258,11 @@ def test_splitting_and_filling_up_change_nothing(learns, how):
     settings = settings_of(correction=1.0) if learns == "corrected" else settings_of(learns)
     pair, objective = pair_of(settings), objective_of(settings)
     step_inputs = drawn_of(objective)
-    whole = objective.sums(pair, step_inputs)
+    whole = objective.loss_sums(pair, step_inputs)
     parts = step_inputs.split(32) if how == "split" else [bucketed(step_inputs, 128, 64)]
     assert len(parts) > 1 or how == "bucketed"
     for term in whole:
-        found = sum(float(objective.sums(pair, part)[term]) for part in parts)
+        found = sum(float(objective.loss_sums(pair, part)[term]) for part in parts)
         assert found == pytest.approx(float(whole[term]), rel=1e-9)
 
 
@@ -300,7 +300,7 @@ def test_noise_is_even_and_never_at_the_ends():
 
 def test_a_target_of_weight_0_puts_nothing():
     positions, weights = torch.tensor([0, 2]), torch.tensor([0.0, 1.0])
-    targets = Targets(positions, torch.tensor([9, 9]), weights, starts_host=np.array([0, 2]))
+    targets = Targets(positions, torch.tensor([9, 9]), weights, offsets_host=np.array([0, 2]))
     assert put(torch.tensor([5, 6, 7]), targets, torch.tensor([9, 8])).tolist() == [5, 6, 8]
 
 
@@ -312,7 +312,7 @@ class TestAdversarial:
     def test_the_terms_are_those_of_the_paper(self):
         pair, objective = pair_of(self.settings), objective_of(self.settings)
         step_inputs = drawn_of(objective)
-        sums = objective.sums(pair, step_inputs)
+        sums = objective.loss_sums(pair, step_inputs)
         assert objective.weights == {"mlm": 0.0, "rtd": 50.0, "policy": 1.0, "baseline": 1.0} and set(sums) == set(
             objective.weights
         )
@@ -333,7 +333,7 @@ class TestAdversarial:
     @pytest.mark.parametrize("term", ["policy", "baseline"])
     def test_each_term_teaches_only_its_own_part(self, term):
         pair, objective = pair_of(self.settings), objective_of(self.settings)
-        objective.sums(pair, drawn_of(objective))[term].backward()
+        objective.loss_sums(pair, drawn_of(objective))[term].backward()
         moved = {name for name, p in pair.named_parameters() if p.grad is not None and p.grad.any()}
         of_reward = {name for name in moved if name.startswith("generator.reward.")}
         of_generator = {name for name in moved if name.startswith("generator.")} - of_reward

@@ -85,7 +85,7 @@ def test_queries_keys_and_values_are_kept_only_where_they_are_matched(name, aske
     monkeypatch.setattr(matched_losses, "relation_scores", lambda *given: made.append(given) or original(*given))
     looked = objective._forward(student, batch_of(), 0)
     assert tuple(looked.qkv) == asked and all(each is not None for each in looked.qkv.values())
-    objective.sums(pair_of(objective, student, teacher), drawn_of(objective))
+    objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))
     assert bool(made) == bool(asked)
 
 
@@ -100,7 +100,7 @@ def test_gradients_reach_the_student_and_the_projections_only():
     assert not pair.teacher.training
     for _ in range(2):
         step_inputs = drawn_of(objective)
-        sum(objective.sums(pair, step_inputs).values()).backward()
+        sum(objective.loss_sums(pair, step_inputs).values()).backward()
         assert all(each.grad is not None and each.grad.any() for each in pair.parameters())
         optimizer.step()
         optimizer.zero_grad()
@@ -116,7 +116,7 @@ def test_gradients_go_through_queries_keys_and_values(quantity):
     student, teacher = encoder(Bert, 0), teacher_of(width=24)
     loss = "mse" if quantity == "keys" else "kl"
     objective = corpus_objective(DistillationRecipe((Match(quantity, loss, layers="last"),)), student, teacher)
-    objective.sums(pair_of(objective, student, teacher), drawn_of(objective))[quantity].backward()
+    objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))[quantity].backward()
     rows = student.blocks[-1].attention.qkv.weight.grad.chunk(3)
     expected = {"attention": (True, True, False), "value-relations": (False, False, True), "keys": (False, True, False)}
     assert tuple(bool(each.any()) for each in rows) == expected[quantity]
@@ -142,7 +142,7 @@ def test_a_target_that_is_projected_cannot_collapse():
     optimizer = torch.optim.Adam(pair.parameters(), 0.02)
     first = None
     for _ in range(150):
-        loss = objective.sums(pair, drawn_of(objective))["hidden"] / sum(LENGTHS)
+        loss = objective.loss_sums(pair, drawn_of(objective))["hidden"] / sum(LENGTHS)
         first = first or loss.item()
         loss.backward()
         optimizer.step()
@@ -186,7 +186,7 @@ def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
         DistillationRecipe((*matches, *PUBLISHED["distilbert"].general.matches[:1])), student, teacher
     )
     student.embeddings.segments.load_state_dict(teacher.embeddings.segments.state_dict())
-    sums = objective.sums(pair_of(objective, student, teacher), drawn_of(objective))
+    sums = objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))
     assert all(abs(value.item()) < 1e-9 for value in sums.values())
 
 

@@ -16,14 +16,14 @@ ALWAYS = {"optimizer.lr": 1e-3, "runtime.log_every_steps": 1}
 
 def resumed(out: str, corpus: str, steps: int, stop_at: int | None = None, settings: dict = ALWAYS) -> None:
     """Runs or resumes; rank 1 alone, where there is one, receives a signal at a step."""
-    take = Stepper.take
+    train_step = Stepper.train_step
 
     def interrupted(stepper, batch, number, lr):
         if number == stop_at and current_ranks().rank == current_ranks().size - 1:
             signal.raise_signal(signal.SIGTERM)
-        return take(stepper, batch, number, lr)
+        return train_step(stepper, batch, number, lr)
 
-    Stepper.take = interrupted
+    Stepper.train_step = interrupted
     pretrained(Path(out), "bert-tiny", settings, corpus, steps, resume=True)
 
 
@@ -72,14 +72,14 @@ def rolled_back(out: str, corpus: str) -> None:
 
 def failing(out: str, corpus: str, said: str) -> None:
     """Rank 1 fails at batch 3; each rank writes what it ended with."""
-    take = Stepper.take
+    train_step = Stepper.train_step
 
     def broken(stepper, batch, number, lr):
         if number == 3 and current_ranks().rank == 1:
             raise ValueError("the disk of rank 1 is gone")
-        return take(stepper, batch, number, lr)
+        return train_step(stepper, batch, number, lr)
 
-    Stepper.take = broken
+    Stepper.train_step = broken
     error = None
     try:
         pretrained(Path(out), "bert-tiny", ALWAYS, corpus, 6)

@@ -42,7 +42,7 @@ def order_of_events(folder: str, compiles: bool = False) -> None:
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: events.append(name))
     steps = []
     for number in range(STEPS):
-        stepper.take(batch, number, 1e-3)
+        stepper.train_step(batch, number, 1e-3)
         steps.append(events.copy())
         events.clear()
     stepper.close()

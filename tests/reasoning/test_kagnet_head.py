@@ -31,10 +31,10 @@ def statement(random, num_nodes, pairs):
             owners.append(number)
     ring = [(i, (i + 1) % num_nodes) for i in range(num_nodes)] if num_nodes > 2 else []
     edges = [*ring, *((b, a) for a, b in ring)]
-    starts = [np.array([0, size]) for size in (num_nodes, len(edges), len(pairs), len(owners))]
+    offsets = [np.array([0, size]) for size in (num_nodes, len(edges), len(pairs), len(owners))]
     flags = np.zeros(num_nodes, bool)
     return SchemaGraphs(
-        *starts,
+        *offsets,
         random.integers(20, size=num_nodes),
         *(flags, flags),
         np.array(edges, np.int64).reshape(-1, 2),
@@ -80,7 +80,7 @@ def slow_graph_vector(head, streams: SchemaStreams, number: int, s: torch.Tensor
     schema, shape = streams.schema, head.shape
     nodes, edges, pairs, paths = (
         slice(*getattr(schema, name)[number : number + 2])
-        for name in ("node_starts", "edge_starts", "pair_starts", "path_starts")
+        for name in ("node_offsets", "edge_offsets", "pair_offsets", "path_offsets")
     )
     first = [head.concepts(torch.from_numpy(streams.vectors[entity])) for entity in schema.entities_C[nodes]]
     x = first
@@ -141,7 +141,7 @@ def test_the_head_is_a_slow_one(features, layers, monkeypatch):
     head = model.task
     head.keeps_weights = True
     batch = features.packed(range(6))
-    statements = model.pooled(model(batch)[batch.starts[:-1].long()])
+    statements = model.pooled(model(batch)[batch.offsets[:-1].long()])
     logits = model.outputs(batch)
     weights = head.weights.paths_K * head.weights.pairs_P.index_select(0, batch.streams[PATHS].pairs_K)
     expected, expected_weights = [], []
@@ -198,7 +198,7 @@ def test_gradients_of_a_padded_batch_are_those_of_the_batch(features):
 def test_without_paths_only_the_statement_counts(features, random):
     model = make()
     alone = features.packed([2, 3])  # a statement without concepts, and one whose concepts are not connected
-    head, s = model.task, model.pooled(model(alone)[alone.starts[:-1].long()])
+    head, s = model.task, model.pooled(model(alone)[alone.offsets[:-1].long()])
     inner = torch.tanh(head.inner(torch.cat([torch.zeros(2, 16), s], -1)))
     expected = head.out(torch.cat([inner, s], -1)).view(1, 2)
     assert torch.allclose(model.outputs(alone), expected, atol=1e-6)

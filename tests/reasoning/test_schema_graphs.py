@@ -39,7 +39,9 @@ class Slow:
     def __init__(self, graph, limits, vectors):
         self.limits, self.vectors = limits, vectors
         self.hops, self.near = {}, {entity: set() for entity in range(graph.num_entities)}
-        rows = zip(*(each.tolist() for each in (graph.heads, graph.kinds, graph.tails, graph.weights)), strict=True)
+        rows = zip(
+            *(each.tolist() for each in (graph.heads, graph.relation_ids, graph.tails, graph.weights)), strict=True
+        )
         for head, kind, tail, weight in rows:
             score = None if vectors is None else float(vectors.plausibility(head, kind, tail))
             rank = -(weight if score is None else score)
@@ -75,7 +77,7 @@ def statement_of(schema, number):
     """The paths by pair, the edges and the nodes of a statement, by entity numbers."""
     nodes, edges, pairs, paths = (
         slice(*getattr(schema, name)[number : number + 2])
-        for name in ("node_starts", "edge_starts", "pair_starts", "path_starts")
+        for name in ("node_offsets", "edge_offsets", "pair_offsets", "path_offsets")
     )
     entities = schema.entities_C[nodes]
     by_pair = {tuple(entities[pair].tolist()): [] for pair in schema.pairs_P2[pairs]}
@@ -201,7 +203,7 @@ def test_awkward_questions(places, question, answer, paths):
 def test_plausibility(graph, tmp_path, model):
     embed_graph(graph.folder, tmp_path / "vectors", model=model, width=8, epochs=2, device="cpu")
     vectors = open_vectors(tmp_path / "vectors", graph)
-    heads, relations, tails = graph.heads[:20], graph.kinds[:20], graph.tails[:20]
+    heads, relations, tails = graph.heads[:20], graph.relation_ids[:20], graph.tails[:20]
     found = vectors.plausibility(heads, relations, tails)
     for h, r, t, score in zip(heads, relations, tails, found, strict=True):
         head, relation, tail = vectors.entities[h], vectors.relations[r], vectors.entities[t]

@@ -41,7 +41,7 @@ def test_a_batch_keeps_the_endings_of_a_question_in_order(tokenizer):
     features = TASK.encode(examples, tokenizer, 64)
     batch = features.batch([0, 2, 3, 1])
     assert batch.group_size == 3 and batch.num_sequences == 12
-    sizes = np.diff(batch.starts_host[::3])
+    sizes = np.diff(batch.offsets_host[::3])
     assert sizes.tolist() == sorted(sizes)
     whole = {tuple(features.packed(range(3 * i, 3 * i + 3)).ids_T.tolist()): i for i in range(4)}
     order = []

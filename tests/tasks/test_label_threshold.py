@@ -14,7 +14,7 @@ from hornbook.report.card import write_card
 from hornbook.tasks.kinds.entity_typing import EntityTyping
 from hornbook.tasks.kinds.multi_label import FEWEST, THRESHOLDS, MultiLabel
 from hornbook.tasks.records import MarkedExample, TextExample
-from hornbook.tasks.saved import SavedTask, load_task, save_task
+from hornbook.tasks.spec import TaskSpec, load_task, save_task
 
 LABELS = ("a", "b", "c", "d")
 OUTPUT = Output("sequence", 4, LABELS, "multi")
@@ -84,9 +84,9 @@ def test_programs_and_comparisons_use_it(capsys):
 
 
 def test_it_is_saved(tmp_path):
-    saved = SavedTask("multi-label", MultiLabel(OUTPUT, ("micro_f1",), 0.15))
-    save_task(tmp_path, saved)
-    assert load_task(tmp_path, OUTPUT) == saved
+    spec = TaskSpec("multi-label", MultiLabel(OUTPUT, ("micro_f1",), 0.15))
+    save_task(tmp_path, spec)
+    assert load_task(tmp_path, OUTPUT) == spec
     details = json.loads((tmp_path / "task.json").read_text())
     del details["threshold"]  # as written by earlier versions
     (tmp_path / "task.json").write_text(json.dumps(details))

@@ -76,7 +76,7 @@ def loss_and_gradients(objective: TaskObjective, model: Bert, parts: list[StepIn
     model.zero_grad()
     total = count = 0.0
     for part in parts:
-        loss = objective.sums(model, part)["task"]
+        loss = objective.loss_sums(model, part)["task"]
         loss.backward()
         total, count = total + loss.item(), count + part.counts()["task"].item()
     return total, count, {key: each.grad.clone() for key, each in model.named_parameters()}
@@ -157,8 +157,8 @@ def test_an_unknown_class_counts_nothing(random, name):
     objective, model = objective_for(name), model_for(KINDS[name])
     batch, together = batch_for(name, random), TOGETHER.get(name, 1)
     if name == "tokens":
-        starts, labels = batch.starts_host, batch.labels_T.clone()
-        labels[starts[0] : starts[2]] = -1
+        offsets, labels = batch.offsets_host, batch.labels_T.clone()
+        labels[offsets[0] : offsets[2]] = -1
         unknown = batch.with_values("tokens", labels_T=labels)
     else:
         labels = batch.labels_N.clone()
@@ -193,7 +193,7 @@ def test_hits_say_the_same_sums(random, name):
     objective, model = objective_for(name), model_for(KINDS[name])
     step_inputs = drawn_for(objective, batch_for(name, random))
     hits = objective.evaluate(model, step_inputs)
-    assert hits["task"].item() == objective.sums(model, step_inputs)["task"].item()
+    assert hits["task"].item() == objective.loss_sums(model, step_inputs)["task"].item()
     assert 0 <= hits["task_accuracy"].item() <= step_inputs.counts()["task"].item()
 
 

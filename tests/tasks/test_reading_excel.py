@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from task_files import counts, write
-from test_reading_inputs import saved
+from test_reading_inputs import spec_of
 
 from hornbook.tasks.reading.inputs import read_input_rows
 from hornbook.tasks.reading.read import read
@@ -47,7 +47,7 @@ def test_rows_of_excel_that_are_not_whole(tmp_path):
     data = read("classification", tmp_path, held_out=0)
     assert [(each.text, each.label) for each in data.splits["train"]] == [("a", "1")]
     assert counts(data) == {"bad_row": 1, "no_label": 1, "empty_text": 1}
-    rows = read_input_rows(tmp_path / "train.xlsx", saved("classification"))
+    rows = read_input_rows(tmp_path / "train.xlsx", spec_of("classification"))
     assert [row.problem for row in rows] == ["", "the row is blank", "", "the text is empty"]
 
 

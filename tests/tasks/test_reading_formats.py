@@ -5,7 +5,7 @@ import io
 
 import pytest
 from task_files import counts, write
-from test_reading_inputs import saved
+from test_reading_inputs import spec_of
 
 from hornbook.data.charset import encoding_of
 from hornbook.tasks.reading.inputs import read_inputs
@@ -56,8 +56,8 @@ def test_a_delimiter_may_be_given(tmp_path):
 def test_a_single_column_has_no_delimiter(tmp_path, name):
     texts = ["good, truly, really good", "bad; very, very bad", "so | so", "a\tb", "배송이, 느려요", "x;y"]
     write(tmp_path, a__csv=table([(text,) for text in texts], (name,)), b__csv=name + "\n" + "fine words\n" * 3)
-    assert [each.text for each in read_inputs(tmp_path / "a.csv", saved("classification"))] == texts
-    assert [each.text for each in read_inputs(tmp_path / "b.csv", saved("classification"))] == ["fine words"] * 3
+    assert [each.text for each in read_inputs(tmp_path / "a.csv", spec_of("classification"))] == texts
+    assert [each.text for each in read_inputs(tmp_path / "b.csv", spec_of("classification"))] == ["fine words"] * 3
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_single_column_files_in_korean(tmp_path, encoding, suffix):
     }
     path = tmp_path / f"a.{suffix}"
     path.write_bytes(written[suffix].encode(encoding))
-    assert [each.text for each in read_inputs(path, saved("classification"))] == texts
+    assert [each.text for each in read_inputs(path, spec_of("classification"))] == texts
 
 
 def test_utf_8_with_a_few_damaged_bytes_is_still_utf_8():
@@ -126,7 +126,7 @@ TRAINED = {"text": "Ticket text", "label": "Team", "key": "ID"}
 
 
 def test_a_file_to_predict_must_have_the_columns_of_the_run(tmp_path):
-    run = saved("classification", roles=TRAINED)
+    run = spec_of("classification", roles=TRAINED)
     write(
         tmp_path,
         a__csv="Subject;Ticket text;Team\nprinter;it is out of paper;IT\n",
@@ -141,7 +141,7 @@ def test_a_file_to_predict_must_have_the_columns_of_the_run(tmp_path):
         ):
             read_inputs(tmp_path / name, run)
         assert read_inputs(tmp_path / name, run, text="Body")[0].text == "it is out of paper"
-    pair = saved("mnli", roles={"text": "premise", "pair": "hypothesis", "label": "label"})
+    pair = spec_of("mnli", roles={"text": "premise", "pair": "hypothesis", "label": "label"})
     write(tmp_path, d__csv="premise,label\na b,1\n")
     with pytest.raises(ValueError, match="no column 'hypothesis'"):
         read_inputs(tmp_path / "d.csv", pair)

@@ -12,10 +12,10 @@ from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.kinds.tagging import Tagging
 from hornbook.tasks.reading.inputs import read_input_rows, read_inputs
 from hornbook.tasks.reading.sentences import words_of
-from hornbook.tasks.saved import SavedTask
+from hornbook.tasks.spec import TaskSpec
 
 
-def saved(name: str, **more) -> SavedTask:
+def spec_of(name: str, **more) -> TaskSpec:
     tasks = {
         "spans": Spans(Output("spans", 2)),
         "tagging": Tagging(Output("tokens", 1, ("O",)), ("tag_accuracy",)),
@@ -24,7 +24,7 @@ def saved(name: str, **more) -> SavedTask:
     kinds = {"squad": "spans", "conll2003": "tagging", "swag": "choice", "sts-b": "regression"}
     kind = kinds.get(name) or (name if name in tasks else "classification")
     task = tasks.get(kind) or Classification(Output("sequence", 2, ("0", "1")), ("accuracy",))
-    return SavedTask(name, task, **more)
+    return TaskSpec(name, task, **more)
 
 
 def texts(examples) -> list[tuple]:
@@ -33,46 +33,46 @@ def texts(examples) -> list[tuple]:
 
 def test_every_line_is_an_input(tmp_path):
     write(tmp_path, a__txt="good\n\nbad, truly\n")
-    assert texts(read_inputs(tmp_path / "a.txt", saved("classification"))) == [
+    assert texts(read_inputs(tmp_path / "a.txt", spec_of("classification"))) == [
         ("good", None),
         ("", None),
         ("bad, truly", None),
     ]
     write(tmp_path, a__txt="good\n\n")
-    assert len(read_inputs(tmp_path / "a.txt", saved("classification"))) == 2
+    assert len(read_inputs(tmp_path / "a.txt", spec_of("classification"))) == 2
     write(tmp_path, b__txt=b"one\ttwo\r\nthree\r\n\tfour\r\n\r\nno\xffte\tx")
     said: list[str] = []
-    found = texts(read_inputs(tmp_path / "b.txt", saved("sts-b"), log=said.append))
+    found = texts(read_inputs(tmp_path / "b.txt", spec_of("sts-b"), log=said.append))
     assert found == [("one", "two"), ("three", ""), ("", "four"), ("", ""), ("no\ufffdte", "x")]
     assert any("not UTF-8" in words and "line 5" in words for words in said)
     write(tmp_path, c__txt="a\tb\nplain\nlines\nhere\n")
-    assert texts(read_inputs(tmp_path / "c.txt", saved("classification")))[0] == ("a\tb", None)
+    assert texts(read_inputs(tmp_path / "c.txt", spec_of("classification")))[0] == ("a\tb", None)
 
 
 def test_rows_of_tables_are_kept_whatever_is_wrong_with_them(tmp_path):
     write(tmp_path, a__csv="id,review,stars\n1,fine,5\n2,,4\n3,too,many,fields\n4,good,\n")
     said: list[str] = []
-    found = read_inputs(tmp_path / "a.csv", saved("classification"), log=said.append)
+    found = read_inputs(tmp_path / "a.csv", spec_of("classification"), log=said.append)
     assert [each.text for each in found] == ["fine", "", "too,many", "good"]
     assert any(words.startswith("columns: text = 'review'") for words in said)
     assert any("line 4" in words and "4 fields" in words for words in said)
     write(tmp_path, b__jsonl=lines({"premise": "a", "hypothesis": "b"}, "{broken", {"premise": "c", "hypothesis": "d"}))
-    assert texts(read_inputs(tmp_path / "b.jsonl", saved("mnli"))) == [("a", "b"), ("", ""), ("c", "d")]
+    assert texts(read_inputs(tmp_path / "b.jsonl", spec_of("mnli"))) == [("a", "b"), ("", ""), ("c", "d")]
     write(tmp_path, c__tsv="one\nfine\n\nwords here\n")
-    assert [each.text for each in read_inputs(tmp_path / "c.tsv", saved("classification"))] == [
+    assert [each.text for each in read_inputs(tmp_path / "c.tsv", spec_of("classification"))] == [
         "fine",
         "",
         "words here",
     ]
     write(tmp_path, d__csv="x,y\nfirst text,second text\n")
-    assert texts(read_inputs(tmp_path / "d.csv", saved("classification"), text="y", pair="x")) == [
+    assert texts(read_inputs(tmp_path / "d.csv", spec_of("classification"), text="y", pair="x")) == [
         ("second text", "first text")
     ]
 
 
 def test_rows_with_too_few_or_too_many_fields_keep_their_text_where_it_is_clear(tmp_path):
     write(tmp_path, a__csv="id,review,stars\n1,fine,5\n2,slow, loud, but good,4\n3,short\n4\n\n6, ,1\n7,good,x\n")
-    rows = read_input_rows(tmp_path / "a.csv", saved("classification"))
+    rows = read_input_rows(tmp_path / "a.csv", spec_of("classification"))
     assert [(row.example.text, row.problem, row.is_usable) for row in rows] == [
         ("fine", "", True),
         ("slow, loud, but good", "5 fields, expected 3", True),
@@ -92,13 +92,13 @@ def test_rows_with_too_few_or_too_many_fields_keep_their_text_where_it_is_clear(
 
 def test_of_a_pair_it_is_not_clear_which_text_a_delimiter_belongs_to(tmp_path):
     write(tmp_path, a__csv="text1,text2\na,b\na,b,c\na\n", b__tsv="text1\ttext2\na\tb\ta\n", c__txt="a\tb\n\n\tc\n")
-    rows = read_input_rows(tmp_path / "a.csv", saved("mnli"))
+    rows = read_input_rows(tmp_path / "a.csv", spec_of("mnli"))
     assert [row.is_usable for row in rows] == [True, False, False]
     assert [row.problem for row in rows][1:] == [
         "3 fields, expected 2",
         "1 fields, expected 2; the pair is empty",
     ]
-    rows = read_input_rows(tmp_path / "c.txt", saved("mnli"))
+    rows = read_input_rows(tmp_path / "c.txt", spec_of("mnli"))
     assert [(row.problem, row.columns) for row in rows] == [
         ("", {}),
         ("the text is empty", {}),
@@ -108,7 +108,7 @@ def test_of_a_pair_it_is_not_clear_which_text_a_delimiter_belongs_to(tmp_path):
 
 def test_what_is_wrong_with_a_label_is_no_problem_of_an_input(tmp_path):
     write(tmp_path, a__csv="sentence1,sentence2,score\na,b,\nc,d,high\n")
-    rows = read_input_rows(tmp_path / "a.csv", saved("sts-b"), strict=True)
+    rows = read_input_rows(tmp_path / "a.csv", spec_of("sts-b"), strict=True)
     assert [row.problem for row in rows] == ["", ""]
 
 
@@ -123,7 +123,7 @@ def test_what_is_wrong_with_a_label_is_no_problem_of_an_input(tmp_path):
 )  # fmt: skip
 def test_error_for_inputs_that_cannot_be_predicted_of_every_kind(tmp_path, task, name, content, problems):
     (tmp_path / name).write_text(content)
-    rows = read_input_rows(tmp_path / name, saved(task))
+    rows = read_input_rows(tmp_path / name, spec_of(task))
     assert [row.is_usable for row in rows] == [True, *[False] * len(problems)] and not rows[0].problem
     for row, problem in zip(rows[1:], problems, strict=True):
         assert re.fullmatch(problem, row.problem)
@@ -131,26 +131,26 @@ def test_error_for_inputs_that_cannot_be_predicted_of_every_kind(tmp_path, task,
 
 def test_published_files_are_known(tmp_path):
     write(tmp_path, test__tsv='index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\t"a\tb"\n1\t3\t4\tc\td\n')
-    assert texts(read_inputs(tmp_path / "test.tsv", saved("mrpc"))) == [('"a', 'b"'), ("c", "d")]
+    assert texts(read_inputs(tmp_path / "test.tsv", spec_of("mrpc"))) == [('"a', 'b"'), ("c", "d")]
     write(tmp_path, dev__tsv="gj04\t1\t\tThe sailors rode the breeze.\ngj04\t0\t*\tThe weights made.\n")
-    found = read_inputs(tmp_path / "dev.tsv", saved("cola"))
+    found = read_inputs(tmp_path / "dev.tsv", spec_of("cola"))
     assert [each.text for each in found] == ["The sailors rode the breeze.", "The weights made."]
     write(tmp_path, mine__tsv="text\tnote\nmy own words\tx\n")
-    assert [each.text for each in read_inputs(tmp_path / "mine.tsv", saved("cola"))] == ["my own words"]
+    assert [each.text for each in read_inputs(tmp_path / "mine.tsv", spec_of("cola"))] == ["my own words"]
 
 
 def test_questions(tmp_path):
     articles = {"data": [squad(question("q1", ("Ada", 0)), {"id": "q2", "question": "What?"})]}
     write(tmp_path, a__json=json.dumps(articles), b__txt="who\tAda wrote\n", c__csv="question,context\nwho,Ada\n,\n")
-    found = read_inputs(tmp_path / "a.json", saved("squad"))
+    found = read_inputs(tmp_path / "a.json", spec_of("squad"))
     assert [(each.key, each.question) for each in found] == [("q1", "Who?"), ("q2", "What?")]
-    assert [(each.question, each.passage) for each in read_inputs(tmp_path / "b.txt", saved("squad"))] == [
+    assert [(each.question, each.passage) for each in read_inputs(tmp_path / "b.txt", spec_of("squad"))] == [
         ("who", "Ada wrote")
     ]
-    assert [each.passage for each in read_inputs(tmp_path / "c.csv", saved("spans"))] == ["Ada", ""]
+    assert [each.passage for each in read_inputs(tmp_path / "c.csv", spec_of("spans"))] == ["Ada", ""]
     write(tmp_path, d__txt="who\n")
     with pytest.raises(ValueError, match="separate the question and the passage by a tab on each line"):
-        read_inputs(tmp_path / "d.txt", saved("squad"))
+        read_inputs(tmp_path / "d.txt", spec_of("squad"))
 
 
 def test_sentences(tmp_path):
@@ -172,20 +172,20 @@ def test_sentences(tmp_path):
         "lists.jsonl": [("New York", "is"), ("as", "given", ".")],
     }
     for name, words in expected.items():
-        assert [each.words for each in read_inputs(tmp_path / name, saved("conll2003"))] == words, name
+        assert [each.words for each in read_inputs(tmp_path / name, spec_of("conll2003"))] == words, name
 
 
 def test_tags_in_a_file_are_read_as_bio(tmp_path):
     write(tmp_path, a__conll="Ada S-PER\nsaw O\nNew B-LOC\nYork E-LOC\n")
-    (found,) = read_inputs(tmp_path / "a.conll", saved("conll2003"))
+    (found,) = read_inputs(tmp_path / "a.conll", spec_of("conll2003"))
     assert found.tags == ("B-PER", "O", "B-LOC", "I-LOC")
 
 
 def test_endings(tmp_path):
     write(tmp_path, a__csv="sent1,ending0,ending1\nShe,sat,ran\nHe,,x\n", b__txt="She\tsat\tran\tfell\n\n")
-    found = read_inputs(tmp_path / "a.csv", saved("swag"))
+    found = read_inputs(tmp_path / "a.csv", spec_of("swag"))
     assert [each.endings for each in found] == [("sat", "ran"), ("", "x")]
-    assert [each.endings for each in read_inputs(tmp_path / "b.txt", saved("choice"))] == [
+    assert [each.endings for each in read_inputs(tmp_path / "b.txt", spec_of("choice"))] == [
         ("sat", "ran", "fell"),
         ("",),
     ]
@@ -193,11 +193,11 @@ def test_endings(tmp_path):
 
 def test_a_file_that_is_not_there_or_empty(tmp_path):
     with pytest.raises(ValueError, match="there is no file"):
-        read_inputs(tmp_path / "none.txt", saved("classification"))
+        read_inputs(tmp_path / "none.txt", spec_of("classification"))
     for name in ("empty__txt", "empty__csv", "empty__jsonl"):
         write(tmp_path, **{name: ""})
         with pytest.raises(ValueError, match="contains no inputs"):
-            read_inputs(tmp_path / name.replace("__", "."), saved("classification"))
+            read_inputs(tmp_path / name.replace("__", "."), spec_of("classification"))
 
 
 def test_words_are_parted_from_the_marks_around_them():
@@ -225,15 +225,15 @@ def test_a_table_in_memory_is_its_rows():
 )
 def test_strict_stops_at_the_first_bad_row(tmp_path, name, content, place):
     (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
-    assert read_inputs(tmp_path / name, saved("classification"), strict=False)
+    assert read_inputs(tmp_path / name, spec_of("classification"), strict=False)
     with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path / name))} {place}"):
-        read_inputs(tmp_path / name, saved("classification"), strict=True)
+        read_inputs(tmp_path / name, spec_of("classification"), strict=True)
 
 
 def test_a_missing_label_is_nothing_wrong_with_an_input(tmp_path):
     write(tmp_path, a__csv="text,label\none,1\ntwo,\n")
     said: list[str] = []
-    found = read_inputs(tmp_path / "a.csv", saved("classification"), strict=True, log=said.append)
+    found = read_inputs(tmp_path / "a.csv", spec_of("classification"), strict=True, log=said.append)
     assert [each.label for each in found] == ["1", None] and len(said) == 1
 
 
@@ -242,7 +242,7 @@ def test_blank_lines_are_inputs_but_not_at_the_end(tmp_path, name, mark):
     rows = [f"text{mark}label", f"one{mark}1", "", f"two{mark}2", "", ""]
     (tmp_path / name).write_text("\n".join(rows) + "\n")
     said: list[str] = []
-    found = read_inputs(tmp_path / name, saved("classification"), log=said.append)
+    found = read_inputs(tmp_path / name, spec_of("classification"), log=said.append)
     assert [each.text for each in found] == ["one", "", "two"]
     assert any("line 3: the line is blank" in words for words in said)
 

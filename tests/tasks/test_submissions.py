@@ -11,8 +11,8 @@ from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction, Spans
 from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import SpanExample, TaggedExample, TextExample
-from hornbook.tasks.saved import SavedTask
 from hornbook.tasks.schemes import scheme_of, to_bio
+from hornbook.tasks.spec import TaskSpec
 from hornbook.tasks.submissions import missing_glue, write_submission
 
 ALL_FILES = {
@@ -76,11 +76,11 @@ def test_run_after_run_makes_the_zip_whole(tmp_path):
 def test_glue_refuses_what_its_grader_would(tmp_path):
     with pytest.raises(ValueError, match="accepts entailment, not_entailment, but the model predicts 'LABEL_0'"):
         submit(tmp_path / "glue.zip", {"rte": classified("LABEL_0")})
-    saved = _classification("cola")
+    spec = _classification("cola")
     with pytest.raises(ValueError, match="needs the split test, but the predictions are of dev"):
-        write_submission(tmp_path, saved, {"dev": [TextExample("0", "a")]}, {"dev": classified("1")})
+        write_submission(tmp_path, spec, {"dev": [TextExample("0", "a")]}, {"dev": classified("1")})
     with pytest.raises(ValueError, match="test has 2 examples but 1 predictions"):
-        write_submission(tmp_path, saved, {"test": [TextExample("0", "a")] * 2}, {"test": classified("1")})
+        write_submission(tmp_path, spec, {"test": [TextExample("0", "a")] * 2}, {"test": classified("1")})
     with pytest.raises(ValueError, match="classification has no official submission format"):
         write_submission(
             tmp_path, _classification("classification"), {"test": [TextExample("0", "a")]}, {"test": classified("1")}
@@ -98,10 +98,10 @@ def test_the_submission_of_a_glue_run_goes_by_its_test_parts(tmp_path):
     assert read_zip(tmp_path / "mine.zip")["MNLI-m.tsv"] == [["index", "prediction"], ["0", "neutral"]]
 
 
-def _classification(name: str) -> SavedTask:
+def _classification(name: str) -> TaskSpec:
     labels = known(name).labels or ("0", "1")
     task = Classification(Output("sequence", len(labels), labels), known(name).measures)
-    return SavedTask(name, task)
+    return TaskSpec(name, task)
 
 
 def answered(text: str, score: float) -> SpanPrediction:
@@ -112,14 +112,14 @@ def answered(text: str, score: float) -> SpanPrediction:
 def test_squad_answers_by_question(tmp_path):
     examples = [SpanExample(key, "Who?", "Ada wrote ☃.") for key in ("a1", "b2", "c3")]
     said = [answered("Ada", -3.0), answered("", 2.5), answered("☃", 1.0)]
-    saved = SavedTask("squad2", Spans(Output("spans", 2), or_none=True, threshold=1.5))
-    names = write_submission(tmp_path, saved, {"dev": examples}, {"dev": said})
+    spec = TaskSpec("squad2", Spans(Output("spans", 2), or_none=True, threshold=1.5))
+    names = write_submission(tmp_path, spec, {"dev": examples}, {"dev": said})
     assert sorted(names) == ["na_prob.json", "predictions.json"]
     assert json.loads((tmp_path / "predictions.json").read_text()) == {"a1": "Ada", "b2": "", "c3": "☃"}
     chances = json.loads((tmp_path / "na_prob.json").read_text())
     assert chances["a1"] == pytest.approx(1 / (1 + math.exp(4.5)))
     assert [chances[key] > 0.5 for key in ("a1", "b2", "c3")] == [False, True, False]
-    one = replace(saved, name="squad", task=Spans(Output("spans", 2)))
+    one = replace(spec, name="squad", task=Spans(Output("spans", 2)))
     splits = {"dev": examples, "test": examples[:1]}
     names = write_submission(tmp_path / "1", one, splits, {"dev": said, "test": said[:1]})
     assert names == ["predictions-dev.json", "predictions-test.json"]
@@ -127,8 +127,8 @@ def test_squad_answers_by_question(tmp_path):
 
 def test_coqa_answers_by_turn(tmp_path):
     examples = [SpanExample(f"3-ab-{turn}", "Who?", "Ada.") for turn in (1, 2)]
-    saved = SavedTask("coqa", Spans(Output("spans", 2), or_none=True, rules="coqa"))
-    write_submission(tmp_path / "coqa.zip", saved, {"dev": examples}, {"dev": [answered("Ada", -1), answered("", 5)]})
+    spec = TaskSpec("coqa", Spans(Output("spans", 2), or_none=True, rules="coqa"))
+    write_submission(tmp_path / "coqa.zip", spec, {"dev": examples}, {"dev": [answered("Ada", -1), answered("", 5)]})
     with zipfile.ZipFile(tmp_path / "coqa.zip") as opened:
         assert json.loads(opened.read("predictions.json")) == [
             {"id": "3-ab", "turn_id": 1, "answer": "Ada"},
@@ -146,12 +146,12 @@ def test_coqa_answers_by_turn(tmp_path):
 )
 def test_tags_go_back_into_their_columns(tmp_path, scheme, predicted):
     labels = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-    saved = SavedTask("conll2003", Tagging(Output("tokens", 5, labels), ("entity_f1",)), scheme)
+    spec = TaskSpec("conll2003", Tagging(Output("tokens", 5, labels), ("entity_f1",)), scheme)
     bio = ("B-LOC", "B-LOC", "O", "B-PER", "I-PER")
     words = ("Rome", "Paris", "and", "Ada", "King")
     examples = [TaggedExample("0", words, ("O", "O", "O", "B-PER", "I-PER")), TaggedExample("1", words[:1])]
     said = [TagPrediction(bio, (1.0,) * 5), TagPrediction(("O",), (1.0,))]
-    write_submission(tmp_path, saved, {"test": examples}, {"test": said})
+    write_submission(tmp_path, spec, {"test": examples}, {"test": said})
     first, second = (tmp_path / "predictions.txt").read_text().rstrip("\n").split("\n\n")
     rows = [line.split(" ") for line in first.split("\n")]
     assert [row[0] for row in rows] == list(words)

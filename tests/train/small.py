@@ -43,12 +43,12 @@ def small_objective(**overrides) -> MlmObjective:
 
 
 @cache
-def small_batch(number: int, num_sequences: int = 8, longest: int = 24) -> Batch:
+def small_batch(number: int, num_sequences: int = 8, max_length: int = 24) -> Batch:
     """Sequences that count up from a random token, with a second segment that continues the count or does not."""
     random = np.random.default_rng([5, number])
     sequences, segments, labels = [], [], []
     for _ in range(num_sequences):
-        length = int(random.integers(6, longest // 2 - 2))
+        length = int(random.integers(6, max_length // 2 - 2))
         start, other = random.integers(0, 60, 2)
         label = int(random.integers(2))
         first = (start + np.arange(length)) % 60 + 4
@@ -56,7 +56,7 @@ def small_batch(number: int, num_sequences: int = 8, longest: int = 24) -> Batch
         sequences.append(np.concatenate([[CLS], first, [SEP], second, [SEP]]))
         segments.append(np.repeat([0, 1], [length + 2, length + 1]))
         labels.append(label)
-    return pack(sequences, segments, None, np.array(labels), longest)
+    return pack(sequences, segments, None, np.array(labels), max_length)
 
 
 def small_settings(**groups) -> LoopSettings:

@@ -12,7 +12,7 @@ from hornbook.batch import pack
 from hornbook.models.outputs import Output
 from hornbook.objectives.clm import ClmObjective
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.captured import _copy_into, _no_garbage_collection, bucket_for, padded_to_bucket, starts_host
+from hornbook.train.captured import _copy_into, _no_garbage_collection, bucket_for, offsets_host, padded_to_bucket
 from hornbook.train.objective import StepInputs
 
 
@@ -31,7 +31,7 @@ def next_tokens_of(lengths: list[int]) -> StepInputs:
 
 @pytest.mark.parametrize("max_positions", [40, 128, 300, 512])
 def test_never_longer_than_the_model_takes(max_positions):
-    assert bucket_for(drawn_of([30, 12, max_positions]), max_positions).longest == min(
+    assert bucket_for(drawn_of([30, 12, max_positions]), max_positions).max_length == min(
         max_positions, max(128, 1 << (max_positions - 1).bit_length())
     )
 
@@ -45,7 +45,7 @@ def test_dead_sequences_take_up_every_dead_token(group_size):
         bucket = bucket_for(step_inputs, 128)
         assert bucket.tokens >= sum(lengths) and bucket.sequences >= len(lengths)
         assert bucket.sequences % group_size == 0
-        assert (bucket.sequences - len(lengths)) * bucket.longest >= bucket.tokens - sum(lengths)
+        assert (bucket.sequences - len(lengths)) * bucket.max_length >= bucket.tokens - sum(lengths)
         assert bucket.tokens - sum(lengths) <= max(128, 0.08 * sum(lengths) + 128)
 
 
@@ -63,10 +63,10 @@ def test_a_filled_bucket_holds_the_step():
     assert bucket == bucket_for(smaller, 128) != bucket_for(StepInputs(larger.batch), 128)
     buffers = padded_to_bucket(larger, bucket)
     _copy_into(smaller, buffers, bucket)
-    batch = dataclasses.replace(smaller.batch, longest=bucket.longest)
+    batch = dataclasses.replace(smaller.batch, max_length=bucket.max_length)
     padded = batch.bucketed(bucket.tokens, bucket.sequences, dict(bucket.entries))
-    assert buffers.batch.starts.equal(padded.starts) and buffers.batch.num_tokens == 128
-    assert buffers.batch.ids_T[:101].equal(padded.ids_T[:101]) and buffers.batch.longest == 128
+    assert buffers.batch.offsets.equal(padded.offsets) and buffers.batch.num_tokens == 128
+    assert buffers.batch.ids_T[:101].equal(padded.ids_T[:101]) and buffers.batch.max_length == 128
     assert buffers.targets["task"].positions_K[:3].tolist() == [0, 50, 61]
     assert buffers.targets["task"].weights_K.equal(padded.streams["task"].weights_K)
     assert buffers.shared["candidates"].tolist() == [0, 1, 2]
@@ -80,7 +80,7 @@ def test_few_buckets_serve_documents():
         rows = [
             np.diff([0, *sorted(random.choice(np.arange(1, 256), random.poisson(2), False)), 256]) for _ in range(64)
         ]
-        batch = pack([np.ones(length, int) for row in rows for length in row], longest=256)
+        batch = pack([np.ones(length, int) for row in rows for length in row], max_length=256)
         buckets.add(bucket_for(ClmObjective().prepare(batch, 0), 256))
     assert len(buckets) <= 8
 
@@ -94,8 +94,8 @@ def test_even_batches_have_buckets_of_their_own():
 
 def test_rooms_know_whether_they_are_even():
     even, uneven = (bucket_for(drawn_of(lengths), 128) for lengths in ([128] * 5, [128] * 4 + [100, 28]))
-    assert np.diff(starts_host(even)).tolist() == [128] * 5 + [0] * 3
-    assert not starts_host(uneven).any()
+    assert np.diff(offsets_host(even)).tolist() == [128] * 5 + [0] * 3
+    assert not offsets_host(uneven).any()
 
 
 @pytest.mark.parametrize("was_on", [True, False])

@@ -59,7 +59,7 @@ def test_it_learns(tmp_path):
         validation=ValidationSettings(every_steps=50),
     )
     model = small_model(dropout=0.0, attention_dropout=0.0, init_std=0.1)
-    outcome = run(tmp_path, settings, small_job(model, lambda number: small_batch(number, 24, longest=18)))
+    outcome = run(tmp_path, settings, small_job(model, lambda number: small_batch(number, 24, max_length=18)))
     lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]
     assert outcome.ended == "finished"
     assert lines[-1]["mlm"] < 0.7 * lines[0]["mlm"] and lines[-1]["nsp_accuracy"] > 0.8
@@ -227,7 +227,7 @@ class Poisoned:
         return small_batch(number)
 
     def break_losses(self, job):
-        sums, draw = job.objective.sums, job.objective.prepare
+        sums, draw = job.objective.loss_sums, job.objective.prepare
         current = {}
 
         def drawing(batch, seed):
@@ -241,7 +241,7 @@ class Poisoned:
             bad = any(current["seed"] == seed_of(0, number, "draw") for number in self.bad)
             return {term: value * float("nan") for term, value in found.items()} if bad else found
 
-        job.objective.prepare, job.objective.sums = drawing, breaking
+        job.objective.prepare, job.objective.loss_sums = drawing, breaking
         return job
 
 
@@ -311,7 +311,7 @@ def test_frozen_losses(tmp_path):
 def doubled_from(first: int, last: int):
     """A job whose losses are many times as large for some batches: a spike, or a divergence that stays."""
     job = small_job()
-    sums, draw = job.objective.sums, job.objective.prepare
+    sums, draw = job.objective.loss_sums, job.objective.prepare
     current = {}
 
     def drawing(batch, seed):
@@ -324,7 +324,7 @@ def doubled_from(first: int, last: int):
         bad = any(current["seed"] == seed_of(0, number, "draw") for number in range(first, last))
         return {term: value * (9.0 if bad else 1.0) for term, value in sums(model, step_inputs).items()}
 
-    job.objective.prepare, job.objective.sums = drawing, growing
+    job.objective.prepare, job.objective.loss_sums = drawing, growing
     return job
 
 
@@ -362,7 +362,7 @@ def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
     from hornbook.train import loop as module
 
     job = doubled_from(53, 100)
-    sums = job.objective.sums
+    sums = job.objective.loss_sums
     count = {"steps": 0}
 
     def poisoned(model, step_inputs):
@@ -370,7 +370,7 @@ def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
         found = sums(model, step_inputs)
         return {t: v * float("nan") for t, v in found.items()} if count["steps"] > 66 else found
 
-    job.objective.sums = poisoned
+    job.objective.loss_sums = poisoned
     settings = small_settings(
         schedule=ScheduleSettings(steps=90, warmup_fraction=0.1), guard=GuardSettings(history_steps=20)
     )

@@ -25,7 +25,7 @@ class SlowAtFirst:
     def num_captured(self) -> int:
         return len(self.seen)
 
-    def take(self, batch, number, lr):
+    def train_step(self, batch, number, lr):
         assert lr == 0
         SlowAtFirst.now += 2 if batch.bucket in self.seen else 50
         self.seen.add(batch.bucket)

@@ -32,7 +32,7 @@ def gradients(one: Stepper, batch) -> dict[str, torch.Tensor]:
 
     one.optimizer.step = catch
     one.max_grad_norm = 0.0
-    one.take(batch, 3, 1e-3)
+    one.train_step(batch, 3, 1e-3)
     return caught
 
 
@@ -100,7 +100,7 @@ def _memory_is_full():
 def test_out_of_memory_halves_the_parts_and_keeps_masks_and_result(run_out):
     batch = small_batch(2, num_sequences=12)
     expected = stepper(4096)
-    expected.take(batch, 7, 1e-3)
+    expected.train_step(batch, 7, 1e-3)
     short = stepper(4096)
     forward, refused = short.model.forward, []
 
@@ -111,7 +111,7 @@ def test_out_of_memory_halves_the_parts_and_keeps_masks_and_result(run_out):
         return forward(batch)
 
     short.model.forward = limited
-    short.take(batch, 7, 1e-3)
+    short.train_step(batch, 7, 1e-3)
     assert refused and short.micro_tokens <= 128
     for (name, one), two in zip(expected.model.named_parameters(), short.model.parameters(), strict=True):
         assert torch.allclose(one, two, atol=2e-5), name
@@ -121,24 +121,24 @@ def test_out_of_memory_with_one_sequence_is_not_hidden():
     short = stepper(24)
     short.model.forward = lambda batch: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory"))
     with pytest.raises(torch.OutOfMemoryError):
-        short.take(small_batch(0), 0, 1e-3)
+        short.train_step(small_batch(0), 0, 1e-3)
 
 
 def test_other_errors_are_not_taken_for_short_memory():
     broken = stepper(4096)
     broken.model.forward = lambda batch: (_ for _ in ()).throw(RuntimeError("shapes do not match"))
     with pytest.raises(RuntimeError, match="shapes"):
-        broken.take(small_batch(0), 0, 1e-3)
+        broken.train_step(small_batch(0), 0, 1e-3)
 
 
 def test_steps_depend_on_seed_and_number_alone():
     one, two = stepper(4096, dropout=0.1), stepper(4096, dropout=0.1)
     torch.manual_seed(1)
-    first = one.take(small_batch(4), 4, 1e-3)
+    first = one.train_step(small_batch(4), 4, 1e-3)
     torch.manual_seed(2)
-    second = two.take(small_batch(4), 4, 1e-3)
+    second = two.train_step(small_batch(4), 4, 1e-3)
     assert torch.equal(first.loss, second.loss)
-    other = stepper(4096, dropout=0.1).take(small_batch(4), 5, 1e-3)
+    other = stepper(4096, dropout=0.1).train_step(small_batch(4), 5, 1e-3)
     assert not torch.equal(first.loss, other.loss)
 
 
@@ -154,11 +154,11 @@ def test_biases_and_norms_do_not_decay():
 
 def test_optimizer_state_round_trips():
     one, two = stepper(4096), stepper(4096)
-    one.take(small_batch(0), 0, 1e-2)
+    one.train_step(small_batch(0), 0, 1e-2)
     two.model.load_state_dict(one.model.state_dict())
     load_optimizer_tensors(two.model, two.optimizer, optimizer_tensors(one.model, one.optimizer))
-    one.take(small_batch(1), 1, 1e-2)
-    two.take(small_batch(1), 1, 1e-2)
+    one.train_step(small_batch(1), 1, 1e-2)
+    two.train_step(small_batch(1), 1, 1e-2)
     assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
 
 
@@ -212,6 +212,6 @@ def test_rows_that_pad_the_vocabulary_never_move():
     batch = batch.with_values("tokens", ids_T=batch.ids_T.clamp(max=59))
     before = one.model.mlm.bias[60:].clone()
     for number in range(3):
-        one.take(batch, number, 1e-2)
+        one.train_step(batch, number, 1e-2)
     assert torch.equal(one.model.mlm.bias[60:], before)
     assert one.model.embeddings.tokens.weight[60:].abs().max() == 0

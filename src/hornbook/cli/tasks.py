@@ -343,16 +343,16 @@ def _predict(
     from hornbook.terminal import counting_display, log, print_result, table
 
     if file is not None:
-        inputs = read_input_rows(file, predictor.saved, log=log, **reading)
+        inputs = read_input_rows(file, predictor.spec, log=log, **reading)
     else:
         items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
-        inputs = input_rows(items, predictor.saved.kind)
+        inputs = input_rows(items, predictor.spec.kind)
     with counting_display("predicting") as show:
         predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
     if predictor.num_truncated:
         log(f"{predictor.num_truncated:,} texts were truncated to {predictor.longest} tokens")
     if predictor.num_unlike:
-        trained_on = "pairs ('A ||| B')" if predictor.saved.has_pairs else "single texts"
+        trained_on = "pairs ('A ||| B')" if predictor.spec.has_pairs else "single texts"
         log(f"note: the model was trained on {trained_on}, but {predictor.num_unlike:,} of these inputs are not")
     columns = [each.columns for each in inputs] if any(each.columns for each in inputs) else []
     rows = predictor.describe([each.example for each in inputs], predictions)
@@ -383,14 +383,14 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test split")
-    saved, found = predictor.read(data)
+    spec, found = predictor.read(data)
     splits = {name: each for name, each in found.splits.items() if name.startswith("test")}
     splits = splits or {name: each for name, each in found.splits.items() if name != "train"}
     files = write_submission(
-        out, saved, splits, {name: predictor.predict_examples(each) for name, each in splits.items()}
+        out, spec, splits, {name: predictor.predict_examples(each) for name, each in splits.items()}
     )
     print_result(f"{out}: {', '.join(files)}")
-    missing = missing_glue(out) if saved.name != "diagnostic" and files[0].endswith(".tsv") else []
+    missing = missing_glue(out) if spec.name != "diagnostic" and files[0].endswith(".tsv") else []
     if missing:
         log(f"GLUE's grader needs all tasks; missing: {', '.join(missing)}")
     print_json(as_json, {"out": str(out), "files": files, "missing": missing})

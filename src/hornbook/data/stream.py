@@ -30,13 +30,13 @@ class DocumentStream:
     def __init__(self, corpus: Corpus, length: int, held_out: bool, eos_id: int):
         self.corpus, self.length, self.eos_id = corpus, length, eos_id
         self.documents: list[np.ndarray] = []  # per shard: indices of the selected documents
-        self.starts: list[np.ndarray] = []  # per shard: start of each document in the stream, and the end
+        self.document_offsets: list[np.ndarray] = []  # per shard: start of each document in the stream, and the end
         for number, shard in enumerate(corpus.shards):
             bounds = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
             documents = np.flatnonzero((corpus.held_out_in(number) == held_out) & (np.diff(bounds) > 0))
             self.documents.append(documents)
-            self.starts.append(np.concatenate([[0], np.cumsum(np.diff(bounds)[documents] + 1)]))
-        num_chunks = [-(-int(starts[-1]) // length) for starts in self.starts]
+            self.document_offsets.append(np.concatenate([[0], np.cumsum(np.diff(bounds)[documents] + 1)]))
+        num_chunks = [-(-int(document_offsets[-1]) // length) for document_offsets in self.document_offsets]
         self.first = np.concatenate([[0], np.cumsum(num_chunks)]).astype(np.int64)
 
     @property
@@ -48,16 +48,16 @@ class DocumentStream:
         """The stretch of each document in a chunk, in order. With an `offset` below the length, all chunks start so
         many tokens earlier: the first of a shard is shorter, and the end of the last may be lost."""
         number = find(self.first, chunk, "right") - 1
-        starts = self.starts[number]
+        document_offsets = self.document_offsets[number]
         begin = (chunk - int(self.first[number])) * self.length - offset
-        begin, stop = max(begin, 0), min(begin + self.length, int(starts[-1]))
-        first, last = find(starts, begin, "right") - 1, find(starts, stop, "left")
+        begin, stop = max(begin, 0), min(begin + self.length, int(document_offsets[-1]))
+        first, last = find(document_offsets, begin, "right") - 1, find(document_offsets, stop, "left")
         return [self._stretch(number, place, begin, stop) for place in range(first, last)]
 
     def _stretch(self, number: int, place: int, begin: int, stop: int) -> Stretch:
         """The tokens of a document between two positions of the stream."""
-        shard, starts = self.corpus.shards[number], self.starts[number]
-        start, end = int(starts[place]), int(starts[place + 1])
+        shard, document_offsets = self.corpus.shards[number], self.document_offsets[number]
+        start, end = int(document_offsets[place]), int(document_offsets[place + 1])
         token = int(shard.sentences[shard.documents[self.documents[number][place]]])
         # With an end-of-text token before it, token i of the document is at position i + 1.
         low, high = max(begin, start) - start, min(stop, end) - start

@@ -122,7 +122,7 @@ def _check_tasks(models: Sequence[MeasuredModel], data: Any) -> None:
         )
     of_task = [each for each in models if each.predictor is not None]
     for other in of_task[1:]:
-        one, two = of_task[0].predictor.saved, other.predictor.saved
+        one, two = of_task[0].predictor.spec, other.predictor.spec
         if (one.name, one.kind) != (two.name, two.kind):
             raise ValueError(
                 f"{of_task[0].name} is for {one.name} and {other.name} for {two.name}, so their scores cannot be "
@@ -182,7 +182,7 @@ def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[
     if len(prints) > 1:
         notes.append("the recorded scores are of different data: give --data to score all models on the same data")
     return found, {
-        "task": of_task[0].predictor.saved.name,
+        "task": of_task[0].predictor.spec.name,
         "metric_for_best": metric_for_best,
         "in_percent": of_task[0].predictor.task.in_percent,
         "split": "dev",

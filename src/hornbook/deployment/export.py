@@ -31,7 +31,7 @@ from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.saved import save_task
+from hornbook.tasks.spec import save_task
 
 FORMATS = ("onnx", "onnx-int8")
 NUM_COMPARED = 200  # inputs on which the exported model is compared with the original
@@ -118,7 +118,7 @@ def _write(source: MeasuredModel, to: str, out: Path) -> None:
     write_json(out / "config.json", source.model.hf_config())
     if source.predictor is not None:
         longest, columns = source.predictor.longest, source.predictor.members[0].columns
-        save_task(out, replace(source.predictor.saved, longest=longest, columns=columns or None))
+        save_task(out, replace(source.predictor.spec, longest=longest, columns=columns or None))
     if to == "onnx":
         write_onnx(source.model, out / FILE)
         return
@@ -141,7 +141,7 @@ def comparison_inputs(
         )
     if source.predictor is not None and (texts is not None or data is not None):
         if texts is not None:
-            examples: Sequence = read_inputs(texts, source.predictor.saved)
+            examples: Sequence = read_inputs(texts, source.predictor.spec)
         else:
             _, found = source.predictor.read(data)
             examples = next(

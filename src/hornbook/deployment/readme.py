@@ -12,8 +12,8 @@ def readme(model: MeasuredModel, to: str, longest: int, numbers: list[tuple[str,
     output, config, tokenizer, padding = model.output, model.model.config, model.tokenizer, ""
     task, texts, code = "", TEXTS, ""
     if output is not None:
-        task = model.predictor.saved.name
-        texts, code = model.predictor.task.onnx_code(model.group_size, bool(model.predictor.saved.has_pairs))
+        task = model.predictor.spec.name
+        texts, code = model.predictor.task.onnx_code(model.group_size, bool(model.predictor.spec.has_pairs))
     if tokenizer.pad_id is not None:
         padding = f"pad_id={tokenizer.pad_id}, pad_token={tokenizer.token(tokenizer.pad_id)!r}"
     text = render(

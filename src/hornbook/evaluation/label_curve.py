@@ -97,7 +97,7 @@ def label_curve(
     }
     numbers = {name: number for number, name in enumerate(runs, 1)}
     claims = Claims(out)
-    write = partial(_write, out, methods, sizes, seeds, inputs.saved.task.in_percent)
+    write = partial(_write, out, methods, sizes, seeds, inputs.spec.task.in_percent)
 
     def run(name: str) -> Any:
         method, size, seed = runs[name]
@@ -105,7 +105,7 @@ def label_curve(
         log(f"{numbers[name]} of {len(runs)}: {method}, {size:,} examples, seed {seed}")
         variant = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
         examples = _sample(inputs, size, seed)
-        if method in FINETUNED or (method == "features" and inputs.saved.task.unit == "passage"):
+        if method in FINETUNED or (method == "features" and inputs.spec.task.unit == "passage"):
             result = _train(method, folder, variant, inputs, examples, on_progress)
         elif method == "features":
             chosen = _with_train(inputs, with_defaults(variant), examples)

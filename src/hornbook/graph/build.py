@@ -195,23 +195,25 @@ def _write(out: Path, triples: Triples) -> dict:
 def _merged(triples: Triples) -> dict[str, np.ndarray]:
     """The edges sorted by head, relation and tail, each once. Weights of duplicates are added; a duplicate belongs to
     the first of its splits."""
-    heads, kinds, tails = (np.frombuffer(each, np.int32) for each in (triples.heads, triples.kinds, triples.tails))
+    heads, relation_ids, tails = (
+        np.frombuffer(each, np.int32) for each in (triples.heads, triples.relation_ids, triples.tails)
+    )
     weights, splits = np.frombuffer(triples.weights, np.float32), np.frombuffer(triples.splits, np.int8)
-    order = np.lexsort((splits, tails, kinds, heads))
-    columns = np.stack([heads, kinds, tails])[:, order]
+    order = np.lexsort((splits, tails, relation_ids, heads))
+    columns = np.stack([heads, relation_ids, tails])[:, order]
     is_new = np.ones(len(order), bool)
     is_new[1:] = (columns[:, 1:] != columns[:, :-1]).any(0)
     starts = np.flatnonzero(is_new)
     if num_double := len(order) - len(starts):
         first = int(np.flatnonzero(~is_new)[0])
         triples.problems.add(Problem("duplicate_edge", _shown(triples, columns[:, first]), count=num_double))
-    heads, kinds, tails = columns[:, starts]
+    heads, relation_ids, tails = columns[:, starts]
     if num_loops := int((heads == tails).sum()):
         first = int(np.flatnonzero(heads == tails)[0])
-        where = _shown(triples, (heads[first], kinds[first], tails[first]))
+        where = _shown(triples, (heads[first], relation_ids[first], tails[first]))
         triples.problems.add(Problem("self_loop", where, count=num_loops))
     added = np.add.reduceat(weights[order].astype(np.float64), starts)
-    return {"heads": heads, "kinds": kinds, "tails": tails, "weights": added, "splits": splits[order][starts]}
+    return {"heads": heads, "kinds": relation_ids, "tails": tails, "weights": added, "splits": splits[order][starts]}
 
 
 def _shown(triples: Triples, edge: Sequence[int]) -> str:

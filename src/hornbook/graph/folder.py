@@ -2,7 +2,7 @@
 
 entities.txt   identifiers, one per line                names.tsv   entity, name, prior of the name
 relations.tsv  identifier and name of each relation
-heads, kinds, tails, weights, splits .npy   the edges (E), sorted by head, relation and tail; splits only if given
+heads, kinds (relation ids), tails, weights, splits .npy   edges (E), sorted by head, relation, tail; splits if given
 pairs.npy         int64, head * N + neighbour for every two entities (P) with an edge in either direction, sorted
 pair_offsets.npy  where the pairs of each entity start (N + 1)
 pair_edges.npy    the edges of each pair; ~edge where it is followed from tail to head

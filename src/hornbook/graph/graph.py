@@ -82,7 +82,7 @@ class Graph:
             arrays = {
                 name: load_array(self.folder, name) for name in ARRAYS if f"{name}.npy" in self.manifest["sha256"]
             }
-            self.heads, self.kinds, self.tails = arrays["heads"], arrays["kinds"], arrays["tails"]
+            self.heads, self.relation_ids, self.tails = arrays["heads"], arrays["kinds"], arrays["tails"]
             self.weights, self.splits = arrays["weights"], arrays.get("splits")
             self.pair_edges, self.edge_offsets = arrays["pair_edges"], arrays["edge_offsets"]
             self.adjacency = Adjacency(arrays["pairs"], arrays["pair_offsets"])
@@ -206,7 +206,7 @@ class Graph:
             ends = self.heads if direction == "out" else self.tails
             edges = edges[ends[edges] == entity]
         if relation is not None:
-            edges = edges[self.kinds[edges] == self._relation(relation)]
+            edges = edges[self.relation_ids[edges] == self._relation(relation)]
         order = np.lexsort((edges, -self.weights[edges]))
         return [self.edge(int(edge)) for edge in edges[order]]
 
@@ -221,7 +221,7 @@ class Graph:
 
     def edge(self, number: int) -> Edge:
         head, tail = (self.label(int(ends[number])) for ends in (self.heads, self.tails))
-        return Edge(head, self.relation_name(self.kinds[number]), tail, float(self.weights[number]))
+        return Edge(head, self.relation_name(self.relation_ids[number]), tail, float(self.weights[number]))
 
     def paths(self, head: str | int, tail: str | int, hops: int = 2, limit: int | None = 20) -> list[GraphPath]:
         """The paths of at most `hops` edges between two entities: shorter ones first, then those through entities with
@@ -279,7 +279,7 @@ class Graph:
     def _hop(self, pair: int) -> Hop:
         assert pair >= 0, "the entities are not connected"
         edges = self.pair_edges[self.edge_offsets[pair] : self.edge_offsets[pair + 1]].tolist()
-        names = [(edge >= 0, self.relation_name(self.kinds[max(edge, ~edge)])) for edge in edges]
+        names = [(edge >= 0, self.relation_name(self.relation_ids[max(edge, ~edge)])) for edge in edges]
         return Hop(*(tuple(name for is_out, name in names if is_out == wanted) for wanted in (True, False)))
 
     @cached_property

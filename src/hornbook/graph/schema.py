@@ -31,8 +31,8 @@ Concepts = Sequence[int]
 
 @dataclass(frozen=True)
 class SchemaGraphs:
-    """The schema graphs of S statements. Those of statement s are the entries `node_starts[s]` to `node_starts[s + 1]`
-    of the nodes, and so on; indices count from the first node, or pair, of their statement.
+    """The schema graphs of S statements. Those of statement s are the entries `node_offsets[s]` to
+    `node_offsets[s + 1]` of the nodes, and so on; indices count from the first node, or pair, of their statement.
 
     entities_C    number of the entity                    edges_E2      node and neighbour, in both directions
     in_question_C, in_answer_C   where it is mentioned    pairs_P2      node of the question, node of the answer
@@ -41,10 +41,10 @@ class SchemaGraphs:
     lengths_K     number of nodes                         scores_K      product of the scores of its triples
     """
 
-    node_starts: np.ndarray
-    edge_starts: np.ndarray
-    pair_starts: np.ndarray
-    path_starts: np.ndarray
+    node_offsets: np.ndarray
+    edge_offsets: np.ndarray
+    pair_offsets: np.ndarray
+    path_offsets: np.ndarray
     entities_C: np.ndarray
     in_question_C: np.ndarray
     in_answer_C: np.ndarray
@@ -58,14 +58,14 @@ class SchemaGraphs:
 
     @property
     def num_statements(self) -> int:
-        return len(self.node_starts) - 1
+        return len(self.node_offsets) - 1
 
     @classmethod
     def concatenated(cls, parts: Sequence["SchemaGraphs"]) -> "SchemaGraphs":
         values = {}
         for each in fields(cls):
             arrays = [getattr(part, each.name) for part in parts]
-            if each.name.endswith("_starts"):
+            if each.name.endswith("_offsets"):
                 sizes = np.concatenate([np.diff(array) for array in arrays])
                 values[each.name] = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
             else:
@@ -152,19 +152,19 @@ class SchemaBuilder:
         keys = [rows[:, 0] * num_entities + rows[:, 1] for rows in mentioned]
         on_path_KH = owners_K[:, None] * num_entities + paths.nodes_KH
         keys_C = np.unique(np.concatenate([*keys, on_path_KH.ravel()]))
-        node_starts = np.searchsorted(keys_C, np.arange(num_statements + 1) * num_entities)
+        node_offsets = np.searchsorted(keys_C, np.arange(num_statements + 1) * num_entities)
 
         def local(keys: np.ndarray, owners: np.ndarray) -> np.ndarray:
             """The node of each key, counted from the first of its statement."""
-            return np.searchsorted(keys_C, keys) - node_starts[owners].reshape(len(owners), *[1] * (keys.ndim - 1))
+            return np.searchsorted(keys_C, keys) - node_offsets[owners].reshape(len(owners), *[1] * (keys.ndim - 1))
 
         nodes_KH = local(on_path_KH, owners_K)
         edges = self._edges(statements, on_path_KH, paths.lengths_K)
         return SchemaGraphs(
-            node_starts=node_starts,
-            edge_starts=np.searchsorted(edges[:, 0] // num_entities, np.arange(num_statements + 1)),
-            pair_starts=np.searchsorted(owners_P, np.arange(num_statements + 1)),
-            path_starts=np.searchsorted(owners_K, np.arange(num_statements + 1)),
+            node_offsets=node_offsets,
+            edge_offsets=np.searchsorted(edges[:, 0] // num_entities, np.arange(num_statements + 1)),
+            pair_offsets=np.searchsorted(owners_P, np.arange(num_statements + 1)),
+            path_offsets=np.searchsorted(owners_K, np.arange(num_statements + 1)),
             entities_C=keys_C % num_entities,
             in_question_C=np.isin(keys_C, keys[0]),
             in_answer_C=np.isin(keys_C, keys[1]),
@@ -183,15 +183,15 @@ class SchemaBuilder:
         num_entities = self.graph.num_entities
         unique, place_Q = np.unique(pairs_Q3[:, 1] * num_entities + pairs_Q3[:, 2], return_inverse=True)
         found = self._paths(unique // num_entities, unique % num_entities)
-        starts = np.searchsorted(found.pairs_K, np.arange(len(unique) + 1))
-        sizes_Q = np.diff(starts)[place_Q]
+        offsets = np.searchsorted(found.pairs_K, np.arange(len(unique) + 1))
+        sizes_Q = np.diff(offsets)[place_Q]
         # The best pairs of a statement: by their best path, which comes first.
         kept_Q = np.flatnonzero(sizes_Q)
         best_Q = np.zeros(len(place_Q))
-        best_Q[kept_Q] = found.ranks_K[starts[place_Q[kept_Q]]]
+        best_Q[kept_Q] = found.ranks_K[offsets[place_Q[kept_Q]]]
         order = kept_Q[np.lexsort((kept_Q, -best_Q[kept_Q], pairs_Q3[kept_Q, 0]))]
         kept_Q = np.sort(order[position_in_group(pairs_Q3[order, 0]) < self.limits.pairs])
-        rows, places = expand(starts, place_Q[kept_Q])
+        rows, places = expand(offsets, place_Q[kept_Q])
         return pairs_Q3[kept_Q, 0], pairs_Q3[kept_Q, 1:], found.taken(places, rows)
 
     def _paths(self, heads_Q: np.ndarray, tails_Q: np.ndarray) -> "_Paths":
@@ -228,11 +228,11 @@ class SchemaBuilder:
         signed = graph.pair_edges[places].astype(np.int64)
         is_inverse = signed < 0
         edges = np.where(is_inverse, ~signed, signed)
-        relations = graph.kinds[edges] + graph.num_relations * is_inverse
+        relations = graph.relation_ids[edges] + graph.num_relations * is_inverse
         if self.vectors is None:
             ranks = graph.weights[edges].astype(float)
         else:
-            ranks = self.vectors.plausibility(graph.heads[edges], graph.kinds[edges], graph.tails[edges])
+            ranks = self.vectors.plausibility(graph.heads[edges], graph.relation_ids[edges], graph.tails[edges])
         order = np.lexsort((relations, -ranks, rows))
         best = order[position_in_group(rows[order]) == 0]
         scores = np.ones(len(best)) if self.vectors is None else ranks[best]
@@ -256,13 +256,13 @@ class SchemaBuilder:
 
     def concepts_of(self, schema: SchemaGraphs, statement: int, is_chosen_C: np.ndarray) -> tuple[str, ...]:
         """The names of the chosen nodes of a statement, such as those that the question mentions."""
-        nodes = slice(*schema.node_starts[statement : statement + 2])
+        nodes = slice(*schema.node_offsets[statement : statement + 2])
         return tuple(self.graph.label(int(entity)) for entity in schema.entities_C[nodes][is_chosen_C[nodes]])
 
     def paths_of(self, schema: SchemaGraphs, statement: int) -> list[GraphPath]:
         """The paths of a statement, readable."""
-        first, last = schema.path_starts[statement : statement + 2]
-        entities = schema.entities_C[schema.node_starts[statement] :]
+        first, last = schema.path_offsets[statement : statement + 2]
+        entities = schema.entities_C[schema.node_offsets[statement] :]
         found = []
         for nodes, relations, length in zip(
             schema.nodes_KH[first:last].tolist(),
@@ -318,8 +318,8 @@ def _rows(rows: Iterable[tuple[int, ...]], width: int) -> np.ndarray:
     return np.array(list(rows), np.int64).reshape(-1, width)
 
 
-def expand(starts: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(row, index) for every entry of the `chosen` groups, whose offsets are `starts`; rows count the chosen groups."""
-    first, sizes = starts[chosen].astype(np.int64), (starts[chosen + 1] - starts[chosen]).astype(np.int64)
+def expand(offsets: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(row, index) for every entry of the `chosen` groups, which start at `offsets`; rows count the chosen groups."""
+    first, sizes = offsets[chosen].astype(np.int64), (offsets[chosen + 1] - offsets[chosen]).astype(np.int64)
     rows = np.repeat(np.arange(len(chosen)), sizes)
     return rows, np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + first[rows]

@@ -43,7 +43,7 @@ class Triples:
         self.entities: dict[str, int] = {}
         self.relations: dict[str, int] = {}
         self.relation_names: dict[str, str] = {}
-        self.heads, self.kinds, self.tails = array("i"), array("i"), array("i")
+        self.heads, self.relation_ids, self.tails = array("i"), array("i"), array("i")
         self.weights, self.splits = array("f"), array("b")
         self.names: dict[tuple[int, str], float] = {}  # (entity, name) -> weight of the name
         self.priors: dict[tuple[int, str], float] = {}  # (entity, name) -> prior, where the source gives one
@@ -54,7 +54,7 @@ class Triples:
     def add(self, head: str, relation: str, tail: str, weight: float = 1.0, split: int = 0) -> None:
         entities, relations = self.entities, self.relations
         self.heads.append(entities.setdefault(head, len(entities)))
-        self.kinds.append(relations.setdefault(relation, len(relations)))
+        self.relation_ids.append(relations.setdefault(relation, len(relations)))
         self.tails.append(entities.setdefault(tail, len(entities)))
         self.weights.append(weight)
         self.splits.append(split)

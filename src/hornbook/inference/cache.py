@@ -50,8 +50,8 @@ class DecodingState:
         self.lengths_N = torch.zeros(num_sequences, dtype=torch.int64, device=self.device)
         self.rows_N = torch.arange(num_sequences, device=self.device)
         self.ids_N = torch.zeros_like(self.rows_N)  # fixed address: the captured step reads it
-        self.starts = torch.arange(num_sequences + 1, dtype=torch.int32, device=self.device)
-        self.starts_host = np.arange(num_sequences + 1)
+        self.offsets = torch.arange(num_sequences + 1, dtype=torch.int32, device=self.device)
+        self.offsets_host = np.arange(num_sequences + 1)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.logits_NV: Tensor | None = None
 
@@ -61,13 +61,13 @@ class DecodingState:
         logits of the next token of each, N x V."""
         ids = [np.asarray(each, np.int64) for each in sequences]
         batch = pack(ids).to(self.device)
-        lengths_N = (batch.starts[1:] - batch.starts[:-1]).long()
+        lengths_N = (batch.offsets[1:] - batch.offsets[:-1]).long()
         rows_N = self.rows_N[: len(ids)] if rows is None else torch.tensor(rows, device=self.device)
         rows_T = torch.repeat_interleave(rows_N, lengths_N, output_size=batch.num_tokens)
         x_TD = self._forward(batch, CachePositions(rows_T, batch.positions_T, is_step=False, num_seen=0))
         self.lengths_N[rows_N] = lengths_N
-        self.num_filled = max(self.num_filled, batch.longest)
-        return self.model.next_token_logits(x_TD[batch.starts[1:].long() - 1])
+        self.num_filled = max(self.num_filled, batch.max_length)
+        return self.model.next_token_logits(x_TD[batch.offsets[1:].long() - 1])
 
     @torch.inference_mode()
     def step(self, ids_N: Tensor) -> Tensor:
@@ -103,11 +103,11 @@ class DecodingState:
 
     def _step(self, ids_N: Tensor, num_seen: int, common: int | None = None) -> Tensor:
         num = len(ids_N)
-        lengths_N, starts_host = self.lengths_N[:num], self.starts_host[: num + 1]
+        lengths_N, offsets_host = self.lengths_N[:num], self.offsets_host[: num + 1]
         positions_N = lengths_N.clamp(max=self.capacity - 1)
         # The segments are unused: a GPT has none.
-        tokens = Tokens(ids_N, positions_N, ids_N, ids_N, starts=self.starts[: num + 1], starts_host=starts_host)
-        batch = Batch({"tokens": tokens}, longest=1)
+        tokens = Tokens(ids_N, positions_N, ids_N, ids_N, offsets=self.offsets[: num + 1], offsets_host=offsets_host)
+        batch = Batch({"tokens": tokens}, max_length=1)
         x_ND = self._forward(batch, CachePositions(self.rows_N[:num], positions_N, True, num_seen, common))
         lengths_N += 1
         return self.model.next_token_logits(x_ND)

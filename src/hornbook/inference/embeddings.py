@@ -29,23 +29,6 @@ def normalized(vectors_BD: np.ndarray) -> np.ndarray:
     return vectors_BD / np.maximum(norms_B, SMALLEST_NORM)
 
 
-def store_by_column(model: nn.Module) -> None:
-    """Stores the weights of linear layers column by column; their values are unchanged. A matrix product of many tokens
-    on a CPU reads them 1.1 x faster so (OpenBLAS on ARM), one of a single token slower.
-
-    >>> layer = nn.Linear(3, 2)
-    >>> store_by_column(layer)
-    >>> layer.weight.shape, layer.weight.stride()
-    (torch.Size([2, 3]), (1, 2))
-    """
-    looked_up = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    for module in model.modules():
-        if not isinstance(module, nn.Linear) or id(module.weight) in looked_up:
-            continue
-        if module.weight.is_cpu and module.weight.is_contiguous():
-            module.weight.data = module.weight.data.t().contiguous().t()
-
-
 @torch.inference_mode()
 def embed_texts(
     model: nn.Module,

@@ -102,7 +102,7 @@ class EncoderModel(LoadedModel):
             read = None if entities is None else [entities[i] for i in group]
             batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group], read)
             x_TD = filler(batch)
-            for i, start in zip(group, batch.starts_host.tolist(), strict=False):
+            for i, start in zip(group, batch.offsets_host.tolist(), strict=False):
                 rows = [start + place - filler.mask_offset for place in positions[i]]
                 logits_KV = filler.mlm_logits(x_TD[rows])[:, : filler.config.vocab_size].float()
                 # Embedding rows without a token count in the softmax, but are not returned.
@@ -256,7 +256,7 @@ class EncoderModel(LoadedModel):
         for group in grouped(sorted(range(len(texts)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
             batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group])
             logits = self.model.rtd_logits(self.model(batch)).tolist()
-            for i, start in zip(group, batch.starts_host.tolist(), strict=False):
+            for i, start in zip(group, batch.offsets_host.tolist(), strict=False):
                 found[i] = _judged_words(texts[i], encoded[i], logits[start : start + lengths[i]])
         return found[0] if isinstance(text, str) else [found[i] for i in range(len(texts))]
 
@@ -282,7 +282,7 @@ class EncoderModel(LoadedModel):
             self._needs(head, "next-sentence prediction")
         encoded = self.tokenizer.encode(first, second)
         batch = self._pack([encoded.ids], [encoded.segments])
-        cls_ND = self.model(batch)[batch.starts[:-1].long()]
+        cls_ND = self.model(batch)[batch.offsets[:-1].long()]
         return float(torch.softmax(self.model.sentence_logits(cls_ND).float(), -1)[0, 0])
 
     def _check_length(self, longest: int) -> None:

@@ -117,8 +117,8 @@ def explain(
     without_paths = _probabilities(predictor, none)
     explained = []
     for number, text in enumerate(choices):
-        first, last = schema.path_starts[number : number + 2]
-        pair_weights = of_pairs[schema.pair_starts[number] + schema.paths_K[first:last]]
+        first, last = schema.path_offsets[number : number + 2]
+        pair_weights = of_pairs[schema.pair_offsets[number] + schema.paths_K[first:last]]
         rows = zip(
             member.grounder.builder.paths_of(schema, number),
             (pair_weights * of_paths[first:last]).tolist(),

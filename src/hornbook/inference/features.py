@@ -141,7 +141,7 @@ def frozen_sequences(
     for group in grouped(order, lengths, batch_tokens):
         batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device)
         found = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
-        yield from zip(group, np.split(found, batch.starts_host[1:-1]) if pooling == "none" else found, strict=True)
+        yield from zip(group, np.split(found, batch.offsets_host[1:-1]) if pooling == "none" else found, strict=True)
     model.train(was_training)
 
 
@@ -198,12 +198,12 @@ def extract_features(
         for first in range(0, len(examples), TEXTS_AT_ONCE):
             yield first, *encode_texts(examples[first : first + TEXTS_AT_ONCE], tokenizer, longest)
 
-    starts = np.arange(len(examples) + 1)
+    offsets = np.arange(len(examples) + 1)
     if pooling == "none":
         # Tokenizes twice: once for the lengths, which give the first row of each text, and once to run the model.
         lengths = [len(each.ids) for _, encodings, _ in encoded() for each in encodings]
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-    num_rows, num_truncated, num_done = int(starts[-1]), 0, 0
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+    num_rows, num_truncated, num_done = int(offsets[-1]), 0, 0
     _check_disk_space(out, num_rows * width * 4)
     with replacing(out) as temporary:
         rows = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, width))
@@ -213,18 +213,18 @@ def extract_features(
             segments = [np.array(each.type_ids, np.int64) for each in encodings]
             num_empty = sum(not len(each) for each in ids)
             for i, vectors in frozen_sequences(model, ids, segments, chosen, pooling, batch_tokens):
-                rows[starts[first + i] : starts[first + i + 1]] = vectors
+                rows[offsets[first + i] : offsets[first + i + 1]] = vectors
                 num_done += 1
                 if progress and (num_done % 64 == 0):
                     progress(num_done, len(examples))
             num_done += num_empty
         rows.flush()
         del rows
-        starts_file = out.with_suffix(".starts.npy")
-        starts_file.unlink(missing_ok=True)
+        offsets_file = out.with_suffix(".starts.npy")
+        offsets_file.unlink(missing_ok=True)
         if pooling == "none":
-            with replacing(starts_file) as file, open(file, "wb") as opened:
-                np.save(opened, starts.astype(np.int64))
+            with replacing(offsets_file) as file, open(file, "wb") as opened:
+                np.save(opened, offsets.astype(np.int64))
     if progress:
         progress(len(examples), len(examples))
     return Extracted(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)

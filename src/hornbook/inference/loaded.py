@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.inference.embeddings import embed_texts, normalized, store_by_column
+from hornbook.inference.embeddings import embed_texts, normalized
+from hornbook.inference.weight_layout import linear_layers, to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.text.tokenizer import Tokenizer
@@ -61,12 +62,12 @@ class LoadedModel:
         default to `self.embedding`. `prompt` is put before each text: `query` or `document`, another name of a prompt
         of the model, or its text. A text longer than the limit is truncated; one without any token, not even a special
         one, gets zeros. `progress` is called with the number of texts done. On a CPU, the weights of linear layers are
-        stored column by column from then on, which is faster.
+        stored column-major from then on (`to_column_major`).
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
         given = {"pooling": pooling, "normalize": normalize}
         settings = replace(self.embedding, **{name: value for name, value in given.items() if value is not None})
-        store_by_column(self.model)
+        to_column_major(linear_layers(self.model))
         return embed_texts(self.model, self.tokenizer, texts, settings, prompt, BATCH_TOKENS, progress)
 
     def similarity(self, a: Sequence[str] | str, b: Sequence[str] | str) -> np.ndarray | float:

@@ -111,8 +111,8 @@ class _OfTask:
 
     def __init__(self, model: str | Path, device: str):
         self.predictor: Predictor = load_predictor(model, device)
-        if self.predictor.saved.kind not in self.kinds:
-            raise ValueError(f"{model} was fine-tuned for {self.predictor.saved.kind}, not for {self.kinds[0]}")
+        if self.predictor.spec.kind not in self.kinds:
+            raise ValueError(f"{model} was fine-tuned for {self.predictor.spec.kind}, not for {self.kinds[0]}")
 
 
 class TextClassification(_OfTask):

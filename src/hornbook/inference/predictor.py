@@ -40,7 +40,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
 from hornbook.tasks.running import device_of, run_model
-from hornbook.tasks.saved import SavedTask, load_task
+from hornbook.tasks.spec import TaskSpec, load_task
 from hornbook.tasks.tables_out import is_frame, with_predictions
 from hornbook.text.tokenizer import Tokenizer
 
@@ -70,7 +70,7 @@ class Member:
     folder: Path
     model: nn.Module
     tokenizer: Tokenizer
-    saved: SavedTask
+    spec: TaskSpec
     longest: int
     columns: dict[str, str]
     trained_on: str | None = None
@@ -90,14 +90,14 @@ class Predictor:
     def __init__(self, members: Sequence[Member]):
         check_agreement(members)
         self.members = list(members)
-        self.tokenizer, self.saved = members[0].tokenizer, members[0].saved
+        self.tokenizer, self.spec = members[0].tokenizer, members[0].spec
         self.longest = min(member.longest for member in members)
-        self.saved = replace(self.saved, task=self.saved.task.merged([member.saved.task for member in members]))
+        self.spec = replace(self.spec, task=self.spec.task.merged([member.spec.task for member in members]))
         self.num_truncated = self.num_unlike = 0
 
     @property
     def task(self) -> TaskKind:
-        return self.saved.task
+        return self.spec.task
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ class Predictor:
         """One prediction per example, also of those without text."""
         predictions: list[Any] = [None] * len(examples)
         self.num_truncated = num_done = 0
-        self.num_unlike = sum(_is_unlike(example, self.saved.has_pairs) for example in examples)
+        self.num_unlike = sum(_is_unlike(example, self.spec.has_pairs) for example in examples)
         for task, numbers in self._groups(examples):
 
             def report(fraction: float, before: int = num_done, num: int = len(numbers)) -> None:
@@ -146,7 +146,7 @@ class Predictor:
         return predictions
 
     def _examples(self, items: Any) -> list[Example]:
-        return as_examples(items, self.saved.kind, self.saved.roles)
+        return as_examples(items, self.spec.kind, self.spec.roles)
 
     def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[TaskKind, list[int]]]:
         """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
@@ -174,7 +174,7 @@ class Predictor:
             outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_units).outputs)
         self.num_truncated += features.num_truncated
         predictions = task.decode(combine(task, outputs), features, examples)
-        return [task.without_scheme(each) for each in predictions] if self.saved.scheme is None else predictions
+        return [task.without_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """bfloat16 on CUDA, as in training: attention over packed sequences is fast in half precision only."""
@@ -195,7 +195,7 @@ class Predictor:
             example.inputs if prediction is None else self.task.describe(example, prediction)
             for example, prediction in zip(examples, predictions, strict=True)
         ]
-        return [self.task.in_scheme(row, self.saved.scheme) for row in rows] if self.saved.scheme else rows
+        return [self.task.in_scheme(row, self.spec.scheme) for row in rows] if self.spec.scheme else rows
 
     # ---- evaluating
 
@@ -209,7 +209,7 @@ class Predictor:
         delimiter: str | None = None,
         encoding: str | None = None,
         strict: bool = False,
-    ) -> tuple[SavedTask, DataSet]:
+    ) -> tuple[TaskSpec, DataSet]:
         """Reads data in the layout of the run's task, without holding out a split; returns the task and the data.
 
         The task is the run's own, except that an MNLI run also reads GLUE's diagnostic set, which has its own measures.
@@ -218,16 +218,16 @@ class Predictor:
         columns = {"text": text, "pair": pair, "label": label}
         if not any(columns.values()):
             columns = self.members[0].columns
-        saved = self.saved
-        if saved.name == "mnli" and _is_diagnostic(data):
-            measures = tuple(dict.fromkeys([*known(DIAGNOSTIC).measures, *saved.task.measures]))
-            saved = replace(saved, name=DIAGNOSTIC, task=replace(saved.task, measures=measures))
+        spec = self.spec
+        if spec.name == "mnli" and _is_diagnostic(data):
+            measures = tuple(dict.fromkeys([*known(DIAGNOSTIC).measures, *spec.task.measures]))
+            spec = replace(spec, name=DIAGNOSTIC, task=replace(spec.task, measures=measures))
             if not columns and "full" in Path(data).name:
                 columns = FULL_DIAGNOSTIC
-        trained = saved.roles if saved is self.saved else None
+        trained = spec.roles if spec is self.spec else None
         reading = {"delimiter": delimiter, "encoding": encoding}
-        return saved, read(
-            saved.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, default_split="dev"
+        return spec, read(
+            spec.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, default_split="dev"
         )
 
     def _warn_trained_on(self, found: DataSet) -> list[str]:
@@ -259,28 +259,28 @@ class Predictor:
         `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
         tuned on the split itself, which is how development scores are published. `reading` are the options of `read`.
         """
-        saved, found = self.read(data, **reading)
+        spec, found = self.read(data, **reading)
         scores: dict[str, Any] = {
-            **{"task": saved.name, "metric_for_best": saved.task.measures[0]},
+            **{"task": spec.name, "metric_for_best": spec.task.measures[0]},
             **{"splits": {}, "tables": {}, "examples": {}, "unlabelled": {}, "truncated_texts": {}},
             **{"unknown_labels": [], "messages": list(found.messages), "problems": found.problems.as_dict()},
             "notes": self._warn_trained_on(found),
         }
         unknown: set[str] = set()
         for name in _chosen_splits(found, split):
-            examples = [each for each in found.splits[name] if saved.task.is_scored(each, saved.task.or_none)]
+            examples = [each for each in found.splits[name] if spec.task.is_scored(each, spec.task.or_none)]
             scores["unlabelled"][name] = len(found.splits[name]) - len(examples)
             if not examples:
                 continue
             predictions = self.predict_examples([each.without_label() for each in examples], progress)
             scores["examples"][name], scores["truncated_texts"][name] = len(examples), self.num_truncated
-            scores["splits"][name] = with_intervals(saved.task, examples, predictions)
-            scores["tables"][name] = tables(saved.task, examples, predictions)
-            if saved.task.or_none:
-                best = saved.task.tuned(examples, predictions)
+            scores["splits"][name] = with_intervals(spec.task, examples, predictions)
+            scores["tables"][name] = tables(spec.task, examples, predictions)
+            if spec.task.or_none:
+                best = spec.task.tuned(examples, predictions)
                 tuned_scores = with_intervals(best, examples, best.thresholded(predictions))
                 scores["splits"][f"{name}, threshold chosen on it"] = tuned_scores
-            if saved.task.has_labels:
+            if spec.task.has_labels:
                 _refuse_other_labels(examples, self.labels)
                 unknown |= {label for each in examples for label in each.label_names} - set(self.labels)
         if not scores["splits"]:
@@ -354,7 +354,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
 def with_linker(member: Member, graph: str | Path | None = None) -> Member:
     """The member with what links texts to its graph, if it reads entities. The graph is where it was in training, or
     the one given."""
-    trained_with = member.saved.graph
+    trained_with = member.spec.graph
     if trained_with is None:
         if graph is not None and member.grounder is None:
             raise ValueError(f"{member.folder} was trained without a graph: leave out --graph")
@@ -383,18 +383,18 @@ def member_of(
 ) -> Member:
     """Builds a `Member` from a model with a task head, its folder and the contents of its `run.json`. `graph` is the
     folder of the knowledge graph whose paths it reads, if it was moved."""
-    saved = load_task(folder, model.output)
+    spec = load_task(folder, model.output)
     settings, request = run.get("settings") or {}, run.get("request") or {}
-    max_length = saved.longest or (settings.get("task") or {}).get("max_length")
-    max_length = max_length or saved.task.max_length or model.config.max_positions
+    max_length = spec.longest or (settings.get("task") or {}).get("max_length")
+    max_length = max_length or spec.task.max_length or model.config.max_positions
     longest = min(model.config.max_positions, max_length)
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
     trained_on, seed = (
         ((run.get("inputs") or {}).get("data") or {}).get("fingerprint"),
         (settings.get("runtime") or {}).get("seed", 0),
     )
-    grounder = None if model.output.graph is None else reopened(saved.reason or {}, folder, graph)
-    return Member(folder, model, tokenizer, saved, longest, saved.columns or columns, trained_on, seed, grounder)
+    grounder = None if model.output.graph is None else reopened(spec.reason or {}, folder, graph)
+    return Member(folder, model, tokenizer, spec, longest, spec.columns or columns, trained_on, seed, grounder)
 
 
 def _is_diagnostic(data: Any) -> bool:
@@ -440,12 +440,12 @@ def check_agreement(members: Sequence[Member]) -> None:
 
 def _trait(member: Member, what: str) -> Any:
     if what == "kind":
-        return member.saved.kind
+        return member.spec.kind
     if what == "graph":
-        return (member.saved.graph or {}).get("fingerprint"), member.saved.task.output.graph
+        return (member.spec.graph or {}).get("fingerprint"), member.spec.task.output.graph
     if what == "tokenizer":
         return member.tokenizer.fingerprint
-    task = member.saved.task
+    task = member.spec.task
     return getattr(task, "or_none", False) if what == "or_none" else getattr(task.output, what)
 
 

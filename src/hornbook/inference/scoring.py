@@ -173,7 +173,7 @@ def window_scores(
     # Sorted by length: neighbouring sequences of equal length share one attention call.
     for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
         batch = pack([sequences[i] for i in group])
-        starts = {number: start for i, start in zip(group, batch.starts_host, strict=False) for number in sharing[i]}
+        starts = {number: start for i, start in zip(group, batch.offsets_host, strict=False) for number in sharing[i]}
         chosen = [windows[number] for number in starts]
         positions = np.concatenate(
             [

@@ -118,7 +118,7 @@ class OnnxModel(nn.Module):
         return torch.from_numpy(HEADS[self.output.kind].from_rows(found, mask_NS))
 
     def _run(self, batch: Batch) -> tuple[list[np.ndarray], np.ndarray]:
-        lengths_N = np.diff(batch.starts_host)
+        lengths_N = np.diff(batch.offsets_host)
         mask_NS = np.arange(lengths_N.max(initial=1)) < lengths_N[:, None]
         ids_NS, segments_NS = np.zeros((2, *mask_NS.shape), np.int64)
         ids_NS[mask_NS], segments_NS[mask_NS] = batch.ids_T.numpy(), batch.segments_T.numpy()

@@ -163,8 +163,8 @@ class Ernie(Bert):
         state = {"e_EW": self.entities(entities.ids_E)}
 
         def run(block: FusionBlock, x_TD: Tensor, *others) -> tuple[Tensor, Tensor]:
-            starts_host = None if runs_flash(x_TD) else entities.starts_host
-            aligned = AlignedEntities(entities.tokens_E, entities.starts, starts_host)
+            offsets_host = None if runs_flash(x_TD) else entities.offsets_host
+            aligned = AlignedEntities(entities.tokens_E, entities.offsets, offsets_host)
             x_TD, state["e_EW"] = block(x_TD, *others, state["e_EW"].to(x_TD.dtype), aligned)
             return x_TD, x_TD
 

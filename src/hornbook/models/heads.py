@@ -250,7 +250,7 @@ class SpanHead(TaskHead):
 
     @staticmethod
     def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
-        lengths = (batch.starts[1:] - batch.starts[:-1]).long()
+        lengths = (batch.offsets[1:] - batch.offsets[:-1]).long()
         sequences_T = torch.repeat_interleave(torch.arange(batch.num_sequences, device=lengths.device), lengths)
         return outputs.flatten(0, 1).index_select(0, sequences_T * outputs.shape[1] + batch.positions_T)
 
@@ -290,9 +290,9 @@ HEADS: dict[str, type[TaskHead]] = {
 def to_padded(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """The sequences padded to the longest, N x S x D, and the mask of real tokens, N x S. Padding repeats other
     tokens."""
-    starts = batch.starts.long()
-    positions_S = torch.arange(batch.longest, device=x_TD.device)
+    offsets = batch.offsets.long()
+    positions_S = torch.arange(batch.max_length, device=x_TD.device)
     mask_NS = positions_S < batch.lengths_N[:, None]
-    indices_NS = (starts[:-1, None] + positions_S).clamp(max=x_TD.shape[0] - 1)
+    indices_NS = (offsets[:-1, None] + positions_S).clamp(max=x_TD.shape[0] - 1)
     # `index_select` has a deterministic backward on a CPU, unlike indexing by a matrix.
     return x_TD.index_select(0, indices_NS.flatten()).unflatten(0, indices_NS.shape), mask_NS

@@ -102,10 +102,10 @@ class PaddedModel(nn.Module):
             positions_T=torch.arange(length).expand(num_rows, length).flatten(),
             segments_T=segments_NS.flatten(),
             word_starts_T=mask_NS.flatten() != 0,
-            starts=torch.arange(num_rows + 1) * length,
-            starts_host=None,
+            offsets=torch.arange(num_rows + 1) * length,
+            offsets_host=None,
         )
-        batch = PaddedBatch({"tokens": tokens}, longest=length, group_size=group_size, num_real_N=mask_NS.sum(-1))
+        batch = PaddedBatch({"tokens": tokens}, max_length=length, group_size=group_size, num_real_N=mask_NS.sum(-1))
         rows = PaddedRows(mask_NS != 0, self.model.config.direction)
         x_TD = self.model(batch, caches=[rows] * len(self.model.blocks))
         output = self.model.output

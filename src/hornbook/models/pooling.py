@@ -16,12 +16,12 @@ def upcast(x: Tensor) -> Tensor:
 
 def first_token_indices(x_TD: Tensor, batch: Batch) -> Tensor:
     """Index of the first token of each sequence, N; for an empty padding sequence at the end, the last token."""
-    return batch.starts[:-1].long().clamp(max=x_TD.shape[0] - 1)
+    return batch.offsets[:-1].long().clamp(max=x_TD.shape[0] - 1)
 
 
 def last_token_indices(batch: Batch) -> Tensor:
     """Index of the last token of each sequence, N; for an empty padding sequence at the end, the token before it."""
-    return batch.starts[:-1].long() + batch.lengths_N - 1
+    return batch.offsets[:-1].long() + batch.lengths_N - 1
 
 
 def pool_tokens(x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:

@@ -257,9 +257,10 @@ class Transformer(nn.Module):
         `caches`: one key-value cache per block, to write to and, in a decoding step, to attend to.
         `qkv`: the values of its keys (numbers of blocks, from 1) become their queries, keys and values, T x 3 x H x C.
         """
-        if batch.longest > self.config.max_positions:
+        if batch.max_length > self.config.max_positions:
             raise ValueError(
-                f"a sequence of {batch.longest} tokens is longer than model.max_positions={self.config.max_positions}"
+                f"a sequence of {batch.max_length} tokens is longer than "
+                f"model.max_positions={self.config.max_positions}"
             )
         x_TD = self.embeddings(batch.ids_T, batch.positions_T, batch.segments_T)
         if self.project is not None:
@@ -270,8 +271,8 @@ class Transformer(nn.Module):
             # With post-norm the residual stream can be in half precision, as it is normalised after every sublayer.
             # With pre-norm it grows from block to block, and what a block adds would be lost to rounding.
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
-        starts_host = None if is_half else batch.starts_host
-        starts = None if is_half and prefers_dense(batch.longest) and batch.is_uniform else batch.starts
+        offsets_host = None if is_half else batch.offsets_host
+        offsets = None if is_half and prefers_dense(batch.max_length) and batch.is_uniform else batch.offsets
         num_left = () if batch.num_left is None else (batch.num_left,)
         normed_TD = None
         layers = zip(self.blocks_for(batch), self._next_norms(), caches or [None] * len(self.blocks), strict=True)
@@ -280,7 +281,7 @@ class Transformer(nn.Module):
                 hidden_states.append(x_TD)
             block_qkv: list[Tensor] | None = [] if qkv is not None and number in qkv else None
             x_TD, normed_TD = block(
-                *(x_TD, normed_TD, next_norm, starts, starts_host, batch.longest, cache, block_qkv), *num_left
+                *(x_TD, normed_TD, next_norm, offsets, offsets_host, batch.max_length, cache, block_qkv), *num_left
             )
             if block_qkv is not None:
                 qkv[number] = block_qkv[0]

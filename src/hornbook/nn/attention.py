@@ -24,9 +24,9 @@ def attention(
     q_THC: Tensor,
     k_THC: Tensor,
     v_THC: Tensor,
-    starts: Tensor | None,
-    starts_host: np.ndarray | None,
-    longest: int,
+    offsets: Tensor | None,
+    offsets_host: np.ndarray | None,
+    max_length: int,
     direction: Direction = "both",
     dropout: float = 0.0,
     window: int | None = None,
@@ -34,9 +34,9 @@ def attention(
 ) -> Tensor:
     """softmax(q k / sqrt(C)) v within each sequence, T x H x C.
 
-    `starts`, `starts_host`: N + 1 offsets of the sequences, on the device and on the host. `starts_host` may be None if
-    `runs_flash`; `starts` may be None too if `prefers_dense(longest)` and every sequence has length `longest`.
-    `longest`: upper bound on the sequence lengths.
+    `offsets`, `offsets_host`: N + 1 offsets of the sequences, on the device and on the host. `offsets_host` may be None
+    if `runs_flash`; `offsets` may be None too if `prefers_dense(max_length)` and every sequence has this length.
+    `max_length`: upper bound on the sequence lengths.
     `direction`: attend to `both` sides, only to the `left` (a token and those before it), or only to the `right`.
     `window`: in one direction only, attend to at most `window` tokens: the token and its `window` - 1 neighbours.
     `num_left`: instead of `direction`, the first `num_left` tokens, which are whole sequences, attend to the left and
@@ -44,32 +44,32 @@ def attention(
     """
     if num_left is not None:
         if 0 < num_left < len(q_THC):
-            return _two_directions(q_THC, k_THC, v_THC, starts, starts_host, longest, dropout, num_left)
+            return _two_directions(q_THC, k_THC, v_THC, offsets, offsets_host, max_length, dropout, num_left)
         direction = "left" if num_left else "both"
     if direction == "right":
-        flipped = _flipped(starts, starts_host)
-        out = attention(q_THC.flip(0), k_THC.flip(0), v_THC.flip(0), *flipped, longest, "left", dropout, window)
+        flipped = _flipped(offsets, offsets_host)
+        out = attention(q_THC.flip(0), k_THC.flip(0), v_THC.flip(0), *flipped, max_length, "left", dropout, window)
         return out.flip(0)
     causal = direction == "left"
     assert causal or window is None
-    if window is not None and window >= longest:
+    if window is not None and window >= max_length:
         window = None
-    if starts is None:
+    if offsets is None:
         if window is None and q_THC.shape[-1] <= DENSE_WIDEST:
-            return _cudnn(q_THC, k_THC, v_THC, longest, causal, dropout)
-        starts = torch.arange(0, len(q_THC) + 1, longest, dtype=torch.int32, device=q_THC.device)
+            return _cudnn(q_THC, k_THC, v_THC, max_length, causal, dropout)
+        offsets = torch.arange(0, len(q_THC) + 1, max_length, dtype=torch.int32, device=q_THC.device)
     if runs_flash(q_THC):
-        return _flash(q_THC, k_THC, v_THC, starts, longest, causal, dropout, window)
-    return _by_length(q_THC, k_THC, v_THC, starts_host, causal, dropout, window)
+        return _flash(q_THC, k_THC, v_THC, offsets, max_length, causal, dropout, window)
+    return _by_length(q_THC, k_THC, v_THC, offsets_host, causal, dropout, window)
 
 
 def _two_directions(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    starts: Tensor | None,
-    starts_host: np.ndarray | None,
-    longest: int,
+    offsets: Tensor | None,
+    offsets_host: np.ndarray | None,
+    max_length: int,
     dropout: float,
     num_left: int,
 ) -> Tensor:
@@ -79,12 +79,12 @@ def _two_directions(
     q_left, q_both = q.split(sizes)
     k_left, k_both = k.split(sizes)
     v_left, v_both = v.split(sizes)
-    starts_left = None if starts is None else starts.clamp(max=num_left)
-    starts_both = None if starts is None else starts.clamp(min=num_left) - num_left
-    host_left = None if starts_host is None else np.minimum(starts_host, num_left)
-    host_both = None if starts_host is None else np.maximum(starts_host, num_left) - num_left
-    left = attention(q_left, k_left, v_left, starts_left, host_left, longest, "left", dropout)
-    both = attention(q_both, k_both, v_both, starts_both, host_both, longest, "both", dropout)
+    offsets_left = None if offsets is None else offsets.clamp(max=num_left)
+    offsets_both = None if offsets is None else offsets.clamp(min=num_left) - num_left
+    host_left = None if offsets_host is None else np.minimum(offsets_host, num_left)
+    host_both = None if offsets_host is None else np.maximum(offsets_host, num_left) - num_left
+    left = attention(q_left, k_left, v_left, offsets_left, host_left, max_length, "left", dropout)
+    both = attention(q_both, k_both, v_both, offsets_both, host_both, max_length, "both", dropout)
     return torch.cat([left, both])
 
 
@@ -94,7 +94,7 @@ def runs_flash(x: Tensor) -> bool:
 
 
 def prefers_dense(length: int) -> bool:
-    """Whether a batch in which every sequence has this length should use cuDNN (by passing `starts=None`). Only in
+    """Whether a batch in which every sequence has this length should use cuDNN (by passing `offsets=None`). Only in
     training, where shapes recur, as cuDNN builds a plan for each shape."""
     return length >= DENSE_SHORTEST and torch.is_grad_enabled() and _has_fast_cudnn()
 
@@ -105,11 +105,11 @@ def _has_fast_cudnn() -> bool:
     return torch.cuda.get_device_capability()[0] == HOPPER and torch.backends.cudnn.is_available()
 
 
-def _flipped(starts: Tensor | None, starts_host: np.ndarray | None) -> tuple[Tensor | None, np.ndarray | None]:
+def _flipped(offsets: Tensor | None, offsets_host: np.ndarray | None) -> tuple[Tensor | None, np.ndarray | None]:
     """The offsets after flipping the tokens: the last sequence, reversed, comes first."""
     return (
-        None if starts is None else (starts[-1] - starts).flip(0),
-        None if starts_host is None else (starts_host[-1] - starts_host)[::-1],
+        None if offsets is None else (offsets[-1] - offsets).flip(0),
+        None if offsets_host is None else (offsets_host[-1] - offsets_host)[::-1],
     )
 
 
@@ -126,8 +126,8 @@ def _flash(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    starts: Tensor,
-    longest: int,
+    offsets: Tensor,
+    max_length: int,
     causal: bool,
     dropout: float,
     window: int | None,
@@ -142,7 +142,7 @@ def _flash(
     # torch.nn.attention.varlen.varlen_attn has no dropout; the operator beneath it does.
     band = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
     out, *_ = torch.ops.aten._flash_attention_forward(
-        q, k, v, starts, starts, longest, longest, dropout, causal, False, scale=width**-0.5, **band
+        q, k, v, offsets, offsets, max_length, max_length, dropout, causal, False, scale=width**-0.5, **band
     )
     return out[..., :width]
 
@@ -155,10 +155,10 @@ def widened(x_THC: Tensor) -> Tensor:
 
 
 def _by_length(
-    q: Tensor, k: Tensor, v: Tensor, starts_host: np.ndarray, causal: bool, dropout: float, window: int | None
+    q: Tensor, k: Tensor, v: Tensor, offsets_host: np.ndarray, causal: bool, dropout: float, window: int | None
 ) -> Tensor:
     """One call per run of consecutive sequences of the same length; sequences sorted by length make few runs."""
-    lengths = np.diff(starts_host)
+    lengths = np.diff(offsets_host)
     firsts = np.flatnonzero(np.diff(lengths, prepend=-1))
     shapes = [
         (int(last - first), int(lengths[first]))

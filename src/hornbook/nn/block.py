@@ -36,9 +36,9 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x_TD: Tensor,
-        starts: Tensor | None,
-        starts_host: np.ndarray | None,
-        longest: int,
+        offsets: Tensor | None,
+        offsets_host: np.ndarray | None,
+        max_length: int,
         cache: KeyValueCache | None = None,
         qkv: list[Tensor] | None = None,
         num_left: int | None = None,
@@ -61,7 +61,7 @@ class SelfAttention(nn.Module):
             if cache.attends:
                 return cache.attend(q, self.window).flatten(1)
         dropout = self.dropout if self.training else 0.0
-        y_THC = attention(q, k, v, starts, starts_host, longest, self.direction, dropout, self.window, num_left)
+        y_THC = attention(q, k, v, offsets, offsets_host, max_length, self.direction, dropout, self.window, num_left)
         return y_THC.flatten(1)
 
 
@@ -97,9 +97,9 @@ class Block(nn.Module):
         x_TD: Tensor,
         normed_TD: Tensor | None,
         next_norm: nn.LayerNorm | None,
-        starts: Tensor | None,
-        starts_host: np.ndarray | None,
-        longest: int,
+        offsets: Tensor | None,
+        offsets_host: np.ndarray | None,
+        max_length: int,
         cache: KeyValueCache | None = None,
         qkv: list[Tensor] | None = None,
         num_left: int | None = None,
@@ -115,13 +115,13 @@ class Block(nn.Module):
         out = self.attention.out
         if self.pre_norm:
             normed_TD = self.attention_norm(x_TD) if normed_TD is None else normed_TD
-            attended_TD = self.attention(normed_TD, starts, starts_host, longest, cache, qkv, num_left)
+            attended_TD = self.attention(normed_TD, offsets, offsets_host, max_length, cache, qkv, num_left)
             x_TD, normed_TD = dropout_add_norm(x_TD, attended_TD, out, self.norm, dropout)
             h_TI = linear_activation(normed_TD, self.fc1, self.activation)
             return dropout_add_norm(x_TD, h_TI, self.fc2, next_norm, dropout)
         # Under autocast layer norm returns float32; casting back to the input's dtype halves the memory traffic.
         dtype = x_TD.dtype
-        attended_TD = self.attention(x_TD, starts, starts_host, longest, cache, qkv, num_left)
+        attended_TD = self.attention(x_TD, offsets, offsets_host, max_length, cache, qkv, num_left)
         x_TD = dropout_add_norm(x_TD, attended_TD, out, self.attention_norm, dropout)[1].to(dtype)
         h_TI = linear_activation(x_TD, self.fc1, self.activation)
         x_TD = dropout_add_norm(x_TD, h_TI, self.fc2, self.norm, dropout)[1].to(dtype)

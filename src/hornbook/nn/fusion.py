@@ -26,8 +26,8 @@ class AlignedEntities(NamedTuple):
     """Where the entities of a batch are: the index of each one's token, and the offsets of the sequences."""
 
     tokens_E: Tensor
-    starts: Tensor
-    starts_host: np.ndarray | None
+    offsets: Tensor
+    offsets_host: np.ndarray | None
 
 
 class FusionBlock(Block):
@@ -49,9 +49,9 @@ class FusionBlock(Block):
         x_TD: Tensor,
         normed_TD: Tensor | None,
         next_norm: nn.LayerNorm | None,
-        starts: Tensor | None,
-        starts_host: np.ndarray | None,
-        longest: int,
+        offsets: Tensor | None,
+        offsets_host: np.ndarray | None,
+        max_length: int,
         cache: KeyValueCache | None = None,
         qkv: list[Tensor] | None = None,
         e_EW: Tensor | None = None,
@@ -59,11 +59,11 @@ class FusionBlock(Block):
     ) -> tuple[Tensor, Tensor]:
         """The hidden states of tokens, T x D, and of entities, E x W; without entities those of `Block`."""
         if entities is None:
-            return super().forward(x_TD, normed_TD, next_norm, starts, starts_host, longest, cache, qkv)
+            return super().forward(x_TD, normed_TD, next_norm, offsets, offsets_host, max_length, cache, qkv)
         dropout, dtype = self.dropout if self.training else 0.0, x_TD.dtype
-        attended_TD = self.attention(x_TD, starts, starts_host, longest, None, qkv)
+        attended_TD = self.attention(x_TD, offsets, offsets_host, max_length, None, qkv)
         x_TD = dropout_add_norm(x_TD, attended_TD, self.attention.out, self.attention_norm, dropout)[1].to(dtype)
-        attended_EW = self.entity_attention(e_EW, entities.starts, entities.starts_host, longest)
+        attended_EW = self.entity_attention(e_EW, entities.offsets, entities.offsets_host, max_length)
         out = self.entity_attention.out
         e_EW = dropout_add_norm(e_EW, attended_EW, out, self.entity_attention_norm, dropout)[1].to(dtype)
         h_TI = self.fc1(x_TD)

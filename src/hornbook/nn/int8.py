@@ -121,7 +121,7 @@ class OneToken:
         self.rows = rows_BIW.flatten(0, 1)
         self.shape_BI = num_blocks, num_in
         self.indices = torch.arange(num_blocks * num_in, dtype=torch.int32)
-        self.starts = torch.arange(0, num_blocks * num_in + 1, num_in, dtype=torch.int32)
+        self.offsets = torch.arange(0, num_blocks * num_in + 1, num_in, dtype=torch.int32)
         self.num_out, self.steps_O = num_out, steps_O.numpy()
         self.bias_O = None if bias_O is None else bias_O.numpy()
         self.rounds = has_exact_kernel()  # then the result is the same as in a batch
@@ -130,7 +130,7 @@ class OneToken:
         x_BI = np.empty(self.shape_BI, np.float32)
         x_BI[:] = rounded(x_I) if self.rounds else x_I
         factors = torch.from_numpy(x_BI).view(-1)
-        sums_BW = _add_rows(self.rows, self.indices, self.starts, False, 0, False, factors, None, True)
+        sums_BW = _add_rows(self.rows, self.indices, self.offsets, False, 0, False, factors, None, True)
         y_O = sums_BW.numpy().reshape(-1)[: self.num_out]
         y_O *= self.steps_O
         if self.bias_O is not None:

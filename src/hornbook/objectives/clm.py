@@ -7,7 +7,7 @@ The last token of a sequence has no next token, unless the batch has `labels_T`,
 
     objective = ClmObjective()
     step_inputs = objective.prepare(batch, seed)
-    objective.sums(model, step_inputs)              # {"clm": ...}
+    objective.loss_sums(model, step_inputs)              # {"clm": ...}
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class ClmObjective:
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         return StepInputs(batch.with_streams({"clm": next_token_targets(batch)}))
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         x_TD = model(step_inputs.batch)
         return {
             term: next_token_loss(model, x_TD, step_inputs.targets[term], self.summed_loss) for term in self.weights
@@ -86,7 +86,7 @@ class AuxiliaryLanguageModel:
         batch = self.own.prepare(batch, seed).batch
         return StepInputs(batch.with_streams({"clm": next_tokens(batch, each_sequence_once=True)}))
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         metrics = self.evaluate(model, step_inputs)
         return {term: metrics[term] for term in self.weights}
 
@@ -131,24 +131,26 @@ def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
     """The next token of every token but the last of each sequence. Each target has weight 1 or, if
     `each_sequence_once`, the targets of each sequence have total weight 1."""
     device, num_real = batch.ids_T.device, batch.num_real_sequences
-    num_targets = np.maximum(np.diff(batch.starts_host[: num_real + 1]) - 1, 0)
-    starts_host = np.concatenate([[0], np.cumsum(num_targets), np.full(batch.num_padding_sequences, num_targets.sum())])
-    starts_N = batch.starts[:num_real].long()
-    num_targets_N = (batch.starts[1 : num_real + 1] - starts_N - 1).clamp(min=0)
+    num_targets = np.maximum(np.diff(batch.offsets_host[: num_real + 1]) - 1, 0)
+    offsets_host = np.concatenate(
+        [[0], np.cumsum(num_targets), np.full(batch.num_padding_sequences, num_targets.sum())]
+    )
+    starts_N = batch.offsets[:num_real].long()
+    num_targets_N = (batch.offsets[1 : num_real + 1] - starts_N - 1).clamp(min=0)
     sequence_K = torch.repeat_interleave(
-        torch.arange(num_real, device=device), num_targets_N, output_size=int(starts_host[-1])
+        torch.arange(num_real, device=device), num_targets_N, output_size=int(offsets_host[-1])
     )
     # Target k is as far into its sequence as k is past the first target of that sequence.
     offsets_N = starts_N - (num_targets_N.cumsum(0) - num_targets_N)
     positions_K = torch.arange(len(sequence_K), device=device) + offsets_N[sequence_K]
     values_K = batch.ids_T[positions_K + 1]
     weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
-    return Targets(positions_K, values_K, weights_K, starts_host=starts_host)
+    return Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
 
 
 def labelled_tokens(batch: Batch) -> Targets:
     """The token labels of the batch as targets; -1 gets weight 0."""
     values_K = batch.labels_T[: batch.num_real_tokens]
-    starts_host = np.minimum(batch.starts_host, batch.num_real_tokens)
+    offsets_host = np.minimum(batch.offsets_host, batch.num_real_tokens)
     positions_K = torch.arange(len(values_K), device=values_K.device)
-    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), starts_host=starts_host)
+    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)

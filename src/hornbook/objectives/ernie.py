@@ -12,7 +12,7 @@ where w is the hidden state of the token and e_c the input vector of a candidate
 
     objective = ErnieObjective(masking, ErnieSettings(), has_vector)
     step_inputs = objective.prepare(batch, seed)         # step_inputs.shared["candidates"]
-    objective.sums(model, step_inputs)                   # {"mlm": ..., "nsp": ..., "dea": ...}
+    objective.loss_sums(model, step_inputs)                   # {"mlm": ..., "nsp": ..., "dea": ...}
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import ENTITIES, Batch, Entities, offsets, to_device
+from hornbook.batch import ENTITIES, Batch, Entities, to_device, to_offsets
 from hornbook.config import setting
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import MlmObjective, MlmSettings
@@ -62,31 +62,31 @@ class ErnieObjective(MlmObjective):
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         step_inputs = super().prepare(batch, seed)
         entities, device = batch.entities, batch.ids_T.device
-        num_real = int(entities.starts_host[batch.num_real_sequences])
-        sequence_E = np.repeat(np.arange(batch.num_sequences), np.diff(entities.starts_host))[:num_real]
+        num_real = int(entities.offsets_host[batch.num_real_sequences])
+        sequence_E = np.repeat(np.arange(batch.num_sequences), np.diff(entities.offsets_host))[:num_real]
         is_known = self.has_vector[entities.ids_host[:num_real]]
         sequence_E, ids, positions = (
             each[:num_real][is_known] for each in (sequence_E, entities.ids_host, entities.positions_host)
         )
-        keys = keys_at(torch.from_numpy(batch.examples_host[sequence_E]), torch.from_numpy(positions), seed)
+        keys = keys_at(torch.from_numpy(batch.step_index_host[sequence_E]), torch.from_numpy(positions), seed)
         change, other = random_bits(keys, "alignment", "random entity").numpy()
         shares = np.cumsum([self.settings.replaced_fraction, self.settings.unlinked_fraction])
         replaced_below, unlinked_below = np.round(shares * 2**NUM_BITS)
         random_ids = self.known[other * len(self.known) >> NUM_BITS] if len(ids) else ids
         read_ids = np.where(change < replaced_below, random_ids, ids)
         is_read = (change < replaced_below) | (change >= unlinked_below)
-        tokens = batch.starts_host[sequence_E] + positions
+        tokens = batch.offsets_host[sequence_E] + positions
         counts = np.bincount(sequence_E[is_read], minlength=batch.num_sequences)
-        read = Entities.on_host(tokens[is_read], positions[is_read], read_ids[is_read], offsets(counts))
+        read = Entities.on_host(tokens[is_read], positions[is_read], read_ids[is_read], to_offsets(counts))
         streams = {ENTITIES: read.map_tensors(lambda x: to_device(x.numpy(), device))}
         if TERM not in self.weights:
             return StepInputs(step_inputs.batch.with_streams(streams))
         candidates, values = np.unique(ids, return_inverse=True)
         candidates = candidates if len(ids) else np.zeros(1, np.int64)  # a softmax needs at least one
-        starts_host = offsets(np.bincount(sequence_E, minlength=batch.num_sequences))
+        offsets_host = to_offsets(np.bincount(sequence_E, minlength=batch.num_sequences))
         weights = torch.ones(len(ids), device=device)
         found = (to_device(each.astype(np.int64), device) for each in (tokens, values))
-        streams[TERM] = Targets(*found, weights, starts_host=starts_host)
+        streams[TERM] = Targets(*found, weights, offsets_host=offsets_host)
         shared = {CANDIDATES: to_device(candidates, device)}
         return StepInputs(step_inputs.batch.with_streams(streams), shared)
 

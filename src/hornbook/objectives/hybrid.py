@@ -11,7 +11,7 @@ its share of the text.
 
     objective = HybridObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), masked_fraction=0.5)
     step_inputs = objective.prepare(batch, seed)
-    objective.sums(model, step_inputs)              # {"clm": ..., "mlm": ...}
+    objective.loss_sums(model, step_inputs)              # {"clm": ..., "mlm": ...}
 """
 
 import numpy as np
@@ -33,10 +33,10 @@ class HybridObjective(ClmObjective):
         self.weights = {"clm": 1 - masked_fraction, "mlm": masked_fraction}
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        num_left = int(np.searchsorted(batch.starts_host, batch.num_left))  # sequences
+        num_left = int(np.searchsorted(batch.offsets_host, batch.num_left))  # sequences
         left, both = batch.slice(0, num_left), batch.slice(num_left, batch.num_sequences)
         clm = next_token_targets(left)
-        num_clm = np.full(both.num_sequences, clm.starts_host[-1])
+        num_clm = np.full(both.num_sequences, clm.offsets_host[-1])
         ids_T, mlm = self.masking.prepare(both, token_keys(both, seed))
         is_first_K = both.positions_T[mlm.positions_K] == 0
         targets = {
@@ -44,13 +44,13 @@ class HybridObjective(ClmObjective):
                 clm.positions_K,
                 clm.values_K,
                 clm.weights_K,
-                starts_host=np.concatenate([clm.starts_host, num_clm]),
+                offsets_host=np.concatenate([clm.offsets_host, num_clm]),
             ),
             "mlm": Targets(
                 mlm.positions_K - (~is_first_K).long() + batch.num_left,
                 mlm.values_K,
                 mlm.weights_K * ~is_first_K,
-                starts_host=np.concatenate([np.zeros(num_left, np.int64), mlm.starts_host]),
+                offsets_host=np.concatenate([np.zeros(num_left, np.int64), mlm.offsets_host]),
             ),
         }
         corrupted = batch.with_values("tokens", ids_T=torch.cat([left.ids_T, ids_T]))

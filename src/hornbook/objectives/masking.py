@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import Batch, offsets, to_device
+from hornbook.batch import Batch, to_device, to_offsets
 from hornbook.config import Typed, setting
 from hornbook.train.objective import Targets
 from hornbook.train.randomness import NUM_BITS, random_bits
@@ -78,7 +78,7 @@ class Masking:
         if self.is_special_V.device != device:
             self.is_special_V, self.ordinary_ids = self.is_special_V.to(device), self.ordinary_ids.to(device)
         order_T, ngram_T, *others = random_bits(keys_T, "order", "n-gram", "random token", "replacement")
-        positions_K, weights_K, starts_host = self._select(batch, order_T, ngram_T)
+        positions_K, weights_K, offsets_host = self._select(batch, order_T, ngram_T)
         values_K = batch.ids_T[positions_K]
         token_bits_K, bits_K = (bits_T[positions_K] for bits_T in others)
         random_K = self.ordinary_ids[token_bits_K * len(self.ordinary_ids) >> NUM_BITS]
@@ -88,17 +88,17 @@ class Masking:
         new_K = torch.where(bits_K < mask_below, self.mask_id, new_K)
         new_K = torch.where(weights_K > 0, new_K, values_K)
         ids_T = batch.ids_T.scatter(0, positions_K, new_K)
-        return ids_T, Targets(positions_K, values_K, weights_K, starts_host=starts_host)
+        return ids_T, Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
 
     def _select(self, batch: Batch, bits_T: Tensor, ngram_bits_T: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
         """Positions, weights and offsets of the selected tokens, as in `Targets`, from the random bits for their order
         and for the lengths of n-grams."""
         device = batch.ids_T.device
-        lengths = np.diff(batch.starts_host)
+        lengths = np.diff(batch.offsets_host)
         num_selected = np.maximum(np.round(self.settings.probability_at(batch.progress) * lengths).astype(np.int64), 1)
         num_selected = np.minimum(num_selected, lengths)
         num_selected[batch.num_real_sequences :] = 0
-        starts_host = offsets(num_selected)
+        offsets_host = to_offsets(num_selected)
 
         sequence_T = batch.sequence_T
         is_ordinary_T = ~self.is_special_V[batch.ids_T]
@@ -114,10 +114,10 @@ class Masking:
             # Move the selected tokens of each sequence to its front, in their order.
             is_other_T = (~is_selected_T[order_T]).long()
             order_T = order_T[torch.argsort(is_other_T + 2 * sequence_T, stable=True)]
-        rank_host = np.arange(starts_host[-1]) - np.repeat(starts_host[:-1], num_selected)
-        index_host = np.repeat(batch.starts_host[:-1], num_selected) + rank_host
+        rank_host = np.arange(offsets_host[-1]) - np.repeat(offsets_host[:-1], num_selected)
+        index_host = np.repeat(batch.offsets_host[:-1], num_selected) + rank_host
         positions_K = order_T[to_device(index_host, device)]
-        return positions_K, is_selected_T[positions_K].float(), starts_host
+        return positions_K, is_selected_T[positions_K].float(), offsets_host
 
     def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, ngram_bits_T: Tensor) -> Tensor:
         """For each token, the index of the first token of its group (the unit that is masked as a whole), T."""
@@ -139,7 +139,7 @@ class Masking:
         below = np.round(np.cumsum(weights / weights.sum()) * 2**NUM_BITS).astype(np.int64)
         # The i-th n-gram of a sequence gets its length from the bits of the sequence's i-th token.
         lengths_T = 1 + torch.bucketize(bits_T, to_device(below, bits_T.device), right=True)
-        first_T = batch.starts.long()[sequence_T]
+        first_T = batch.offsets.long()[sequence_T]
         ends_T = torch.cumsum(lengths_T, 0)
         ends_T = ends_T - (ends_T - lengths_T)[first_T]  # the word of the sequence at which the next n-gram starts
         places_T = torch.where(ends_T < batch.lengths_N[sequence_T], first_T + ends_T, batch.num_tokens)

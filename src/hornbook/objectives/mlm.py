@@ -9,7 +9,7 @@ weight x sum / count.
 
     objective = MlmObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), sentence="nsp")
     step_inputs = objective.prepare(batch, seed)
-    objective.sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
+    objective.loss_sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ class MlmObjective:
             targets[self.sentence] = sentence_targets(batch)
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         return {
             term: self.summed_loss(logits, step_inputs.targets[term].values_K, step_inputs.targets[term].weights_K)
             for term, logits in self._logits(model, step_inputs).items()
@@ -91,18 +91,18 @@ def sentence_targets(batch: Batch) -> Targets:
 
 def first_token(batch: Batch) -> Targets:
     """One target of value 0 per real sequence, at its first token."""
-    starts = batch.starts[: batch.num_real_sequences].long()
-    starts_host = np.minimum(np.arange(batch.num_sequences + 1), batch.num_real_sequences)
-    weights = torch.ones_like(starts, dtype=torch.float32)
-    return Targets(starts, torch.zeros_like(starts), weights, starts_host=starts_host)
+    positions = batch.offsets[: batch.num_real_sequences].long()
+    offsets_host = np.minimum(np.arange(batch.num_sequences + 1), batch.num_real_sequences)
+    weights = torch.ones_like(positions, dtype=torch.float32)
+    return Targets(positions, torch.zeros_like(positions), weights, offsets_host=offsets_host)
 
 
 def every_token(batch: Batch) -> Targets:
     """One target of value 0 per real token."""
     index_T = torch.arange(batch.num_real_tokens, device=batch.ids_T.device)
-    starts_host = batch.starts_host.clip(max=batch.num_real_tokens)
+    offsets_host = batch.offsets_host.clip(max=batch.num_real_tokens)
     weights_T = torch.ones_like(index_T, dtype=torch.float32)
-    return Targets(index_T, torch.zeros_like(index_T), weights_T, starts_host=starts_host)
+    return Targets(index_T, torch.zeros_like(index_T), weights_T, offsets_host=offsets_host)
 
 
 def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:

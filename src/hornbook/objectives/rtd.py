@@ -198,7 +198,7 @@ class RtdObjective:
             targets[self.settings.sentence] = sentence_targets(batch)
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
-    def sums(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
         found = self._sums(model, step_inputs, with_metrics=False)
         return {term: found[term] for term in self.weights}
 

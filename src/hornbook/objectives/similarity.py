@@ -56,7 +56,7 @@ class SimilarityObjective:
         vectors_ND = upcast(model.outputs(batch)).flatten(0, 1)[: batch.num_real_sequences]
         return F.normalize(vectors_ND, dim=-1)
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         loss, _ = self._losses(model, step_inputs)
         return {"task": loss}
 
@@ -73,7 +73,7 @@ class SimilarityObjective:
             scores_K = step_inputs.targets["task"].values_K[: len(text_KD)]
             errors_K = (text_KD * pair_KD).sum(-1) - scores_K
             return errors_K.square().sum(), (errors_K.abs() < 0.1).sum()
-        first, num = int(batch.examples_host[0]), len(own_ND)
+        first, num = int(batch.step_index_host[0]), len(own_ND)
         all_ND, texts_N = own_ND, step_inputs.shared[TEXTS]
         if VECTORS in step_inputs.shared:
             kept_ND = step_inputs.shared[VECTORS]

@@ -54,7 +54,7 @@ class ServedModel:
         found: dict[str, str | None] = {}
         model = self.loaded
         if self.predictor is not None:
-            found["predict"] = self.predictor.saved.kind
+            found["predict"] = self.predictor.spec.kind
             if self.predictor.members[0].grounder is not None:
                 found["explain"] = None
         if isinstance(model, DecoderModel) and "clm" in model.model.heads:
@@ -94,9 +94,9 @@ class ServedModel:
             config = self.loaded.model.config
             about |= {"family": self.loaded.model.family, "max_positions": config.max_positions}
         if self.predictor is not None:
-            saved = self.predictor.saved
+            spec = self.predictor.spec
             labels = list(self.predictor.labels)
-            about["task"] = {"kind": saved.kind, "labels": labels, "has_pairs": bool(saved.has_pairs)}
+            about["task"] = {"kind": spec.kind, "labels": labels, "has_pairs": bool(spec.has_pairs)}
         return about
 
     @cached_property

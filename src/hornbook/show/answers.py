@@ -13,8 +13,8 @@ from hornbook.tasks.running import run_model
 
 def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Picture:
     """The tokens of the passage with the probability that the answer starts and ends there, and the answer."""
-    if predictor.saved.kind != "spans":
-        raise ValueError(f"this model does not find answers in a passage: its task is {predictor.saved.kind}")
+    if predictor.spec.kind != "spans":
+        raise ValueError(f"this model does not find answers in a passage: its task is {predictor.spec.kind}")
     example = SpanExample("0", question, passage)
     if example.problem:
         raise ValueError(f"{example.problem}: give a question and a passage")

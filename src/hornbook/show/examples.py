@@ -1,10 +1,10 @@
-"""One training example of a corpus as the model gets it, in each layout of `data/examples.py`."""
+"""One training example of a corpus as the model gets it, in each layout of `data/sequences.py`."""
 
 from pathlib import Path
 
 from hornbook.config import checked
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples, Layout
+from hornbook.data.sequences import Layout, SequenceSampler
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.show.masking import bounds, masked_cells, masking_of
 from hornbook.show.picture import Cell, Picture, Strip, readable, token_cells
@@ -42,7 +42,7 @@ def show_example(
     number = checked(number, int, "the number of the example", low=0)
     opened = Corpus(corpus, held_out_fraction=0.0)
     tokenizer = opened.tokenizer
-    batch = Examples([(opened, 1.0)], length, seed, layout).batch(number, 1)
+    batch = SequenceSampler([(opened, 1.0)], length, seed, layout).batch(number, 1)
     notes = [LAYOUTS[layout]]
     if layout in LABELS:
         notes.append(LABELS[layout][int(batch.labels_N[0])])

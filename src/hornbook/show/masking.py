@@ -121,7 +121,7 @@ def masking_of(tokenizer: Tokenizer, settings: MaskingSettings) -> Masking:
 
 def bounds(batch: Batch) -> Sequence[tuple[int, int]]:
     """(start, stop) of the tokens of each sequence."""
-    return list(zip(batch.starts_host[:-1].tolist(), batch.starts_host[1:].tolist(), strict=True))
+    return list(zip(batch.offsets_host[:-1].tolist(), batch.offsets_host[1:].tolist(), strict=True))
 
 
 def masked_cells(tokenizer: Tokenizer, batch: Batch, ids_T: torch.Tensor, targets: Targets) -> list[Cell]:

@@ -44,14 +44,16 @@ class Features:
         """Number of groups of `group_size` sequences; batches are counted and shuffled in units."""
         return len(self.ids) // self.group_size
 
-    def batch(self, units: Sequence[int], numbered: bool = False) -> "Batch":
+    def batch(self, units: Sequence[int], with_dataset_index: bool = False) -> "Batch":
         """These units as a packed batch, sorted by length: neighbours of equal length are cheap on a CPU. With
-        `numbered`, `numbers_host` holds the indices of the batch's sequences."""
+        `with_dataset_index`, `dataset_index_host` holds the indices of the batch's sequences."""
         group_size = self.group_size
         size = {unit: sum(len(self.ids[unit * group_size + i]) for i in range(group_size)) for unit in units}
         chosen = [unit * group_size + i for unit in sorted(units, key=size.get) for i in range(group_size)]
         batch = self.packed(chosen)
-        return batch.with_values("sequences", numbers_host=np.array(chosen, np.int64)) if numbered else batch
+        if with_dataset_index:
+            batch = batch.with_values("sequences", dataset_index_host=np.array(chosen, np.int64))
+        return batch
 
     def packed(self, sequences: Sequence[int]) -> "Batch":
         """These sequences, in this order, as a packed batch."""

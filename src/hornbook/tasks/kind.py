@@ -30,7 +30,7 @@ from hornbook.tasks.records import DataSet, Example, Splits
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import KnownDataSet
-    from hornbook.tasks.saved import SavedTask
+    from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
 INPUTS = "test"  # the split that inputs to predict are read as: it keeps all examples, and labels may be missing
@@ -302,10 +302,10 @@ class TaskKind:
         raise NotImplementedError
 
     def submission(
-        self, saved: "SavedTask", examples: Sequence[Example], predictions: list, ending: str
+        self, spec: "TaskSpec", examples: Sequence[Example], predictions: list, ending: str
     ) -> dict[str, str]:
         """The files of an official grader by name, for one split; `ending` goes before the suffix of their names."""
-        raise ValueError(f"{saved.name} has no official submission format: write the predictions as JSON or CSV")
+        raise ValueError(f"{spec.name} has no official submission format: write the predictions as JSON or CSV")
 
 
 def first_field(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:

@@ -40,7 +40,7 @@ class TaskObjective:
         values_T = batch.labels_T.clamp(min=0)
         weights_T = (batch.labels_T >= 0).float() * self._class_weights(values_T)
         positions_T = torch.arange(batch.num_tokens, device=values_T.device)
-        return Targets(positions_T, values_T, weights_T, starts_host=batch.starts_host)
+        return Targets(positions_T, values_T, weights_T, offsets_host=batch.offsets_host)
 
     def _targets(self, batch: Batch) -> Targets:
         """One target per group of sequences; an unknown class (-1) has weight 0."""
@@ -57,7 +57,7 @@ class TaskObjective:
         self.class_weights = self.class_weights.to(values.device)
         return self.class_weights[values]
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         losses, _, weights = self.losses(model.outputs(step_inputs.batch), step_inputs)
         return {"task": (losses * weights).sum()}
 

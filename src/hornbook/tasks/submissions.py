@@ -18,7 +18,7 @@ from hornbook.files import replacing, write_text
 from hornbook.tasks.datasets import KNOWN, KnownDataSet, known
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import Example
-from hornbook.tasks.saved import SavedTask
+from hornbook.tasks.spec import TaskSpec
 
 GLUE_FILES = {file: (name, split) for name, entry in KNOWN.items() for split, file in entry.submissions.items()}
 Examples = Mapping[str, Sequence[Example]]  # by split
@@ -26,7 +26,7 @@ Predictions = Mapping[str, list]  # by split
 
 
 def write_submission(
-    out: str | Path, saved: SavedTask, examples_by_split: Examples, predictions_by_split: Predictions
+    out: str | Path, spec: TaskSpec, examples_by_split: Examples, predictions_by_split: Predictions
 ) -> list[str]:
     """Writes the submission files of a task to the folder `out`, or to a zip if `out` ends in .zip. Returns their
     names.
@@ -40,14 +40,14 @@ def write_submission(
                 f"{split} has {len(examples)} examples but {len(predictions_by_split[split])} predictions; give one "
                 "prediction per example"
             )
-    entry = known(saved.name)
+    entry = known(spec.name)
     if entry.submissions:
         files = _glue_files(entry, predictions_by_split)
     else:
         files = {}
         for split, found in predictions_by_split.items():
             ending = f"-{split}" if len(predictions_by_split) > 1 else ""
-            files |= saved.task.submission(saved, examples_by_split[split], found, ending)
+            files |= spec.task.submission(spec, examples_by_split[split], found, ending)
     _write(Path(out), files)
     return list(files)
 

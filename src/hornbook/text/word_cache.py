@@ -45,8 +45,8 @@ class WordCache:
         missing_words = [words[i] for i in missing]
         self._add(list(dict.fromkeys(missing_words)))
         numbers[missing] = [self._numbers[word] for word in missing_words]
-        starts = self._starts[numbers]
-        num_tokens = self._starts[numbers + 1] - starts
+        starts = self._offsets[numbers]
+        num_tokens = self._offsets[numbers + 1] - starts
         ends = np.cumsum(num_tokens)  # of the words in the result
         rows = np.arange(num_tokens.sum()) + np.repeat(starts - ends + num_tokens, num_tokens)
         last_words = np.cumsum(sizes(words_of)) - 1
@@ -56,7 +56,7 @@ class WordCache:
         self._numbers: dict[str, int] = {}
         self._num_characters = 0
         self._ids, self._word_starts = np.zeros(0, np.uint32), np.zeros(0, bool)
-        self._starts = np.zeros(1, np.int64)  # of the tokens of each word, and the end of the last
+        self._offsets = np.zeros(1, np.int64)  # of the tokens of each word, and the end of the last
 
     def _add(self, words: list[str]) -> None:
         easy = list(filter(self._words.is_easy, words))
@@ -77,7 +77,7 @@ class WordCache:
         first = len(self._numbers)
         self._numbers.update(zip(words, range(first, first + len(words)), strict=True))
         self._num_characters += sum(map(len, words))
-        self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(lengths)])
+        self._offsets = np.concatenate([self._offsets, len(self._ids) + np.cumsum(lengths)])
         self._ids = np.concatenate([self._ids, ids])
         self._word_starts = np.concatenate([self._word_starts, word_starts])
 

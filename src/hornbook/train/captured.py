@@ -35,8 +35,8 @@ class Bucket:
 
     tokens: int
     sequences: int
-    longest: int  # upper bound on the sequence lengths
-    is_uniform: bool  # all sequences have length `longest`, and there are no padding tokens
+    max_length: int  # upper bound on the sequence lengths
+    is_uniform: bool  # all sequences have length `max_length`, and there are no padding tokens
     entries: tuple[tuple[str, int], ...]  # (stream, number of entries)
     num_left: int | None  # as in `Batch`
     shared: tuple[tuple[str, torch.Size], ...]  # (name, shape) of the values shared by the whole step
@@ -53,20 +53,20 @@ def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
     """The smallest bucket for this step. It depends on the step alone, so that a resumed run uses the same buckets and
     therefore the same dropout."""
     batch = step_inputs.batch
-    longest = min(max_positions, max(SHORTEST, 1 << (batch.longest - 1).bit_length()))
+    max_length = min(max_positions, max(SHORTEST, 1 << (batch.max_length - 1).bit_length()))
     # At most all sequences at full length, so that a batch of full sequences needs no padding.
-    tokens = min(_bucket_size(batch.num_tokens), _round_up(batch.num_sequences * longest, TOKEN_BUCKET))
+    tokens = min(_bucket_size(batch.num_tokens), _round_up(batch.num_sequences * max_length, TOKEN_BUCKET))
     # Padding sequences cover all padding tokens: attention leaves tokens outside any sequence uninitialised.
-    num_padding_sequences = -(-(tokens - batch.num_tokens) // longest)
+    num_padding_sequences = -(-(tokens - batch.num_tokens) // max_length)
     # The number of sequences may vary between batches (documents in a chunk), so it is rounded up too.
     min_sequences = batch.num_sequences + num_padding_sequences
     multiple = max(SEQUENCE_BUCKET, (1 << min_sequences.bit_length()) >> 4)
     sequences = _round_up(_round_up(min_sequences, multiple), batch.group_size)
-    is_uniform = batch.is_uniform and batch.longest == longest and batch.num_tokens == tokens
+    is_uniform = batch.is_uniform and batch.max_length == max_length and batch.num_tokens == tokens
     entries = {name: _entry_bucket_size(each.num_entries, tokens) for name, each in batch.streams.items()}
     entries |= {TOKENS: tokens, SEQUENCES: sequences}
     shared = tuple((name, value.shape) for name, value in step_inputs.shared.items())
-    return Bucket(tokens, sequences, longest, is_uniform, tuple(entries.items()), batch.num_left, shared)
+    return Bucket(tokens, sequences, max_length, is_uniform, tuple(entries.items()), batch.num_left, shared)
 
 
 def _bucket_size(number: int) -> int:
@@ -94,7 +94,7 @@ class CapturedSteps:
         self.captured: dict[Bucket, _Captured] = {}
         self.pool = None
 
-    def take(self, step_inputs: StepInputs, number: int, lr: float) -> tuple[Tensor, list[str]]:
+    def train_step(self, step_inputs: StepInputs, number: int, lr: float) -> tuple[Tensor, list[str]]:
         """One update. Returns a tensor of the loss, the gradient norm and the terms, and the names of the terms."""
         if not self.captured:
             self._prepare_optimizer()
@@ -171,37 +171,37 @@ def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
 
     def buffer(stream: Stream, size: int) -> Stream:
         tensors = {name: value for name, value in stream.values.items() if isinstance(value, Tensor)}
-        starts = None if stream.starts is None else stream.starts.new_zeros(bucket.sequences + 1)
+        offsets = None if stream.offsets is None else stream.offsets.new_zeros(bucket.sequences + 1)
         return dataclasses.replace(
             stream,
             **dict.fromkeys(stream.values)
             | {name: value.new_zeros((size, *value.shape[1:])) for name, value in tensors.items()},
-            starts_host=np.zeros(bucket.sequences + 1, np.int64),
-            starts=starts,
+            offsets_host=np.zeros(bucket.sequences + 1, np.int64),
+            offsets=offsets,
         )
 
     streams = {name: buffer(stream, sizes[name]) for name, stream in batch.streams.items()}
-    streams[TOKENS] = dataclasses.replace(streams[TOKENS], starts_host=starts_host(bucket))
+    streams[TOKENS] = dataclasses.replace(streams[TOKENS], offsets_host=offsets_host(bucket))
     buffers = StepInputs(
-        Batch(streams, bucket.longest, batch.group_size, num_left=bucket.num_left),
+        Batch(streams, bucket.max_length, batch.group_size, num_left=bucket.num_left),
         {name: torch.empty_like(value) for name, value in step_inputs.shared.items()},
     )
     _copy_into(step_inputs, buffers, bucket)
     return buffers
 
 
-def starts_host(bucket: Bucket) -> np.ndarray:
+def offsets_host(bucket: Bucket) -> np.ndarray:
     """Host offsets of a bucket's buffers. A captured step reads the offsets from the device, and uses those of the host
     only to tell whether all lengths are equal."""
     if not bucket.is_uniform:
         return np.zeros(bucket.sequences + 1, np.int64)
-    return np.minimum(bucket.longest * np.arange(bucket.sequences + 1), bucket.tokens)
+    return np.minimum(bucket.max_length * np.arange(bucket.sequences + 1), bucket.tokens)
 
 
 def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> None:
     """Copies a step into the buffers. Padding entries keep their previous values, as they enter no loss, unless their
     field has a `padding` value, as the weights of targets do."""
-    sizes, longest = dict(bucket.entries), {TOKENS: bucket.longest, SEQUENCES: 1}
+    sizes, max_lengths = dict(bucket.entries), {TOKENS: bucket.max_length, SEQUENCES: 1}
     for name, into in buffers.batch.streams.items():
         stream = step_inputs.batch.streams[name]
         for field_name, buffer in into.values.items():
@@ -209,9 +209,9 @@ def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> 
             if (padding := stream.padding_of(field_name)) is not None:
                 buffer[len(value) :].fill_(padding)
             buffer[: len(value)].copy_(value, non_blocking=True)
-        if into.starts is not None:
-            ends = stream.padding_ends(sizes[name], bucket.sequences, longest.get(name))
-            starts = np.concatenate([stream.starts_host, ends]).astype(np.int32)
-            into.starts.copy_(to_device(starts, into.starts.device), non_blocking=True)
+        if into.offsets is not None:
+            ends = stream.padding_ends(sizes[name], bucket.sequences, max_lengths.get(name))
+            offsets = np.concatenate([stream.offsets_host, ends]).astype(np.int32)
+            into.offsets.copy_(to_device(offsets, into.offsets.device), non_blocking=True)
     for name, buffer in buffers.shared.items():
         buffer.copy_(step_inputs.shared[name], non_blocking=True)

@@ -9,21 +9,21 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from hornbook.data.loader import batches
 from hornbook.lifecycle.locking import run_lock
-from hornbook.train.average import WEIGHTS, AveragedWeights
+from hornbook.train.average import WEIGHTS
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.guard import Guard, LossProblem, SkippedBatches
 from hornbook.train.job import Job, OnProgress, Outcome, State, Status
 from hornbook.train.metrics import MetricsLog, NoLog
-from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from hornbook.train.optimizer import load_optimizer_tensors, optimizer_tensors
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, single_process
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
+from hornbook.train.setup import set_up
 from hornbook.train.signals import Signals
-from hornbook.train.step import StepInterrupted, Stepper, StepResult
+from hornbook.train.step import StepInterrupted, StepResult
 
 
 class Diverged(RuntimeError):
@@ -66,39 +66,9 @@ class _Loop:
         with ranks.main_first():  # no rank looks at the folder from here on, only the main one
             if ranks.is_main:
                 self.checkpoints.drop_old()
-        self.sharded, module = None, job.module
-        if settings.parallel.shard and ranks.size > 1:
-            from hornbook.train.parallel.sharding import Sharded  # FSDP2 takes a second to import
-
-            ranks.broadcast(_tensors_of(job.module.cpu()))
-            self.sharded = Sharded(job.module, ranks, runtime.device)
-            module = self.sharded.module
-        else:
-            module.to(runtime.device)
-            ranks.broadcast(_tensors_of(module))
-        if settings.parallel.activation_checkpointing:
-            from hornbook.train.parallel.sharding import checkpoint_activations
-
-            runtime = checkpoint_activations(module.model, runtime)
-        self.trained = self.sharded or job.model  # whose parameters are updated
-        self.optimizer = make_optimizer(self.trained, settings.optimizer, job.lr_multiplier_of)
-        if self.sharded is not None:
-            self.optimizer.shards = self.sharded
-        self.average: AveragedWeights | None = None
-        if settings.optimizer.ema_decay:
-            if self.sharded is not None:
-                raise ValueError("optimizer.ema_decay needs whole weights on every device: set parallel.shard=false")
-            self.average = AveragedWeights(job.model, settings.optimizer.ema_decay)
-        self.stepper = Stepper(
-            module,
-            self.optimizer,
-            runtime,
-            settings.runtime.seed,
-            settings.optimizer.max_grad_norm,
-            settings.batch.micro_tokens,
-            ranks,
-            self.sharded,
-        )
+        setup = set_up(job, settings, runtime, ranks)
+        self.sharded, self.trained, self.optimizer = setup.sharded, setup.trained, setup.optimizer
+        self.average, self.stepper = setup.average, setup.stepper
         self.state = State(micro_tokens=settings.batch.micro_tokens)
         self.guard = Guard(settings.guard)
         self.skips = ranks.from_main(lambda: SkippedBatches(run / "skipped.json"))
@@ -159,7 +129,7 @@ class _Loop:
             step = self.state.step
             lr = settings.optimizer.lr * settings.schedule.lr_ratio(step)
             try:
-                result = self.stepper.take(batch, number, lr)
+                result = self.stepper.train_step(batch, number, lr)
             except StepInterrupted:
                 self.optimizer.zero_grad(set_to_none=True)
                 break
@@ -408,7 +378,3 @@ class _Loop:
         message = f"at step {step} {what}; rolled back to step {back_to}, skipping batch {number}"
         self._log_event("rollback", message, at_step=step, skipped_batch=number)
         return True
-
-
-def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(), *module.buffers()]

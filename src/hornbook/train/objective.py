@@ -40,10 +40,10 @@ def group_targets(batch: Batch, values: Tensor, weights: Tensor | None = None) -
     """One target per group of sequences, at the first token of the group; the weights default to 1. Padding sequences
     have no targets."""
     group_size, num_real = batch.group_size, batch.num_real_sequences // batch.group_size
-    starts_host = np.minimum((np.arange(batch.num_sequences + 1) + group_size - 1) // group_size, num_real)
-    positions = batch.starts[:-1].long()[::group_size][:num_real]
+    offsets_host = np.minimum((np.arange(batch.num_sequences + 1) + group_size - 1) // group_size, num_real)
+    positions = batch.offsets[:-1].long()[::group_size][:num_real]
     weights = torch.ones(num_real, device=values.device) if weights is None else weights
-    return Targets(positions, values, weights, starts_host=starts_host)
+    return Targets(positions, values, weights, offsets_host=offsets_host)
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,18 @@ class StepInputs:
         """Micro-batches of at most `micro_tokens` tokens, as few and as equal in size as possible. A group of sequences
         (`group_size`) is never split, so a group longer than `micro_tokens` becomes a micro-batch by itself."""
         group_size = self.batch.group_size
-        starts = self.batch.starts_host[::group_size]
-        num_groups = len(starts) - 1
-        min_parts = max(1, -(-int(starts[-1]) // micro_tokens))
+        offsets = self.batch.offsets_host[::group_size]
+        num_groups = len(offsets) - 1
+        min_parts = max(1, -(-int(offsets[-1]) // micro_tokens))
         for num_parts in range(min_parts, 2 * min_parts + 1):
-            cuts = np.searchsorted(starts, np.arange(1, num_parts) * (starts[-1] / num_parts))
+            cuts = np.searchsorted(offsets, np.arange(1, num_parts) * (offsets[-1] / num_parts))
             edges = np.unique(np.concatenate([[0], cuts, [num_groups]]))
-            if np.diff(starts[edges]).max() <= micro_tokens:
+            if np.diff(offsets[edges]).max() <= micro_tokens:
                 break
         else:  # lengths too uneven for equal micro-batches: fill them greedily
             edges = [0]
             while edges[-1] < num_groups:
-                end = int(np.searchsorted(starts, starts[edges[-1]] + micro_tokens, side="right")) - 1
+                end = int(np.searchsorted(offsets, offsets[edges[-1]] + micro_tokens, side="right")) - 1
                 edges.append(max(end, edges[-1] + 1))
         return [self.slice(int(a) * group_size, int(b) * group_size) for a, b in pairwise(edges)]
 
@@ -100,10 +100,10 @@ class Objective(Protocol):
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """The inputs and targets of one step, a pure function of the batch and the seed. The random numbers of a
-        sequence depend on its `examples_host`, not on the rest of the batch."""
+        sequence depend on its `step_index_host`, not on the rest of the batch."""
         ...
 
-    def sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         """The loss of each term, summed over its targets (not averaged)."""
         ...
 
@@ -132,5 +132,5 @@ class TrainingModule(nn.Module):
         `only_vectors`, the vectors that an objective shares between micro-batches."""
         if only_vectors:
             return {"vectors": self.objective.vectors(self.model, step_inputs)}
-        compute = self.objective.evaluate if with_metrics else self.objective.sums
+        compute = self.objective.evaluate if with_metrics else self.objective.loss_sums
         return compute(self.model, step_inputs)

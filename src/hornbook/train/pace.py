@@ -55,7 +55,7 @@ def seconds_per_step(
 
     def timed_step(batch: Batch, number: int) -> float:
         start = time.monotonic()
-        stepper.take(batch, number, lr=0.0)
+        stepper.train_step(batch, number, lr=0.0)
         if runtime.device.type == "cuda":
             torch.cuda.synchronize(runtime.device)
         return time.monotonic() - start

@@ -32,14 +32,14 @@ def seed_generators(seed: int) -> None:
 
 def token_keys(batch: Batch, seed: int) -> Tensor:
     """A key for the random numbers of each token, from (seed, example, position in the sequence): int64, T."""
-    keys_N = _mixed(torch.from_numpy(batch.examples_host) * GOLDEN + seed)
+    keys_N = _mixed(torch.from_numpy(batch.step_index_host) * GOLDEN + seed)
     keys_N = to_device(keys_N.numpy(), batch.ids_T.device)
     return _mixed(keys_N[batch.sequence_T] + batch.positions_T * GOLDEN)
 
 
-def keys_at(examples_K: Tensor, positions_K: Tensor, seed: int) -> Tensor:
+def keys_at(step_index_K: Tensor, positions_K: Tensor, seed: int) -> Tensor:
     """The `token_keys` of the tokens at some positions of some examples, int64, K."""
-    return _mixed(_mixed(examples_K * GOLDEN + seed) + positions_K * GOLDEN)
+    return _mixed(_mixed(step_index_K * GOLDEN + seed) + positions_K * GOLDEN)
 
 
 def random_bits(keys: Tensor, *purposes: str) -> Tensor:

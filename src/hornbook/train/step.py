@@ -91,33 +91,33 @@ class Stepper:
         self.captured = None
         self.gradients.close()
 
-    def take(self, batch: Batch, number: int, lr: float) -> StepResult:
+    def train_step(self, batch: Batch, number: int, lr: float) -> StepResult:
         """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
         # All ranks must stop at the same number of tokens, and their longest sequences differ.
-        longest = batch.longest if self.ranks.size == 1 else 1
-        return self.retry_on_oom(longest, lambda: self._take(batch, number, lr))
+        max_length = batch.max_length if self.ranks.size == 1 else 1
+        return self.retry_on_oom(max_length, lambda: self._train_step(batch, number, lr))
 
-    def retry_on_oom(self, longest: int, compute: Callable[[], Result]) -> Result:
-        """Returns `compute()`. Whenever memory runs out, halves `micro_tokens` (to `longest` at least) and retries."""
+    def retry_on_oom(self, max_length: int, compute: Callable[[], Result]) -> Result:
+        """Returns `compute()`. Whenever memory runs out, halves `micro_tokens` (at least `max_length`) and retries."""
         while True:
             try:
                 return compute()
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error) or self.micro_tokens <= longest or self.sharded is not None:
+                if not is_out_of_memory(error) or self.micro_tokens <= max_length or self.sharded is not None:
                     raise
-            self.micro_tokens = max(self.micro_tokens // 2, longest)
+            self.micro_tokens = max(self.micro_tokens // 2, max_length)
             self.optimizer.zero_grad(set_to_none=True)
             gc.collect()
             if self.runtime.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _take(self, batch: Batch, number: int, lr: float) -> StepResult:
+    def _train_step(self, batch: Batch, number: int, lr: float) -> StepResult:
         self.module.train()
         is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
         batch = batch.as_padding(False) if is_padding else batch
         step_inputs = self.objective.prepare(batch, seed_of(self.seed, number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
-            numbers, names = self.captured.take(step_inputs, number, lr)
+            numbers, names = self.captured.train_step(step_inputs, number, lr)
             terms = dict(zip(names, numbers[2:], strict=True))
             return StepResult(terms, numbers[0], numbers[1], num_tokens)
         counts = step_inputs.counts()
@@ -218,7 +218,7 @@ def bucketed(step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, entry_bu
     Tokens are padded to a multiple of `token_bucket`, targets and other streams to a multiple of `entry_bucket`."""
     batch = step_inputs.batch
     num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
-    num_padding_sequences = -(-(num_tokens - batch.num_tokens) // batch.longest)
+    num_padding_sequences = -(-(num_tokens - batch.num_tokens) // batch.max_length)
     num_padding_sequences = -(-num_padding_sequences // batch.group_size) * batch.group_size
     sizes = {name: -(-each.num_entries // entry_bucket) * entry_bucket for name, each in batch.streams.items()}
     padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences, sizes)

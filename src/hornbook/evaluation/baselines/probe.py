@@ -89,7 +89,7 @@ def probe_inputs(
     log: Log = lambda message: None,
 ) -> FinishedRun | Outcome:
     """Like `probe`, for data and a model that are already loaded."""
-    task = inputs.saved.task
+    task = inputs.spec.task
     _check(task, method, pooling)
     pooling = None if task.unit == "word" else pooling or DEFAULT_POOLING
     chosen = choose_layers(layers, inputs.pretrained.config.num_layers)
@@ -138,16 +138,16 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
     found = np.zeros((len(features.ids), layers.width(inputs.pretrained.config.width)), np.float32)
     for number, vector in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, pooling):
         found[number] = vector
-    if inputs.saved.task.output.pairs == "joint":
+    if inputs.spec.task.output.pairs == "joint":
         return found
     u, v = found[0::2], found[1::2]
-    if inputs.saved.task.output.pairs == "both":
+    if inputs.spec.task.output.pairs == "both":
         return u + v
     return np.concatenate([u, v, np.abs(u - v), u * v], 1)
 
 
 def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
-    task, seed = inputs.saved.task, inputs.settings.runtime.seed
+    task, seed = inputs.spec.task, inputs.settings.runtime.seed
     if task.unit == "ending":  # each ending is classified as right or wrong; the likeliest per question is chosen
         is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
@@ -171,7 +171,7 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Finishe
     for i, states in frozen_sequences(inputs.pretrained, ids, segments, layers, "none"):
         for row, token in rows_of[numbers[i]]:
             vectors[row], labels[row] = states[token], features.token_labels[numbers[i]][token]
-    num_labels = inputs.saved.task.output.num_labels
+    num_labels = inputs.spec.task.output.num_labels
     fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
 
     def predict(examples: list[Example]) -> list:
@@ -179,6 +179,6 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Finishe
         found = [np.zeros((len(each), num_labels)) for each in encoded.ids]
         for i, states in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, "none"):
             found[i] = fitted.score(states)
-        return inputs.saved.task.decode(found, encoded, examples)
+        return inputs.spec.task.decode(found, encoded, examples)
 
     return finish(out, inputs, predict, {"strength": fitted.strength, "words": len(positions), "width": width})

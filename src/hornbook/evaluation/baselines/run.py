@@ -104,7 +104,7 @@ def baseline_labelled(
         return done
     fitted: dict[str, Any] = {}
     if name == "majority":
-        predict = labelled.saved.task.majority(labelled.train)
+        predict = labelled.spec.task.majority(labelled.train)
     elif name == "tfidf":
         predict = _tfidf(labelled, fitted)
     else:
@@ -113,7 +113,7 @@ def baseline_labelled(
 
 
 def _tfidf(labelled: Labelled, fitted: dict[str, Any]) -> Predict:
-    task, train = labelled.saved.task, labelled.train
+    task, train = labelled.spec.task, labelled.train
     by_unit = {
         "text": lambda: _linear(labelled, TfidfFeatures(train).features, fitted),
         "word": lambda: most_frequent_tags(train),
@@ -126,7 +126,7 @@ def _tfidf(labelled: Labelled, fitted: dict[str, Any]) -> Predict:
 def _word_vectors(
     labelled: Labelled, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
 ) -> Predict:
-    task = labelled.saved.task
+    task = labelled.spec.task
     by_unit = {
         "text": lambda: _linear(labelled, lambda examples: paired(average, examples), fitted),
         "word": lambda: _tagged(labelled, average, fitted, log),
@@ -141,7 +141,7 @@ def _word_vectors(
 
 def _linear(labelled: Labelled, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
     """Logistic or ridge regression on the `features` of the examples."""
-    task, train, seed = labelled.saved.task, labelled.train, labelled.settings.runtime.seed
+    task, train, seed = labelled.spec.task, labelled.train, labelled.settings.runtime.seed
     found = fit_labels(task, features(train), task.targets(train), seed)
     fitted["strength"] = found.strength
     return lambda examples: task.decode(list(found.score(features(examples))), None, examples)
@@ -149,7 +149,7 @@ def _linear(labelled: Labelled, features: Callable[[list], Any], fitted: dict[st
 
 def _tagged(labelled: Labelled, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
     """Logistic regression on the concatenated vectors of a word and its neighbours."""
-    labels, train = labelled.saved.task.output.labels, labelled.train
+    labels, train = labelled.spec.task.output.labels, labelled.train
     number = {label: i for i, label in enumerate(labels)}
 
     def features(example: TaggedExample) -> np.ndarray:

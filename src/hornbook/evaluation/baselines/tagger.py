@@ -85,7 +85,7 @@ def fit_tagger(
         },
     )
     configure_torch(runtime)
-    task = inputs.saved.task
+    task = inputs.spec.task
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(settings.runtime.seed, "tagger"))
         model = Tagger(table, task.output, WIDTH).to(runtime.device)
@@ -130,7 +130,7 @@ def _write_words(
     numbers."""
     numbered, num_words = {}, 0
     for name, (examples, features) in splits.items():
-        numbered[name] = _sentences(examples, features, inputs.saved.task.output, num_words)
+        numbered[name] = _sentences(examples, features, inputs.spec.task.output, num_words)
         num_words += sum(map(len, numbered[name].ids))
     if not file.exists():
         with replacing(file) as temporary:

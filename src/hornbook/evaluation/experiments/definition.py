@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hornbook.config import LARGEST_SEED, Typed, from_dict, setting
-from hornbook.data.examples import LABELLED
+from hornbook.data.sequences import LABELLED
 from hornbook.evaluation.minimal_pairs import DIRECTIONS
 from hornbook.files import read_toml
 from hornbook.runs.finetuning.settings import settings_for

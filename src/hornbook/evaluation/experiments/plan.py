@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hornbook.data.examples import LABELLED
+from hornbook.data.sequences import LABELLED
 from hornbook.evaluation.experiments.definition import TaskPlan
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.files import read_json

@@ -190,12 +190,12 @@ def flops_per_step(settings: PretrainSettings, corpora: Corpora) -> tuple[float,
     """(FLOPs, tokens) of a step on average: actual tokens per batch, at the FLOPs per token of the maximum length."""
     settings = configuration.with_overrides(settings, {"model.vocab_size": corpora[0][0].tokenizer.vocab_size})
     data, flops, tokens = settings.data, 0.0, 0.0
-    for length, examples in BatchMaker(settings, corpora).examples.items():
+    for length, sampler in BatchMaker(settings, corpora).samplers.items():
         is_only = data.short_length == data.length
         share = 1.0 if is_only else data.short_fraction if length == data.short_length else 1 - data.short_fraction
         num_sequences = max(1, settings.batch.tokens // length)
         num_tokens = float(
-            np.mean([examples.batch(number, num_sequences).num_tokens for number in range(NUM_COUNTED_BATCHES)])
+            np.mean([sampler.batch(number, num_sequences).num_tokens for number in range(NUM_COUNTED_BATCHES)])
         )
         num_tokens *= settings.batch.mean_tokens / settings.batch.tokens
         flops += share * num_tokens * settings.flops_per_token(length)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hornbook.batch import Batch
-from hornbook.data.examples import LABELLED, Examples
+from hornbook.data.sequences import LABELLED, SequenceSampler
 from hornbook.interop.folder import load_model
 from hornbook.metrics.bootstrap import interval
 from hornbook.runs.pretraining.batches import Corpora
@@ -34,7 +34,7 @@ def crossed(weights: Path, settings: PretrainSettings, corpora: Corpora, num_pai
             documents += of
             batch = batch.to(runtime.device)
             with torch.no_grad(), runtime.autocast():
-                logits = model.sentence_logits(model(batch)[batch.starts[:-1].long()])
+                logits = model.sentence_logits(model(batch)[batch.offsets[:-1].long()])
             hits.append((logits.argmax(-1) == batch.labels_N).cpu().numpy())
         found[layout] = _accuracy(np.concatenate(hits), documents)
     return found
@@ -64,10 +64,10 @@ def _batches(
     """Batches of pairs, each with the documents that its pairs start in."""
     data = settings.data
     length = data.short_length if data.short_fraction > 0 else data.length
-    examples = Examples(corpora, length, 0, layout, 0.0, held_out=held_out)
-    num_pairs = min(num_pairs, sum(chunks.total for chunks in examples.chunks))
+    sampler = SequenceSampler(corpora, length, 0, layout, 0.0, held_out=held_out)
+    num_pairs = min(num_pairs, sum(chunks.total for chunks in sampler.chunks))
     size = min(PAIRS_PER_BATCH, num_pairs)
-    return [(examples.batch(number, size), examples.documents_of(number, size)) for number in range(num_pairs // size)]
+    return [(sampler.batch(number, size), sampler.documents_of(number, size)) for number in range(num_pairs // size)]
 
 
 def _shared_words(
@@ -80,7 +80,7 @@ def _shared_words(
     rarity = np.log((counts.sum() + 1) / (counts + 1))
     features, labels, documents = [], [], []
     for batch, of in _batches(settings, corpora, layout, num_pairs, held_out):
-        sequences = np.split(batch.ids_T.numpy(), batch.starts_host[1:-1])
+        sequences = np.split(batch.ids_T.numpy(), batch.offsets_host[1:-1])
         features += [_features(ids, tokenizer.sep_id, rarity) for ids in sequences]
         labels += batch.labels_N.tolist()
         documents += of

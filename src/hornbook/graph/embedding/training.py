@@ -317,7 +317,7 @@ class _Training:
 def split_triples(graph: Graph, held_out: float, seed: int) -> dict[str, np.ndarray]:
     """The triples of each split, E x 3: as the graph's source divides them, or a random share for validation and as
     many for the test."""
-    triples = np.stack([graph.heads, graph.kinds, graph.tails], 1).astype(np.int64)
+    triples = np.stack([graph.heads, graph.relation_ids, graph.tails], 1).astype(np.int64)
     if graph.splits is not None:
         found = {name: triples[graph.split_edges(name)] for name in ("train", "valid", "test")}
         if not len(found["train"]):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hornbook.batch import Stream, offsets
+from hornbook.batch import Stream, to_offsets
 from hornbook.files import refusing_damage
 from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
 from hornbook.graph.graph import Graph, open_graph
@@ -113,38 +113,38 @@ class SchemaStreams:
         num_answers, num_paths = self.schema.num_statements, len(self.schema.paths_K)
         if not num_paths:
             return "note: the graph connects no answer with its question: check that its names are in their language"
-        without = float((np.diff(self.schema.path_starts) == 0).mean())
+        without = float((np.diff(self.schema.path_offsets) == 0).mean())
         return f"{num_paths / num_answers:.1f} paths per answer; {without:.1%} of the answers have none"
 
     def streams(self, sequences: Sequence[int]) -> dict[str, Stream]:
         schema, chosen = self.schema, np.asarray(sequences, np.int64)
-        node_rows, nodes = expand(schema.node_starts, chosen)
-        edge_rows, edges = expand(schema.edge_starts, chosen)
-        pair_rows, pairs = expand(schema.pair_starts, chosen)
-        path_rows, paths = expand(schema.path_starts, chosen)
+        node_rows, nodes = expand(schema.node_offsets, chosen)
+        edge_rows, edges = expand(schema.edge_offsets, chosen)
+        pair_rows, pairs = expand(schema.pair_offsets, chosen)
+        path_rows, paths = expand(schema.path_offsets, chosen)
         counts = [np.bincount(rows, minlength=len(chosen)) for rows in (node_rows, edge_rows, pair_rows, path_rows)]
-        node_starts, edge_starts, pair_starts, path_starts = map(offsets, counts)
-        ends_E2 = schema.edges_E2[edges] + node_starts[edge_rows][:, None]
-        ends_P2 = schema.pairs_P2[pairs] + node_starts[pair_rows][:, None]
+        node_offsets, edge_offsets, pair_offsets, path_offsets = map(to_offsets, counts)
+        ends_E2 = schema.edges_E2[edges] + node_offsets[edge_rows][:, None]
+        ends_P2 = schema.pairs_P2[pairs] + node_offsets[pair_rows][:, None]
         degrees = np.bincount(ends_E2[:, 1], minlength=len(nodes))
         entities = schema.entities_C[nodes]
         return {
-            CONCEPTS: ConceptNodes(torch.from_numpy(self.vectors[entities]), starts_host=node_starts),
+            CONCEPTS: ConceptNodes(torch.from_numpy(self.vectors[entities]), offsets_host=node_offsets),
             EDGES: ConceptEdges(
                 *map(_tensor, ends_E2.T),
                 _tensor((1 / degrees[ends_E2[:, 1]]).astype(np.float32)),
-                starts_host=edge_starts,
+                offsets_host=edge_offsets,
             ),
             PAIRS: ConceptPairs(
-                _tensor(pair_rows), *map(_tensor, ends_P2.T), torch.ones(len(pairs)), starts_host=pair_starts
+                _tensor(pair_rows), *map(_tensor, ends_P2.T), torch.ones(len(pairs)), offsets_host=pair_offsets
             ),
             PATHS: ConceptPaths(
-                _tensor(schema.paths_K[paths] + pair_starts[path_rows]),
-                _tensor(schema.nodes_KH[paths] + node_starts[path_rows][:, None]),
+                _tensor(schema.paths_K[paths] + pair_offsets[path_rows]),
+                _tensor(schema.nodes_KH[paths] + node_offsets[path_rows][:, None]),
                 _tensor(schema.relations_KH[paths]),
                 _tensor(schema.lengths_K[paths]),
                 torch.ones(len(paths)),
-                starts_host=path_starts,
+                offsets_host=path_offsets,
             ),
         }
 

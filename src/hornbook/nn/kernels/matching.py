@@ -37,8 +37,8 @@ def squared_relation_error(
     ours_T3HC: Tensor,
     theirs_T3HC: Tensor,
     weights_T: Tensor,
-    starts: Tensor,
-    longest: int,
+    offsets: Tensor,
+    max_length: int,
     sides: tuple[int, int],
     direction: str,
 ) -> tuple[Tensor, Tensor]:
@@ -46,14 +46,14 @@ def squared_relation_error(
     and theirs are the products of the two factors `sides` (queries, keys or values) / sqrt(C); and its gradient with
     respect to `ours_T3HC`."""
     _, _, num_heads, width = ours_T3HC.shape
-    their_width, num_sequences = theirs_T3HC.shape[-1], len(starts) - 1
+    their_width, num_sequences = theirs_T3HC.shape[-1], len(offsets) - 1
     padded_width, their_padded_width = (max(16, triton.next_power_of_2(each)) for each in (width, their_width))
     tile = TILE if max(padded_width, their_padded_width) <= WIDE else TILE_OF_WIDE
-    num_tiles = triton.cdiv(longest, tile)
+    num_tiles = triton.cdiv(max_length, tile)
     losses_NHB = torch.empty(num_sequences, num_heads, num_tiles, dtype=torch.float32, device=ours_T3HC.device)
     gradient_T3HC = torch.zeros_like(ours_T3HC)
     _squared_relation_error[(num_tiles, num_heads, num_sequences)](
-        ours_T3HC, theirs_T3HC, weights_T, starts, losses_NHB, gradient_T3HC, num_heads, width, their_width,
+        ours_T3HC, theirs_T3HC, weights_T, offsets, losses_NHB, gradient_T3HC, num_heads, width, their_width,
         width**-0.5, their_width**-0.5,
         FIRST=sides[0], SECOND=sides[1], DIRECTION=DIRECTIONS[direction],
         TILE=tile, WIDTH=padded_width, THEIR_WIDTH=their_padded_width, num_warps=4,
@@ -107,13 +107,13 @@ def _mask(attending, attended, length, DIRECTION: tl.constexpr):
 
 @triton.jit
 def _squared_relation_error(
-    ours, theirs, weights, starts, losses, gradient, num_heads, width, their_width, scale, their_scale,
+    ours, theirs, weights, offsets, losses, gradient, num_heads, width, their_width, scale, their_scale,
     FIRST: tl.constexpr, SECOND: tl.constexpr, DIRECTION: tl.constexpr,
     TILE: tl.constexpr, WIDTH: tl.constexpr, THEIR_WIDTH: tl.constexpr,
 ):  # fmt: skip
     tile, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    begin = tl.load(starts + sequence)
-    length = tl.load(starts + sequence + 1) - begin
+    begin = tl.load(offsets + sequence)
+    length = tl.load(offsets + sequence + 1) - begin
     loss = 0.0
     if tile * TILE < length:
         here = tile * TILE + tl.arange(0, TILE)

@@ -91,7 +91,7 @@ def relation_sum(
             return _fused_relation_sum(match, ours_T3HC, theirs_T3HC, batch, weights_T, direction)
     ours_NHSS, mask_NS = relation_scores(match, ours_T3HC, batch)
     theirs_NHSS, _ = relation_scores(match, theirs_T3HC, batch)
-    mask_NSS = mask_NS[:, None, :] & _direction_mask(batch.longest, direction, weights_T.device)
+    mask_NSS = mask_NS[:, None, :] & _direction_mask(batch.max_length, direction, weights_T.device)
     if match.loss == "mse":
         squared_NHSS = (ours_NHSS - theirs_NHSS) ** 2 * mask_NSS[:, None]
         losses_NHS = squared_NHSS.sum(-1) / mask_NSS.sum(-1).clamp(min=1)[:, None]
@@ -109,7 +109,7 @@ def _fused_relation_sum(
 ) -> Tensor:
     from hornbook.nn.kernels.matching import squared_relation_error
 
-    arguments = (weights_T.contiguous(), batch.starts, batch.longest, FACTORS[match.quantity], direction)
+    arguments = (weights_T.contiguous(), batch.offsets, batch.max_length, FACTORS[match.quantity], direction)
     return _WithGradient.apply(ours_T3HC, lambda: squared_relation_error(ours_T3HC, theirs_T3HC, *arguments))
 
 

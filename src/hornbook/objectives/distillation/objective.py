@@ -153,7 +153,7 @@ class Distillation:
         self.weights |= {term: match.weight for term, match in self.matches.items()}
         _check_matches(self.matches, student, teacher)
 
-    def sums(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
         return self._sums(model, step_inputs)[0]
 
     def evaluate(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:

@@ -52,7 +52,7 @@ class TaskDistillation(Distillation):
         step_inputs = self.own.prepare(batch, seed)
         targets = step_inputs.targets | self._token_targets(batch)
         targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
-        if self.kept is not None and batch.numbers_host is not None:
+        if self.kept is not None and batch.dataset_index_host is not None:
             targets |= self._kept_targets(batch, targets["task"])
         return StepInputs(step_inputs.batch.with_streams(targets))
 
@@ -60,10 +60,10 @@ class TaskDistillation(Distillation):
         """Cached rows of the teacher as target values, which are split and padded together with the batch."""
         device, targets = batch.ids_T.device, {}
         if self.columns.units:
-            rows = self.kept.units(batch.numbers_host[:: batch.group_size] // batch.group_size, self.columns)
+            rows = self.kept.units(batch.dataset_index_host[:: batch.group_size] // batch.group_size, self.columns)
             targets[UNITS] = dataclasses.replace(own, values_K=torch.from_numpy(rows).to(device))
         if self.columns.tokens:
-            rows = torch.from_numpy(self.kept.tokens(batch.numbers_host, self.columns)).to(device)
+            rows = torch.from_numpy(self.kept.tokens(batch.dataset_index_host, self.columns)).to(device)
             targets[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
         return targets
 

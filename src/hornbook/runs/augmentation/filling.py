@@ -73,7 +73,7 @@ class WordFilling:
 
     def _likeliest(self, some: list[_Masked]) -> list[list[int]]:
         batch = pack([each.ids for each in some], [each.segments for each in some])
-        positions_K = torch.from_numpy(batch.starts_host[:-1] + np.array([each.position for each in some]))
+        positions_K = torch.from_numpy(batch.offsets_host[:-1] + np.array([each.position for each in some]))
         batch.ids_T[positions_K] = self.tokenizer.mask_id
         device = next(self.filler.parameters()).device
         self.num_tokens += batch.num_tokens

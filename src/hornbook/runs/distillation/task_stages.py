@@ -23,7 +23,7 @@ from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, with_steps
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.saved import load_task
+from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
@@ -64,7 +64,7 @@ def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
     """Raises a `ValueError` unless the teacher has a head for the same task and labels, the same vocabulary if anything
     is matched per token, and the quantities that each stage matches."""
-    needed, found = inputs.saved.task.output, teacher.model.output
+    needed, found = inputs.spec.task.output, teacher.model.output
     stages = inputs.settings.objective.stages(is_task=True)
     only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
     if not only_logits or not needed.type.of_sequences:

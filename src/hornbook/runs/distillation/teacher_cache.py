@@ -39,8 +39,8 @@ class TeacherCache:
     def __init__(self, folder: Path, columns: TeacherColumns, features: Features, follows_from: dict[str, Any]):
         self.folder, self.columns, self.features = folder, columns, features
         self.lengths = np.array([len(each) for each in features.ids], np.int64)
-        self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
-        sizes = {"units": (features.num_units, columns.units), "tokens": (int(self.starts[-1]), columns.tokens)}
+        self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        sizes = {"units": (features.num_units, columns.units), "tokens": (int(self.offsets[-1]), columns.tokens)}
         self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
         self.follows_from = follows_from
         if (folder / STATE).exists():
@@ -92,7 +92,7 @@ class TeacherCache:
     def _token_rows(self, sequences: np.ndarray) -> np.ndarray:
         lengths = self.lengths[sequences]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return np.repeat(self.starts[sequences], lengths) + within
+        return np.repeat(self.offsets[sequences], lengths) + within
 
 
 def _sequences(units: list[int], features: Features) -> np.ndarray:
@@ -118,7 +118,7 @@ def cache_plan(
     features = inputs.train_features
     if not teacher.reads_as(inputs.tokenizer):
         features = inputs.train_features_for(teacher.tokenizer, teacher.model.config.max_positions)
-    columns = columns_for(names, inputs.saved.task.output, teacher.model.config, features.group_size)
+    columns = columns_for(names, inputs.spec.task.output, teacher.model.config, features.group_size)
     if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
             f"the cached teacher outputs would take {num_bytes / 1e9:.3g} GB on disk: raise objective.cache_gigabytes "
@@ -168,7 +168,7 @@ def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher)
         requested = "logits"
     found: set[str] = set()
     for recipe in settings.objective.stages(is_task=True) if requested != "none" else ():
-        output = inputs.saved.task.output
+        output = inputs.spec.task.output
         objective = TaskDistillation(
             TaskObjective(output), output, recipe, inputs.pretrained.config, teacher.model.config
         )

@@ -14,7 +14,7 @@ from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.tasks.evaluation import rows, with_intervals
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
-from hornbook.tasks.saved import save_task
+from hornbook.tasks.spec import save_task
 
 
 class SplitScores(NamedTuple):
@@ -27,7 +27,7 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
     """The scores of the predictions for every split that has labels. `predict` takes the name of a split as well as
     its examples."""
     dev, found = inputs.dev, predict("dev", inputs.dev)
-    task = inputs.saved.task.tuned(dev, found)
+    task = inputs.spec.task.tuned(dev, found)
     predictions = task.thresholded(found)
     scores = {"dev": with_intervals(task, dev, predictions)}
     if inputs.threshold_part:
@@ -41,7 +41,7 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
 
 def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, longest: int | None = None) -> None:
     """Writes `task.json` and `predictions-dev.jsonl`. `longest` is the maximum sequence length of a model."""
-    save_task(out, replace(inputs.saved, task=scored.task, longest=longest))
+    save_task(out, replace(inputs.spec, task=scored.task, longest=longest))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(scored.task, inputs.dev, scored.predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
 

@@ -45,7 +45,7 @@ from hornbook.tasks.kinds.similarity import Similarity, padded_texts
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
-from hornbook.tasks.saved import SavedTask, make_task, output_for
+from hornbook.tasks.spec import TaskSpec, make_task, output_for
 from hornbook.tasks.summary import in_short, summarize
 from hornbook.text.marks import marked, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
@@ -62,7 +62,7 @@ class Labelled:
     named: KnownDataSet
     data: DataSet
     settings: FinetuneSettings
-    saved: SavedTask
+    spec: TaskSpec
     train: list[Example]
     threshold_part: list[Example]
 
@@ -108,13 +108,13 @@ class Inputs(Labelled):
     def encode(self, examples: list[Example]) -> Features:
         if self.linker is not None:
             examples = with_entities(examples, self.linker, self.pretrained.has_vector)
-        features = self.saved.task.encode(examples, self.tokenizer, self.longest)
+        features = self.spec.task.encode(examples, self.tokenizer, self.longest)
         return features if self.grounder is None else self.grounder.attach(features, examples)
 
     def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
         """The training examples encoded with another model's tokenizer and length limit."""
         examples = [*self.train, *(self.copies or [])]
-        return self.saved.task.encode(examples, tokenizer, self._longest(max_positions))
+        return self.spec.task.encode(examples, tokenizer, self._longest(max_positions))
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
@@ -241,13 +241,13 @@ def open_inputs(
     if settings.reason.method is not None:
         grounder = _grounder(request, output, settings, log)
         output = replace(output, graph=grounder.shape)
-    saved = replace(make_task(named, read_data, output), reason=None if grounder is None else grounder.about())
-    linker = _linker(pretrained, settings.task.graph, saved.task, log)
+    spec = replace(make_task(named, read_data, output), reason=None if grounder is None else grounder.about())
+    linker = _linker(pretrained, settings.task.graph, spec.task, log)
     if linker is not None:
-        saved = replace(saved, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
+        spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
     split = training_split(read_data, named, settings)
     others = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.longest}
-    return Inputs(named, read_data, settings, saved, *split, pretrained, tokenizer, model=model, **others)
+    return Inputs(named, read_data, settings, spec, *split, pretrained, tokenizer, model=model, **others)
 
 
 def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> EntityLinker | None:
@@ -328,8 +328,8 @@ def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     refuse_without_baselines(request.task)
     named, found = read_labelled(request, data, log)
     settings = settings_for(named, None, request.all_overrides())
-    saved = make_task(named, found, output_for(found))
-    return Labelled(named, found, settings, saved, *training_split(found, named, settings))
+    spec = make_task(named, found, output_for(found))
+    return Labelled(named, found, settings, spec, *training_split(found, named, settings))
 
 
 def with_task_format(

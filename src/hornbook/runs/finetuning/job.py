@@ -56,7 +56,7 @@ def build_job(
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
-    output, seed = inputs.saved.task.output, settings.runtime.seed
+    output, seed = inputs.spec.task.output, settings.runtime.seed
     keeps = not request.from_random and keeps_head(inputs.pretrained, output, settings.task)
     if request.from_random:
         model, new_parts = from_random(inputs.pretrained, output, seed, settings.layers.dropout), []
@@ -89,7 +89,7 @@ def build_job(
         _DevValidation(model, inputs, runtime),
         save,
         load,
-        metric_for_best=inputs.saved.task.measures[0],
+        metric_for_best=inputs.spec.task.measures[0],
         lr_multiplier_of=lr_multiplier(model, settings.layers),
     )
     if not is_last_stage:
@@ -112,7 +112,7 @@ def _log_head(found: Output | None, needed: Output, keeps: bool, model: str, log
 def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective | SimilarityObjective:
     """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
     logits."""
-    output, features = inputs.saved.task.output, inputs.train_features
+    output, features = inputs.spec.task.output, inputs.train_features
     if output.type.compares and not settings.task.class_weights:
         return (SimilarityDistillation if settings.task.teacher else SimilarityObjective)(
             output, settings.task.temperature
@@ -153,7 +153,7 @@ class _DevValidation:
         self.last: Evaluation | None = None
 
     def __call__(self, micro_tokens: int) -> dict[str, float]:
-        task, dev, features = self.inputs.saved.task, self.inputs.dev, self.inputs.dev_features
+        task, dev, features = self.inputs.spec.task, self.inputs.dev, self.inputs.dev_features
         self.last = evaluate_split(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
         found = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
         return {"loss": found.loss, **found.scores}

@@ -217,7 +217,7 @@ def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]
 
 def _log_truncated_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
     if features.num_truncated:
-        what = inputs.saved.task.truncated
+        what = inputs.spec.task.truncated
         log(f"{features.num_truncated:,} {what} of {name} are longer than {inputs.longest} tokens and were truncated")
 
 
@@ -242,10 +242,10 @@ def _finish(
         if name in inputs.other_splits():
             _log_truncated_texts(name, features, inputs, log)
         micro_tokens = settings.batch.micro_tokens
-        return evaluate_split(model, inputs.saved.task, examples, features, runtime.autocast, micro_tokens).predictions
+        return evaluate_split(model, inputs.spec.task, examples, features, runtime.autocast, micro_tokens).predictions
 
     scored = score_splits(inputs, predict)
-    if scored.task != inputs.saved.task:
+    if scored.task != inputs.spec.task:
         log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.measures[0]} on dev")
     write_predictions(out, inputs, scored, inputs.longest)
     folder.publish(out / "best")  # from where the run is loaded

@@ -50,11 +50,11 @@ class TaskBatches:
             self._epoch = epoch
         units = self._order[within * self.batch_size : (within + 1) * self.batch_size].tolist()
         if part == (0, 1):
-            return self.features.batch(units, numbered=True)
+            return self.features.batch(units, with_dataset_index=True)
         first, last = part_of(len(units), part)
-        batch = self.features.batch(units[first:last] or units[:1], numbered=True)
-        examples = first * self.features.group_size + np.arange(batch.num_sequences)
-        return batch.with_values("sequences", examples_host=examples).as_padding(first == last)
+        batch = self.features.batch(units[first:last] or units[:1], with_dataset_index=True)
+        step_index = first * self.features.group_size + np.arange(batch.num_sequences)
+        return batch.with_values("sequences", step_index_host=step_index).as_padding(first == last)
 
 
 def planned_flops(model: Transformer, features: Features, epochs: float, share: float, head: str) -> float:

@@ -41,7 +41,7 @@ def run_many(
     if not folder.has_record:
         folder.write_record(request.to_dict(), {}, restarts=restarts, search=search)
     first_seed, tries = inputs.settings.runtime.seed, {}
-    write = partial(_write, out, inputs.saved.task.in_percent)
+    write = partial(_write, out, inputs.spec.task.in_percent)
 
     def run_try(name: str, variant: FinetuneRequest) -> Outcome | None:
         """Runs a variant of the request and adds it to `tries`; an `Outcome` if it was stopped."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hornbook.batch import Batch, part_of
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import Examples
+from hornbook.data.sequences import SequenceSampler
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 Corpora = list[tuple[Corpus, float]]
@@ -66,8 +66,8 @@ class BatchMaker:
         self.data = settings.data
         self.batch = settings.batch
         self.num_steps = settings.schedule.steps
-        self.examples = {
-            length: Examples(
+        self.samplers = {
+            length: SequenceSampler(
                 corpora,
                 length,
                 settings.runtime.seed,
@@ -93,7 +93,7 @@ class BatchMaker:
             num_sequences = stop - first
         share = part_of(num_sequences, part)
         is_empty = share[0] == share[1]
-        made = self.examples[length].batch(within, num_sequences, first, (0, 1) if is_empty else share)
+        made = self.samplers[length].batch(within, num_sequences, first, (0, 1) if is_empty else share)
         made = dataclasses.replace(made, progress=min(1.0, number / self.num_steps))
         return made.as_padding() if is_empty else made
 
@@ -109,7 +109,7 @@ def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch
     if data.held_out_fraction <= 0:
         return []
     length = data.short_length if data.short_fraction > 0 else data.length
-    examples = Examples(
+    sampler = SequenceSampler(
         corpora,
         length,
         0,
@@ -121,7 +121,7 @@ def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch
         with_entities=settings.reads_entities,
         masked_fraction=settings.masked_fraction,
     )
-    available = sum(chunks.total for chunks in examples.chunks)
+    available = sum(chunks.total for chunks in sampler.chunks)
     total = min(available, max(1, settings.validation.tokens // length))
     num_sequences = min(total, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))
-    return [examples.batch(i, num_sequences) for i in range(max(1, total // num_sequences))]
+    return [sampler.batch(i, num_sequences) for i in range(max(1, total // num_sequences))]

@@ -5,7 +5,7 @@ import difflib
 import math
 
 from hornbook import config as configuration
-from hornbook.data.examples import DataSettings
+from hornbook.data.sequences import DataSettings
 from hornbook.models import registry
 from hornbook.models.albert import AlbertConfig
 from hornbook.models.bert import BertConfig

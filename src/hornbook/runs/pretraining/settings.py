@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hornbook import config as configuration
-from hornbook.data.examples import DataSettings, Layout
+from hornbook.data.sequences import DataSettings, Layout
 from hornbook.models import registry
 from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig

@@ -24,7 +24,7 @@ def _repetition_warnings(corpora: Corpora, settings: PretrainSettings) -> list[s
 
 def _label_warnings(batches: BatchMaker) -> list[str]:
     """Warns if the two labels of next-sentence prediction are far from balanced."""
-    shares = {length: each.not_next_share() for length, each in batches.examples.items() if each.layout == "nsp"}
+    shares = {length: each.not_next_share() for length, each in batches.samplers.items() if each.layout == "nsp"}
     length, share = max(shares.items(), key=lambda item: item[1], default=(0, 0.0))
     if share <= MAX_NOT_NEXT:
         return []

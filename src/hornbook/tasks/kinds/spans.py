@@ -39,7 +39,7 @@ from hornbook.tasks.windows import (
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import KnownDataSet
-    from hornbook.tasks.saved import SavedTask
+    from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
 RULES = {
@@ -386,10 +386,10 @@ class Spans(TaskKind):
         )
 
     def submission(
-        self, saved: "SavedTask", examples: Sequence[SpanExample], predictions: list[SpanPrediction], ending: str
+        self, spec: "TaskSpec", examples: Sequence[SpanExample], predictions: list[SpanPrediction], ending: str
     ) -> dict[str, str]:
         pairs = list(zip(examples, predictions, strict=True))
-        if saved.name == "coqa":
+        if spec.name == "coqa":
             return {f"predictions{ending}.json": _json([_turn(*pair) for pair in pairs])}
         files = {f"predictions{ending}.json": _json({each.key: found.answer for each, found in pairs})}
         if self.or_none:

@@ -32,7 +32,7 @@ from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import KnownDataSet
-    from hornbook.tasks.saved import SavedTask
+    from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
 
@@ -248,11 +248,11 @@ class Tagging(TaskKind):
         return ONE, run_and_decode(self)
 
     def submission(
-        self, saved: "SavedTask", examples: Sequence[TaggedExample], predictions: list[TagPrediction], ending: str
+        self, spec: "TaskSpec", examples: Sequence[TaggedExample], predictions: list[TagPrediction], ending: str
     ) -> dict[str, str]:
         """One word per line with its tag in the scheme of the user's files; if known, the gold tag is the column
         between, as conlleval expects."""
-        return {f"predictions{ending}.txt": "\n".join(_column_lines(examples, predictions, saved.scheme or "BIO"))}
+        return {f"predictions{ending}.txt": "\n".join(_column_lines(examples, predictions, spec.scheme or "BIO"))}
 
 
 def _column_lines(

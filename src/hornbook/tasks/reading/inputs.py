@@ -18,7 +18,7 @@ from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, in_memory, is_mi
 from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pieces
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.records import Example
-from hornbook.tasks.saved import SavedTask
+from hornbook.tasks.spec import TaskSpec
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class InputRow:
     is_usable: bool = True
 
 
-def read_inputs(file: str | Path, saved: SavedTask, **options: Any) -> list[Example]:
+def read_inputs(file: str | Path, spec: TaskSpec, **options: Any) -> list[Example]:
     """The examples of `read_input_rows`, which has the options."""
-    return [row.example for row in read_input_rows(file, saved, **options)]
+    return [row.example for row in read_input_rows(file, spec, **options)]
 
 
 def read_input_rows(
     file: str | Path,
-    saved: SavedTask,
+    spec: TaskSpec,
     text: str | None = None,
     pair: str | None = None,
     log: Callable[[str], None] | None = None,
@@ -57,9 +57,9 @@ def read_input_rows(
     sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
     `strict`, the first problem raises `ValueError`.
     """
-    requested = RequestedColumns(text, pair, trained=saved.roles or {})
+    requested = RequestedColumns(text, pair, trained=spec.roles or {})
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
-    found = inputs_in(file, known(saved.name), notes)
+    found = inputs_in(file, known(spec.name), notes)
     for message in [*notes.messages, *_problems(notes.problems)] if log else ():
         log(message)
     columns = original_columns(found, notes) or [{} for _ in found]

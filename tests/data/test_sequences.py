@@ -8,7 +8,7 @@ from numbered import FIRST, documents_of, is_word_start, numbered_corpus, random
 from taken_apart import chunk_numbers, same, sequences, two_segments
 
 from hornbook.data.corpus import Corpus
-from hornbook.data.examples import DataSettings, Examples, Layout
+from hornbook.data.sequences import DataSettings, Layout, SequenceSampler
 
 LENGTH = 64
 
@@ -18,17 +18,17 @@ def corpus(tmp_path_factory, tokenizer_folder):
     """1,200 documents in three shards, and a fifth of them held out."""
     random = np.random.default_rng(1)
     lengths = random_lengths(random, 3, 400, 30, giants=True)
-    return numbered_corpus(tmp_path_factory.mktemp("examples") / "corpus", tokenizer_folder, lengths, 0.2)
+    return numbered_corpus(tmp_path_factory.mktemp("sequences") / "corpus", tokenizer_folder, lengths, 0.2)
 
 
 @pytest.fixture(scope="module")
 def pairs(corpus):
-    return Examples([(corpus, 1.0)], LENGTH, seed=0, layout="nsp")
+    return SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="nsp")
 
 
 @pytest.fixture(scope="module")
 def packed(corpus):
-    return Examples([(corpus, 1.0)], LENGTH, seed=0, layout="packed")
+    return SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="packed")
 
 
 # ---- pairs
@@ -39,8 +39,8 @@ def test_pairs_are_next_or_random(pairs, corpus):
     num_full = 0
     for number in range(4):
         batch = pairs.batch(number, 500)
-        assert batch.num_sequences == 500 and batch.longest == LENGTH
-        assert np.diff(batch.starts_host).max() <= LENGTH
+        assert batch.num_sequences == 500 and batch.max_length == LENGTH
+        assert np.diff(batch.offsets_host).max() <= LENGTH
         for a, b, is_random in two_segments(batch, pairs):
             assert len(a) and len(b)
             assert (np.diff(a) == 1).all() and (np.diff(b) == 1).all()
@@ -57,14 +57,14 @@ def test_pairs_are_next_or_random(pairs, corpus):
 
 
 def test_half_of_the_pairs_are_random(corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=3, layout="nsp", short_sequence_probability=0.0)
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=3, layout="nsp", short_sequence_probability=0.0)
     starts = sentence_starts_of(corpus)
-    found = [pair for number in range(10) for pair in two_segments(examples.batch(number, 400), examples)]
-    chunk = chunk_numbers(examples, np.array([a[0] for a, _, _ in found]))
+    found = [pair for number in range(10) for pair in two_segments(sampler.batch(number, 400), sampler)]
+    chunk = chunk_numbers(sampler, np.array([a[0] for a, _, _ in found]))
     labels = np.array([label for _, _, label in found])
-    lows, highs = (np.concatenate(each) for each in (examples.chunks[0].starts, examples.chunks[0].stops))
+    lows, highs = (np.concatenate(each) for each in (sampler.chunks[0].starts, sampler.chunks[0].stops))
     sizes = [len(shard.tokens) for shard in corpus.shards]
-    base = FIRST + np.repeat([0, *np.cumsum(sizes)[:-1]], [len(s) for s in examples.chunks[0].starts])
+    base = FIRST + np.repeat([0, *np.cumsum(sizes)[:-1]], [len(s) for s in sampler.chunks[0].starts])
     inner = np.searchsorted(starts, base + highs, "left") - np.searchsorted(starts, base + lows, "right")
     num_sentences = np.concatenate([np.diff(shard.documents) for shard in corpus.shards])
     is_lone = num_sentences[documents_of(corpus, np.array([a[0] for a, _, _ in found]))] == 1
@@ -73,7 +73,7 @@ def test_half_of_the_pairs_are_random(corpus):
     assert is_lone.sum() > 100 and is_one_sentence.sum() > 400 and (inner[chunk] > 0).sum() > 1500
     for several in (labels[is_one_sentence], labels[inner[chunk] > 0]):
         assert abs(several.mean() - 0.5) < 4 * 0.5 / len(several) ** 0.5
-    assert labels.mean() == pytest.approx(examples.not_next_share(), abs=0.03)
+    assert labels.mean() == pytest.approx(sampler.not_next_share(), abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_both_labels_are_equally_likely_wherever_a_sentence_has_a_neighbour(
     sentences, share, tmp_path, tokenizer_folder
 ):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[sentences] * 60], held_out_fraction=0)
-    examples = Examples([(corpus, 1.0)], 64, seed=0, layout="nsp")
-    found = [pair for number in range(5) for pair in two_segments(examples.batch(number, 400), examples)]
+    sampler = SequenceSampler([(corpus, 1.0)], 64, seed=0, layout="nsp")
+    found = [pair for number in range(5) for pair in two_segments(sampler.batch(number, 400), sampler)]
     assert np.mean([label for *_, label in found]) == pytest.approx(share, abs=0.045)
-    assert examples.not_next_share() == share
+    assert sampler.not_next_share() == share
     for a, b, is_random in found:
         documents = documents_of(corpus, np.array([a[0], b[0]]))
         assert (documents[0] != documents[1]) == bool(is_random)
@@ -98,8 +98,8 @@ def test_both_labels_are_equally_likely_wherever_a_sentence_has_a_neighbour(
 def test_where_a_ends_and_where_random_text_comes_from_are_uniform(tmp_path, tokenizer_folder):
     # chunks of five sentences of 4 tokens; 8 documents
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 50] * 8], held_out_fraction=0)
-    examples = Examples([(corpus, 1.0)], 23, seed=0, layout="nsp", short_sequence_probability=0.0)
-    found = [pair for number in range(8) for pair in two_segments(examples.batch(number, 500), examples)]
+    sampler = SequenceSampler([(corpus, 1.0)], 23, seed=0, layout="nsp", short_sequence_probability=0.0)
+    found = [pair for number in range(8) for pair in two_segments(sampler.batch(number, 500), sampler)]
     assert abs(np.mean([label for *_, label in found]) - 0.5) < 0.025
     ends = np.bincount([len(a) // 4 for a, _, _ in found], minlength=5)[1:]
     assert ends.sum() == 4000 and ends.min() > 900
@@ -118,8 +118,8 @@ def test_one_in_ten_pairs_is_shorter(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, lengths)
 
     def lengths_at(chance: float) -> np.ndarray:
-        examples = Examples([(corpus, 1.0)], 128, seed=0, layout="nsp", short_sequence_probability=chance)
-        return np.concatenate([np.diff(examples.batch(number, 500).starts_host) for number in range(8)])
+        sampler = SequenceSampler([(corpus, 1.0)], 128, seed=0, layout="nsp", short_sequence_probability=chance)
+        return np.concatenate([np.diff(sampler.batch(number, 500).offsets_host) for number in range(8)])
 
     never, sometimes, always = lengths_at(0.0), lengths_at(0.1), lengths_at(1.0)
     # a random B that meets the end of its document is short too, 5% of the time here
@@ -134,9 +134,9 @@ def test_training_never_meets_what_is_held_out(corpus):
     num_held_out = 0
     for layout in get_args(Layout):
         for held_out in (False, True):
-            examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out)
-            total = examples.chunks[0].total
-            batches = [examples.batch(number, 500) for number in range(-(-2 * total // 500))]
+            sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out)
+            total = sampler.chunks[0].total
+            batches = [sampler.batch(number, 500) for number in range(-(-2 * total // 500))]
             ids = np.unique(np.concatenate([batch.ids_T.numpy() for batch in batches]))
             documents = np.unique(documents_of(corpus, ids[ids >= FIRST]))
             assert (corpus.is_held_out(documents) == held_out).all()
@@ -157,27 +157,28 @@ def test_training_never_meets_what_is_held_out(corpus):
 )
 def test_batches_are_those_that_runs_began_with(layout, held_out, digest, corpus):
     """A run resumes in the middle of its batches: every batch is the same as without the interruption."""
-    examples, found = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out), hashlib.sha256()
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out)
+    found = hashlib.sha256()
     for number in range(3):
-        batch = examples.batch(number, 200)
-        for tensor in (batch.ids_T, batch.segments_T, batch.word_starts_T, batch.starts, batch.labels_N):
+        batch = sampler.batch(number, 200)
+        for tensor in (batch.ids_T, batch.segments_T, batch.word_starts_T, batch.offsets, batch.labels_N):
             found.update(b"" if tensor is None else tensor.numpy().tobytes())
     assert found.hexdigest()[:16] == digest
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
 def test_a_share_of_a_batch_is_made_as_in_the_whole(layout, corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
-    shares, whole = [examples.batch(3, 60, share=share) for share in ((0, 23), (23, 60))], examples.batch(3, 60)
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
+    shares, whole = [sampler.batch(3, 60, share=share) for share in ((0, 23), (23, 60))], sampler.batch(3, 60)
     if layout == "documents":  # an example is several sequences, and a batch is sorted by length
         assert sorted(bytes(each) for share in shares for each in sequences(share)) == sorted(
             map(bytes, sequences(whole))
         )
         return
-    of_whole = {index: whole.slice(i, i + 1) for i, index in enumerate(whole.examples_host.tolist())}
-    assert sorted(of_whole) == sorted(np.concatenate([each.examples_host for each in shares])) == list(range(60))
+    of_whole = {index: whole.slice(i, i + 1) for i, index in enumerate(whole.step_index_host.tolist())}
+    assert sorted(of_whole) == sorted(np.concatenate([each.step_index_host for each in shares])) == list(range(60))
     for share in shares:
-        for i, index in enumerate(share.examples_host.tolist()):
+        for i, index in enumerate(share.step_index_host.tolist()):
             assert same(share.slice(i, i + 1), of_whole[index])
 
 
@@ -186,13 +187,13 @@ def test_a_share_of_a_batch_is_made_as_in_the_whole(layout, corpus):
 
 @pytest.mark.parametrize("layout", [layout for layout in get_args(Layout) if layout != "documents"])
 def test_an_epoch_meets_each_chunk_once(layout, corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
-    total = examples.chunks[0].total
-    order = np.array([chunk for _, chunk, _ in examples._chunks_of(np.arange(3 * total))])
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
+    total = sampler.chunks[0].total
+    order = np.array([chunk for _, chunk, _ in sampler._chunks_of(np.arange(3 * total))])
     if layout != "nsp":  # there A may be the sentence before a chunk of one
-        batch = examples.batch(0, 3 * total)
-        firsts = batch.ids_T.numpy()[batch.starts_host[:-1] + 1]
-        assert chunk_numbers(examples, firsts).tolist() == order[batch.examples_host].tolist()
+        batch = sampler.batch(0, 3 * total)
+        firsts = batch.ids_T.numpy()[batch.offsets_host[:-1] + 1]
+        assert chunk_numbers(sampler, firsts).tolist() == order[batch.step_index_host].tolist()
     epochs = [order[i * total : (i + 1) * total] for i in range(3)]
     for epoch in epochs:
         assert sorted(epoch.tolist()) == list(range(total))
@@ -201,19 +202,19 @@ def test_an_epoch_meets_each_chunk_once(layout, corpus):
 
 
 def test_other_seeds_and_lengths_have_other_orders(corpus, pairs):
-    other = Examples([(corpus, 1.0)], LENGTH, seed=1, layout="nsp")
+    other = SequenceSampler([(corpus, 1.0)], LENGTH, seed=1, layout="nsp")
     a, b = (chunk_numbers(e, np.array([ids[1] for ids in sequences(e.batch(0, 500))])) for e in (pairs, other))
     assert (a == b).mean() < 0.02
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
 def test_a_batch_depends_on_its_number_alone(layout, corpus):
-    examples = Examples([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
     numbers = [0, 1, 2, 17, 40, 1000]
-    batches = {number: examples.batch(number, 33) for number in numbers}
-    again = {number: examples.batch(number, 33) for number in reversed(numbers)}
-    sent = pickle.loads(pickle.dumps(examples))
-    fresh = Examples([(Corpus(corpus.folder, 0.2), 1.0)], LENGTH, seed=0, layout=layout)
+    batches = {number: sampler.batch(number, 33) for number in numbers}
+    again = {number: sampler.batch(number, 33) for number in reversed(numbers)}
+    sent = pickle.loads(pickle.dumps(sampler))
+    fresh = SequenceSampler([(Corpus(corpus.folder, 0.2), 1.0)], LENGTH, seed=0, layout=layout)
     for number in numbers:
         for other in (again[number], sent.batch(number, 33), fresh.batch(number, 33)):
             assert same(batches[number], other)
@@ -230,14 +231,14 @@ def test_corpora_are_mixed_by_weight(tmp_path, tokenizer_folder, random):
         numbered_corpus(tmp_path / str(first), tokenizer_folder, random_lengths(random, 1, 300, 20), first=first)
         for first in starts
     ]
-    examples = Examples(list(zip(corpora, weights, strict=True)), 32, seed=5, layout="packed")
-    firsts = np.array([sequences(examples.batch(number, 1))[0][1] for number in range(3000)])
+    sampler = SequenceSampler(list(zip(corpora, weights, strict=True)), 32, seed=5, layout="packed")
+    firsts = np.array([sequences(sampler.batch(number, 1))[0][1] for number in range(3000)])
     which = np.searchsorted(starts, firsts, side="right") - 1
     share = np.bincount(which) / len(which)
     assert np.abs(share - np.array(weights) / sum(weights)).max() < 0.002
     for number, first in enumerate(starts):
-        mine = chunk_numbers(examples, firsts[which == number], number, first)
-        total = examples.chunks[number].total
+        mine = chunk_numbers(sampler, firsts[which == number], number, first)
+        total = sampler.chunks[number].total
         assert len(mine) > 300
         epochs = [mine[i : i + total] for i in range(0, len(mine), total)]
         assert all(len(np.unique(epoch)) == len(epoch) for epoch in epochs)
@@ -247,7 +248,7 @@ def test_corpora_are_mixed_by_weight(tmp_path, tokenizer_folder, random):
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e-5])
 def test_a_weight_that_cannot_be_kept_is_refused(weight, corpus):
     with pytest.raises(ValueError, match="weigh"):
-        Examples([(corpus, 1.0), (corpus, weight)], LENGTH, seed=0, layout="packed")
+        SequenceSampler([(corpus, 1.0), (corpus, weight)], LENGTH, seed=0, layout="packed")
 
 
 # ---- packed
@@ -259,7 +260,7 @@ def test_packed_sequences_hold_full_sentences(packed, corpus):
     seen, num_separated = [], 0
     batch = packed.batch(0, packed.chunks[0].total)  # an epoch
     assert batch.labels_N is None and not batch.segments_T.any()
-    assert np.diff(batch.starts_host).max() <= LENGTH
+    assert np.diff(batch.offsets_host).max() <= LENGTH
     all_ids = batch.ids_T.numpy()
     assert np.array_equal(batch.word_starts_T.numpy(), np.where(all_ids < FIRST, True, is_word_start(all_ids)))
     for ids in sequences(batch):
@@ -290,36 +291,36 @@ def test_packed_sequences_hold_full_sentences(packed, corpus):
 def test_one_document_has_no_wrong_sentences(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "one", tokenizer_folder, [[[5] * 30]])
     with pytest.raises(ValueError, match=r"objective\.sentence=sop or none"):
-        Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
+        SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="nsp")
     with pytest.raises(ValueError, match=r"data\.held_out_fraction=0"):
-        Examples([(corpus, 1.0)], 32, seed=0, layout="packed", held_out=True)
-    ids = sequences(Examples([(corpus, 1.0)], 32, seed=0, layout="packed").batch(0, 5))
+        SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="packed", held_out=True)
+    ids = sequences(SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="packed").batch(0, 5))
     assert [len(each) for each in ids] == [32] * 5
 
 
 def test_two_documents(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "two", tokenizer_folder, [[[5] * 30, [4, 3]]])
     with pytest.raises(ValueError, match="fewer than two documents"):
-        Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
+        SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="nsp")
     # the only held-out document takes its wrong sentences from itself
-    examples = Examples([(corpus, 1.0)], 32, seed=0, layout="nsp", held_out=True)
-    for a, b, _ in two_segments(examples.batch(0, 20), examples):
+    sampler = SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="nsp", held_out=True)
+    for a, b, _ in two_segments(sampler.batch(0, 20), sampler):
         assert documents_of(corpus, a[:1]) == documents_of(corpus, b[:1])
     corpus = numbered_corpus(tmp_path / "both", tokenizer_folder, [[[5] * 30, [4, 3]]], held_out_fraction=0)
-    examples = Examples([(corpus, 1.0)], 32, seed=0, layout="nsp")
-    two_segments(examples.batch(0, 200), examples)
+    sampler = SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="nsp")
+    two_segments(sampler.batch(0, 200), sampler)
     with pytest.raises(ValueError, match="held out"):
-        Examples([(corpus, 1.0)], 32, seed=0, layout="nsp", held_out=True)
+        SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="nsp", held_out=True)
 
 
 @pytest.mark.parametrize("length", [8, 128])
 def test_documents_of_a_token_or_a_few(length, tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "few", tokenizer_folder, [[[1], [2, 1]], [[1], [1, 1, 1], [3]]], 0)
-    examples = Examples([(corpus, 1.0)], length, seed=0, layout="nsp", short_sequence_probability=0.5)
-    found = two_segments(examples.batch(0, 300), examples)
+    sampler = SequenceSampler([(corpus, 1.0)], length, seed=0, layout="nsp", short_sequence_probability=0.5)
+    found = two_segments(sampler.batch(0, 300), sampler)
     assert {tuple(a) for a, _, _ in found} > {(FIRST,), (FIRST + 4,)}
     assert all(documents_of(corpus, a[:1]) != documents_of(corpus, b[:1]) for a, b, label in found if label)
-    for ids in sequences(Examples([(corpus, 1.0)], length, seed=0, layout="packed").batch(0, 20)):
+    for ids in sequences(SequenceSampler([(corpus, 1.0)], length, seed=0, layout="packed").batch(0, 20)):
         assert 3 <= len(ids) <= length
 
 

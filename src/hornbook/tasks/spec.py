@@ -15,14 +15,16 @@ from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
 
 FILE = "task.json"
-# Fields of `SavedTask` in `task.json`.
+# Fields of `TaskSpec` in `task.json`.
 SAVED = ("scheme", "longest", "has_pairs", "columns", "roles", "reason", "graph")
 COLUMNS = {"text", "pair", "label"}
 
 
 @dataclass(frozen=True)
-class SavedTask:
-    """`name`: as given by the user; `scheme`: tag scheme of the user's files; `longest`: maximum number of tokens per
+class TaskSpec:
+    """A task and what is known of its data, as `task.json` holds it.
+
+    `name`: as given by the user; `scheme`: tag scheme of the user's files; `longest`: maximum number of tokens per
     sequence; `has_pairs`: whether the examples are text pairs; `columns`: the columns named by the user; `roles`:
     column by role (text, pair, label, key); `reason`: the knowledge graph whose paths it reads; `graph`: folder and
     fingerprint of the graph to which texts are linked. None where unknown."""
@@ -48,25 +50,25 @@ def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answer
     return KINDS[data.kind].output_for(data, head, pairs, answerable)
 
 
-def make_task(named: KnownDataSet, data: DataSet, output: Output) -> SavedTask:
+def make_task(named: KnownDataSet, data: DataSet, output: Output) -> TaskSpec:
     """The task for a registry entry, its data and the model output."""
     kind = KINDS[data.kind]
     first = next(example for split in data.splits.values() for example in split)
     task = kind.build(output, kind.details_for(named, data))
-    return SavedTask(named.name, task, data.scheme, has_pairs=first.has_pair, roles=data.roles or None)
+    return TaskSpec(named.name, task, data.scheme, has_pairs=first.has_pair, roles=data.roles or None)
 
 
-def save_task(folder: Path, saved: SavedTask) -> None:
-    about = {"task": saved.name, "kind": saved.kind} | {name: getattr(saved, name) for name in SAVED}
-    write_json(folder / FILE, about | saved.task.details())
+def save_task(folder: Path, spec: TaskSpec) -> None:
+    about = {"task": spec.name, "kind": spec.kind} | {name: getattr(spec, name) for name in SAVED}
+    write_json(folder / FILE, about | spec.task.details())
 
 
-def load_task(folder: Path, output: Output) -> SavedTask:
+def load_task(folder: Path, output: Output) -> TaskSpec:
     """The task of a run folder; for a folder written by `transformers`, the task inferred from its head."""
     file = folder / FILE
     if not file.is_file():
         kind = kind_for(output)
-        return SavedTask(kind.name, kind.build(output, {}))
+        return TaskSpec(kind.name, kind.build(output, {}))
     details = read_json(file)
     if details.get("kind") not in list(KINDS):
         raise ValueError(f"{file} has no valid 'kind', so it was not written by a run or was changed; restore it")
@@ -77,4 +79,4 @@ def load_task(folder: Path, output: Output) -> SavedTask:
         task = kind.build(output, details)
         if not all(each in (*kind.default_measures, *kind.other_measures) for each in task.measures):
             raise ValueError(f"its measures are not those of {kind.name}")
-        return SavedTask(details.get("task", kind.name), task, **{name: details.get(name) for name in SAVED})
+        return TaskSpec(details.get("task", kind.name), task, **{name: details.get(name) for name in SAVED})

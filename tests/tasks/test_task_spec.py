@@ -8,10 +8,10 @@ from hornbook.models.outputs import Output
 from hornbook.tasks.datasets import known
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.saved import SavedTask, load_task, make_task, output_for, save_task
+from hornbook.tasks.spec import TaskSpec, load_task, make_task, output_for, save_task
 
 
-def made(task: str, labels) -> SavedTask:
+def made(task: str, labels) -> TaskSpec:
     rows = [{"sentence1": f"a {n}", "sentence2": "b", "label": label} for n, label in enumerate(labels)]
     data = read(task, rows)
     return make_task(known(task), data, output_for(data))
@@ -27,20 +27,20 @@ def made(task: str, labels) -> SavedTask:
     ],
 )
 def test_measures_are_named_for_what_they_are(tmp_path, task, labels, measures):
-    saved = made(task, labels)
-    assert saved.task.measures == measures
-    save_task(tmp_path, saved)
-    assert load_task(tmp_path, saved.task.output) == saved
+    spec = made(task, labels)
+    assert spec.task.measures == measures
+    save_task(tmp_path, spec)
+    assert load_task(tmp_path, spec.task.output) == spec
 
 
 def test_how_long_sequences_were_is_kept(tmp_path):
-    saved = SavedTask("squad", Spans(Output("spans", 2)), longest=192)
-    save_task(tmp_path, saved)
-    assert load_task(tmp_path, saved.task.output).longest == 192
+    spec = TaskSpec("squad", Spans(Output("spans", 2)), longest=192)
+    save_task(tmp_path, spec)
+    assert load_task(tmp_path, spec.task.output).longest == 192
     old = json.loads((tmp_path / "task.json").read_text())
     del old["longest"]
     (tmp_path / "task.json").write_text(json.dumps(old))
-    assert load_task(tmp_path, saved.task.output).longest is None
+    assert load_task(tmp_path, spec.task.output).longest is None
 
 
 @pytest.mark.parametrize("damaged", [[None], ["x"], "x", ["accuracy", []]])

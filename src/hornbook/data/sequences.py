@@ -98,8 +98,8 @@ class DataSettings(Typed, group="data"):
         return round(self.short_fraction * num_steps)
 
 
-class Examples:
-    """Sequences of one length limit from weighted corpora. `batch(k, n)` returns the k-th batch of n sequences."""
+class SequenceSampler:
+    """Samples sequences of one length limit from weighted corpora; `batch(k, n)` is the k-th batch of n sequences."""
 
     def __init__(
         self,
@@ -175,9 +175,9 @@ class Examples:
         made = self._make_examples(number, first, indices)
         sequences, segments, word_starts, entities, labels = zip(*(example for example, *_ in made), strict=True)
         labels = np.array(labels) if self.layout in LABELLED else None
-        examples = np.array([index for *_, index in made])
+        step_index = np.array([index for *_, index in made])
         entities = entities if self.with_entities else None
-        return pack(sequences, segments, word_starts, labels, self.length, examples=examples, entities=entities)
+        return pack(sequences, segments, word_starts, labels, self.length, step_index=step_index, entities=entities)
 
     def documents_of(self, number: int, num_sequences: int) -> list[tuple[int, int]]:
         """(corpus, document) in which each sequence of the batch starts, in batch order."""
@@ -210,21 +210,21 @@ class Examples:
             stretches = self.chunks[which].stretches(chunk, self._offset(which, epoch))
             if self.crosses_documents:
                 stretches = [tuple(map(np.concatenate, zip(*stretches, strict=True)))]
-            # An example number for each stretch: a chunk has at most `length` of them.
+            # An index of its own for each stretch: a chunk has at most `length` of them.
             numbers = range(index * self.length, (index + 1) * self.length)
             is_masked = self._is_masked(first + index)
             made += [(is_masked, *stretch, number) for stretch, number in zip(stretches, numbers, strict=False)]
         made.sort(key=lambda each: (each[0], len(each[1])))
-        are_masked, sequences, next_ids, word_starts, examples = zip(*made, strict=True)
+        are_masked, sequences, next_ids, word_starts, step_index = zip(*made, strict=True)
         num_left = None
         if self.masked_fraction:
             num_left = sum(len(ids) for is_masked, ids in zip(are_masked, sequences, strict=True) if not is_masked)
         return pack(
             sequences,
             word_starts=word_starts,
-            longest=self.length,
+            max_length=self.length,
             token_labels=next_ids,
-            examples=np.array(examples),
+            step_index=np.array(step_index),
             num_left=num_left,
         )
 
