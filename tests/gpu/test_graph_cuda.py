@@ -25,4 +25,5 @@ def test_vectors_are_those_of_a_cpu(model, tmp_path):
     for device in ("cpu", "cuda"):
         embed_graph(tmp_path / "graph", tmp_path / device, device=device, **settings)
         found.append(open_vectors(tmp_path / device, open_graph(tmp_path / "graph")).entities)
-    np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
+    # DistMult scores by a matrix product, which a GPU computes in TF32: 10 bits.
+    np.testing.assert_allclose(*found, rtol=1e-3, atol=2e-3 if model == "distmult" else 1e-4)
