@@ -16,6 +16,7 @@ from hornbook.objectives import clm
 from hornbook.objectives.clm import ClmObjective
 from hornbook.objectives.mlm import summed_loss
 from hornbook.objectives.vocabulary_loss import is_fused
+from hornbook.train import randomness
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
@@ -130,8 +131,10 @@ def stepper(micro_tokens: int = 4096, compiled: bool = False, **model_changes) -
     )
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("unit", ["token", "word", "ngram"])
-def test_masks_are_those_of_a_cpu(unit):
+def test_masks_are_those_of_a_cpu(unit, is_compiled, monkeypatch):
+    monkeypatch.setattr(randomness, "is_hashing_compiled", is_compiled)
     objective, batch = small_objective(unit=unit), small_batch(0, num_sequences=40)
     on_cpu, on_cuda = objective.prepare(batch, 7), objective.prepare(batch.to(CUDA), 7)
     assert on_cuda.batch.ids_T.cpu().equal(on_cpu.batch.ids_T)

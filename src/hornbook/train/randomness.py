@@ -2,6 +2,8 @@
 steps or examples, so any share of a batch can be prepared alone, on any device, with the same result."""
 
 import hashlib
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -34,7 +36,7 @@ def token_keys(batch: Batch, seed: int) -> Tensor:
     """A key for the random numbers of each token, from (seed, example, position in the sequence): int64, T."""
     keys_N = _mixed(torch.from_numpy(batch.step_index_host) * GOLDEN + seed)
     keys_N = to_device(keys_N.numpy(), batch.ids_T.device)
-    return _mixed(keys_N[batch.sequence_T] + batch.positions_T * GOLDEN)
+    return _fused(_hashed_positions, keys_N)(keys_N, batch.sequence_T, batch.positions_T)
 
 
 def keys_at(step_index_K: Tensor, positions_K: Tensor, seed: int) -> Tensor:
@@ -43,9 +45,40 @@ def keys_at(step_index_K: Tensor, positions_K: Tensor, seed: int) -> Tensor:
 
 
 def random_bits(keys: Tensor, *purposes: str) -> Tensor:
-    """A uniformly random integer below 2^32 for each purpose and each key, int64: a row for each purpose, made by the
-    same few operations whatever their number."""
-    return _shifted(_mixed(torch.stack([keys ^ seed_of(purpose) for purpose in purposes])), NUM_BITS)
+    """A uniformly random integer below 2^32 for each purpose and each key, int64: a row for each purpose."""
+    return _fused(_hashed_purposes, keys)(keys, _purpose_seeds(purposes, keys.device))
+
+
+def compile_hashing() -> None:
+    """From now on, the operations of a hash run as one kernel on a GPU instead of a dozen. The numbers are the same."""
+    global is_hashing_compiled
+    is_hashing_compiled = True
+
+
+is_hashing_compiled = False
+
+
+def _fused(function: Callable[..., Tensor], keys: Tensor) -> Callable[..., Tensor]:
+    return _compiled(function) if is_hashing_compiled and keys.is_cuda else function
+
+
+@cache
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return torch.compile(function, dynamic=True)
+
+
+@cache
+def _purpose_seeds(purposes: tuple[str, ...], device: torch.device) -> Tensor:
+    """A column with the seed of each purpose."""
+    return torch.tensor([[seed_of(purpose)] for purpose in purposes], device=device)
+
+
+def _hashed_positions(keys_N: Tensor, sequence_T: Tensor, positions_T: Tensor) -> Tensor:
+    return _mixed(keys_N[sequence_T] + positions_T * GOLDEN)
+
+
+def _hashed_purposes(keys_K: Tensor, seeds_P1: Tensor) -> Tensor:
+    return _shifted(_mixed(keys_K ^ seeds_P1), NUM_BITS)
 
 
 def _mixed(x: Tensor) -> Tensor:

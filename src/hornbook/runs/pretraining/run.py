@@ -80,7 +80,7 @@ from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.pace import FORWARD_SHARE
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import compile_hashing, seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.validation import validate
 
@@ -422,6 +422,7 @@ def _job(
     if runtime.compiles:
         model.compile_parts()
         objective.compile()
+        compile_hashing()
 
     def save(folder: Path) -> None:
         save_trained(folder, model, tokenizer)
