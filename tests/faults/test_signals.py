@@ -4,12 +4,15 @@ unbroken run gives."""
 import os
 import random as chance
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from bench import ended, last_line
 from commands import COMMANDS, Command
+from tiny import tiny_text
 
 SIGNALS = {
     "SIGINT": (signal.SIGINT,),
@@ -18,6 +21,17 @@ SIGNALS = {
     "twice SIGINT": (signal.SIGINT, signal.SIGINT),
 }
 NUM_MOMENTS = 2
+INTERRUPTED_TWICE = """
+import os, runpy, signal, time
+from hornbook.data.encoding import EncodingPool
+
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+EncodingPool.submit = EncodingPool.kill = interrupt
+runpy.run_module("hornbook", run_name="__main__")
+"""
 SECONDS_TO_STOP = 30
 
 
@@ -34,6 +48,26 @@ def test_stopped_at_any_moment(command: Command, bench, figures):
             trial.remove()
             tried += 1
     figures("signals", command.name, tried, tried, failed)
+
+
+def test_a_second_interrupt_prints_one_line(tmp_path, tiny_tokenizer):
+    """Semaphores of worker processes are cleaned up without a warning."""
+    (tmp_path / "text.txt").write_text("\n\n".join(tiny_text(100, seed) for seed in range(10)), encoding="utf-8")
+    words = [
+        "corpus",
+        "build",
+        tmp_path / "text.txt",
+        "--tokenizer",
+        tiny_tokenizer,
+        "--workers",
+        "2",
+        "--out",
+        tmp_path / "out",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_TWICE, *words], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (130, "hornbook: stopped\n")
 
 
 def _stopped(trial, signals: tuple[signal.Signals, ...], moment: float) -> list[str]:

@@ -37,6 +37,8 @@ def install() -> None:
     for each in stop_signals():
         signal.signal(each, _stop)
     sys.unraisablehook = _unraisable
+    # The tracker of multiprocessing, which inherits this, cleans up after `end_at_once`, and need not say so.
+    sys.warnoptions.append("ignore:resource_tracker")
 
 
 def begin_work() -> None:
