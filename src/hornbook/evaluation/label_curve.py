@@ -22,7 +22,7 @@ from hornbook.config import checked
 from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
 from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.shallow import start_run
-from hornbook.files import read_json, write_json
+from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.claims import Claims, locks_or_joins
 from hornbook.lifecycle.run_folder import SCORES
@@ -83,15 +83,14 @@ def label_curve(
     training was stopped.
     """
     _check(methods, seeds)
-    out, path = Path(out), str(data) if isinstance(data, str | Path) else None
-    common = {"text": text, "pair": pair, "label": label, "strict": strict, "overrides": dict(overrides or {})}
-    common |= {"delimiter": delimiter, "encoding": encoding}
-    request = FinetuneRequest(str(model), task, path, seed=0, **common)
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    request = FinetuneRequest.of(model, data, task, **reading, seed=0, strict=strict, overrides=overrides)
+    out = Path(out)
     refuse_without_baselines(task)
     inputs = open_inputs(request, data, log)
     sizes = chosen_sizes(sizes, len(inputs.train))
     # Sizes, methods and seeds may be added later; everything else must stay the same.
-    options = {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}
+    options = {"layers": layers, "pooling": pooling, "vectors": None if vectors is None else absolute(vectors)}
     runs = {
         _name(*each): each for each in ((m, size, seed) for size in sizes for m in methods for seed in range(seeds))
     }

@@ -22,7 +22,7 @@ from hornbook.config import from_dict, setting, to_dict
 from hornbook.evaluation.prompting.asking import Asker
 from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
-from hornbook.files import write_text
+from hornbook.files import absolute, write_text
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.opening import load
 from hornbook.inference.sampling import Sampling
@@ -112,7 +112,7 @@ def prompt(
     defined = with_options(defined, normalise, dictionary)
     if not shots:
         raise ValueError("--shots takes numbers of examples, such as 0,1,8: give at least one")
-    path = str(Path(data).expanduser().resolve())
+    path = absolute(data)
     request = PromptRequest(str(model), path, tuple(shots), seeds, limit)
     check_task(defined)
     shots = sorted({*request.shots, *before.get("shots", ())})
@@ -162,7 +162,7 @@ def with_options(task: TextTask, normalise: str | None, dictionary: str | Path |
             raise ValueError(
                 f"there is no file {dictionary}: give --dictionary a file with a word and its translation per line"
             )
-        path = str(Path(dictionary).resolve())
+        path = absolute(dictionary)
         task = dataclasses.replace(task, baseline=dataclasses.replace(task.baseline, dictionary=path))
     return task
 

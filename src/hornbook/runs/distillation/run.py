@@ -110,7 +110,7 @@ def resolve_settings(
     if task is None:
         return pretraining.resolve_settings(PretrainRequest(student, list(corpora), **common, **more), loaded), None
     model = open_student(student, loaded, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
-    request = FinetuneRequest(student, task, str(data), **common, **more)
+    request = FinetuneRequest.of(student, data, task, **common, **more)
     settings = finetuning.resolve_settings(request, data, model, loaded, log)
     return settings, None if model is None else model[0].config
 

@@ -16,6 +16,7 @@ from typing import Any
 from torch import nn
 
 from hornbook.config import checked
+from hornbook.files import absolute
 from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -129,11 +130,10 @@ def finetune(
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
     overrides = graph_overrides(reason, graph, vectors) | (overrides or {})
-    path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
     options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides}
-    request = FinetuneRequest(None if model is None else str(model), task, path, **reading, **options)
+    request = FinetuneRequest.of(model, data, task, **reading, **options)
     ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
     read_once: list[Inputs] = []
@@ -171,7 +171,7 @@ def finetune(
 def graph_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
     """The settings of a knowledge graph, whose paths are read (`reason`) or to whose entities texts are linked. Folders
     are recorded with their whole paths."""
-    graph, vectors = (None if each is None else str(Path(each).expanduser().resolve()) for each in (graph, vectors))
+    graph, vectors = (None if each is None else absolute(each) for each in (graph, vectors))
     if reason is None and vectors is None:
         return {} if graph is None else {"task.graph": graph}
     return as_overrides(reason=reason, reason_graph=graph, reason_vectors=vectors)
