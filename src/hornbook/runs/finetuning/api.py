@@ -7,8 +7,6 @@ result.predict(["a text", "another"])
 
 import dataclasses
 import itertools
-import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from hornbook.runs.distillation.task_stages import note_another_data_set, refuse
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.augmented import with_copies
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.progress import preparation_progress
 from hornbook.runs.finetuning.record import (
     REQUEST,
     FinetuneRequest,
@@ -42,7 +41,7 @@ from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
 from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.job import OnProgress, Outcome, Status
+from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import torch_settings_restored
 
@@ -143,7 +142,7 @@ def finetune(
         if not read_once:
             inputs = dataclasses.replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
             if inputs.grounder is not None:
-                inputs.grounder.progress = _grounding_progress(on_progress)
+                inputs.grounder.progress = preparation_progress(on_progress, "finding paths: question")
             if teacher is not None and loaded is None:
                 inputs = with_projections(inputs, model_folder(request.model), teacher, log)
             named = dataclasses.replace(request, model=inputs.model)
@@ -175,19 +174,6 @@ def graph_overrides(reason: str | None, graph: str | Path | None, vectors: str |
     if reason is None and vectors is None:
         return {} if graph is None else {"task.graph": graph}
     return as_overrides(reason=reason, reason_graph=graph, reason_vectors=vectors)
-
-
-def _grounding_progress(on_progress: Callable[[Status], None]) -> Callable[[int, int], None]:
-    started = time.monotonic()
-
-    def show(num_done: int, num_all: int) -> None:
-        nonlocal started
-        seconds = time.monotonic() - started
-        left = (num_all - num_done) * seconds / num_done if num_done else math.inf
-        on_progress(Status(num_done, num_all, {}, 0.0, left, unit="finding paths: question"))
-        started = time.monotonic() if num_done == num_all else started
-
-    return show
 
 
 def checked_inputs(
