@@ -179,3 +179,11 @@ def test_a_piece_belongs_to_one(tmp_path, monkeypatch):
         assert taken == ["b", "c"] and logged == ["waiting for 1 job of other processes"]
     logged.clear()
     assert list(mine.share(missing, done.__contains__, lambda: bool(done.update("a")), logged.append)) == []
+
+
+def test_who_does_not_share_has_every_piece_and_leaves_no_locks(tmp_path):
+    alone, done = Claims(tmp_path, is_shared=False), []
+    for piece in alone.share(lambda: (each for each in "abc" if each not in done), done.__contains__, bool, print):
+        with alone.wait_for("results"):
+            done.append(piece)
+    assert done == ["a", "b", "c"] and list(tmp_path.iterdir()) == []

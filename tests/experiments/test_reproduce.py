@@ -198,7 +198,7 @@ def test_of_those_side_by_side_the_longest_go_first(home, tiny_corpus, unbroken,
 
     def run_nothing(self, jobs, *_) -> bool:
         asked.append([job.job.task for job in jobs])
-        return True
+        return False  # stopped
 
     monkeypatch.setattr(Pool, "run", run_nothing)
     reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", processes=2, resume=True, log=quiet)
