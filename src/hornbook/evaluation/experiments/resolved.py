@@ -60,7 +60,6 @@ class ResolvedExperiment:
     arms: dict[str, ArmBudget]
     minutes_each: float | None
     compile: str | None  # runtime.compile of every arm; None: as in the file
-    measured: dict[str, float]  # seconds per step by arm; empty if not measured
     device: str
 
     @property
@@ -135,7 +134,7 @@ def resolve(
             number = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
             arms[arm.name] = ArmBudget(max(1, number), step_flops, step_tokens, step_words)
         _refuse_too_many_words(experiment, arm, arms[arm.name])
-    resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
+    resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, device)
     now = configuration.to_dict(experiment)
     folder.write_record(
         dict(options or {}),
