@@ -5,7 +5,7 @@ from typing import Any
 
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.run import expected_seconds
+from hornbook.runs.finetuning.run import expected_training
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import spread, summarize
 
@@ -75,5 +75,5 @@ def _tokens(inputs: Inputs) -> dict[str, Any]:
 
 
 def _training(inputs: Inputs, request: FinetuneRequest, num_runs: int) -> dict[str, Any]:
-    found = expected_seconds(inputs, request)
+    found = expected_training(inputs, request)
     return found | {"runs": num_runs, "seconds": found["seconds"] * num_runs}

@@ -12,7 +12,6 @@ RUN/checkpoints/          during training, the state to resume from; after it, o
 RUN/best/, metrics.jsonl
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -45,7 +44,14 @@ from hornbook.runs.finetuning.record import (
     write_task_record,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
-from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, planned_flops, with_steps
+from hornbook.runs.finetuning.steps import (
+    NUM_TIMED,
+    expected_seconds,
+    is_trained,
+    log_where_it_resumes,
+    planned_flops,
+    with_steps,
+)
 from hornbook.tasks.evaluation import (
     Evaluation,
     evaluate_split,
@@ -56,14 +62,11 @@ from hornbook.tasks.running import run_model
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Outcome, Status
 from hornbook.train.loop import train
-from hornbook.train.pace import seconds_per_step
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
 
 if TYPE_CHECKING:
     from hornbook.inference.predictor import Predictor
-
-MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
 
 
 @dataclass(frozen=True)
@@ -214,25 +217,21 @@ def read_result(out: Path) -> Finetuned:
     return Finetuned(out, found["splits"], found["metric_for_best"], found["degenerate"], outcome)
 
 
-def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
-    """The expected time of a run in seconds, measured on a few steps at learning rate 0. Validation is estimated at a
-    third of the training cost per token, as it has only the forward pass."""
+def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
+    """The size and the expected time of a run, as `hornbook check` reports them."""
     settings, runtime = _plan(inputs)
     configure_torch(runtime)
     job, model = build_job(inputs, settings, request, runtime, _quiet)
-    numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
-    step_seconds = seconds_per_step(job, settings, runtime, numbers, MEASURING_SECONDS)
-    num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
-    epoch_seconds = step_seconds * inputs.train_features.num_units / settings.batch_size
-    num_validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)
-    validation = num_validations * epoch_seconds / 3 * num_dev / max(1, num_train)
+    num_steps = settings.schedule.steps
+    num_timed = min(NUM_TIMED, num_steps)
+    seconds, step_seconds = expected_seconds(job, settings, inputs, runtime, num_steps, num_timed)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "epochs": settings.epochs,
-        "steps": settings.schedule.steps,
-        "seconds": settings.schedule.steps * step_seconds + validation,
+        "steps": num_steps,
+        "seconds": seconds,
         "seconds_per_step": step_seconds,
-        "based_on": f"{len(numbers)} measured steps on {runtime.reason}",
+        "based_on": f"{num_timed} measured steps on {runtime.reason}",
     }
 
 
