@@ -240,7 +240,7 @@ def _check(methods: Sequence[str], seeds: int) -> None:
             raise ValueError(f"there is no method '{method}' in a label curve: use some of {', '.join(known)}")
     if not methods:
         raise ValueError(f"a label curve needs at least one method: use some of {', '.join(known)}")
-    checked(seeds, int, "--seeds", low=1, high=1000)
+    checked(seeds, int, "seeds", low=1, high=1000)
 
 
 def _train(

@@ -50,7 +50,8 @@ class Claims:
         """Raises a `ValueError` if a process that does not share works in the folder."""
         if self.folder.parent.is_dir() and is_locked(self.folder.parent):
             raise ValueError(
-                f"a process without --join is writing to {self.folder.parent}: stop it, and start it again with --join"
+                f"a process that does not share its runs is writing to {self.folder.parent}: stop it, and start it "
+                "again with --join (join=True)"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -60,7 +61,7 @@ class Claims:
             with self.take(file.name.removesuffix(".lock")) as is_mine:
                 if not is_mine:
                     raise ValueError(
-                        f"other processes are writing to {self.folder.parent}: add --join to work with them"
+                        f"other processes are writing to {self.folder.parent}: add --join (join=True) to work with them"
                     )
 
     @contextlib.contextmanager

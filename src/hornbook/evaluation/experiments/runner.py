@@ -89,7 +89,7 @@ def reproduce(
     >>> hornbook.reproduce("equal-compute", "corpus", "tasks", "runs/equal", minutes_each=10)  # doctest: +SKIP
     """
     if join and processes > 1:
-        raise ValueError("--join shares the runs with other processes: start more of those instead of --processes")
+        raise ValueError("join shares the runs with other processes: start more of those instead of giving processes")
     options = {"arms": arms, "flops": flops, "seeds": seeds, "overrides": overrides, "minutes_each": minutes_each}
     options |= {"stop_after": stop_after, "processes": processes, "device": device, "log": log}
     claims, options["on_progress"] = Claims(out, is_shared=join), on_progress or (lambda status: None)
@@ -120,13 +120,13 @@ def _prepared(
 ) -> "_Runner":
     """Resolves the experiment, or reads what was resolved at its start."""
     began = time.time()
-    flops = checked(flops, float | None, "--flops", above=0, high=1e30)
-    minutes_each = checked(minutes_each, float | None, "--minutes-each", above=0, high=525_600)
-    stop_after = checked(stop_after, float | None, "--stop-after", above=0, high=525_600)
-    processes = checked(processes, int, "--processes", low=1, high=256)
-    seeds = checked(seeds, int | None, "--seeds", low=1, high=1000)
+    flops = checked(flops, float | None, "flops", above=0, high=1e30)
+    minutes_each = checked(minutes_each, float | None, "minutes_each", above=0, high=525_600)
+    stop_after = checked(stop_after, float | None, "stop_after", above=0, high=525_600)
+    processes = checked(processes, int, "processes", low=1, high=256)
+    seeds = checked(seeds, int | None, "seeds", low=1, high=1000)
     if flops is not None and minutes_each is not None:
-        raise ValueError("--flops and --minutes-each both set the training length of an arm: give one of them")
+        raise ValueError("flops and minutes_each both set the training length of an arm: give one of them")
     folder = RunFolder(out, "reproduce", what="an experiment")
     run = folder.read_record(check_record) if folder.is_started(resume) else None
     recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
@@ -158,7 +158,7 @@ def _prepared(
 def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
     """The data path of each task. Tasks without data are left out with a log message."""
     if experiment.tasks and not data.is_dir():
-        raise ValueError(f"{data} is not a folder: pass the folder of the task data as --data")
+        raise ValueError(f"{data} is not a folder: give the folder of the task data")
     found = {}
     for task in experiment.tasks:
         place = next((data / each for each in task.places if (data / each).exists()), None)

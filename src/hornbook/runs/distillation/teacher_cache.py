@@ -52,7 +52,7 @@ class TeacherCache:
         if other := sorted(name for name in names if self.follows_from.get(name) != before.get(name)):
             raise ValueError(
                 f"the teacher outputs in {self.folder} were computed with other {', '.join(other)}: remove that folder "
-                "to compute them again, or choose another --out"
+                "to compute them again, or choose another folder"
             )
 
     def open(self) -> int:
@@ -122,7 +122,7 @@ def cache_plan(
     if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
             f"the cached teacher outputs would take {num_bytes / 1e9:.3g} GB on disk: raise objective.cache_gigabytes "
-            f"({settings.objective.cache_gigabytes:g}), or use --cache-teacher logits or none"
+            f"({settings.objective.cache_gigabytes:g}), or use objective.cache logits or none"
         )
     return features, columns
 

@@ -52,7 +52,8 @@ class Stopped(RuntimeError):
 
     def __init__(self, out: Path, outcome: Outcome):
         super().__init__(
-            f"stopped at step {outcome.step:,} and saved in {out}: the same command with --resume continues"
+            f"stopped at step {outcome.step:,} and saved in {out}: the same command with --resume (resume=True) "
+            "continues"
         )
         self.outcome = outcome
 
@@ -121,11 +122,11 @@ def finetune(
     """
     if from_random and teacher is not None:
         raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
-    restarts = checked(restarts, int, "--restarts", low=1, high=1000)
+    restarts = checked(restarts, int, "restarts", low=1, high=1000)
     if data is None:
         raise ValueError("there is no data to train on: give data=, such as a file")
     if search and lr is not None:
-        raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
+        raise ValueError("search chooses the learning rate: leave out search, or lr")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
     overrides = graph_overrides(reason, graph, vectors) | (overrides or {})

@@ -34,7 +34,7 @@ def with_copies(
         log(f"making up to {settings.copies} copies per text of {num_examples:,} examples with {model}")
         runtime = choose_runtime(inputs.settings.runtime, 0.0)
         configure_torch(runtime)
-        augmenter = Augmenter(_open_filler(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
+        augmenter = Augmenter(_open_filler(model, str(runtime.device)), settings, seed, runtime.autocast)
         show = preparation_progress(on_progress, "augmenting: example", num_done)
         kept.make(inputs.train, augmenter.changes, lambda done: show(done, num_examples, augmenter.num_tokens))
     copies = kept.read(inputs.train)
@@ -54,20 +54,19 @@ def _filler_folder(named: str | None, request: FinetuneRequest, teacher: Teacher
     if base is None:
         raise ValueError(
             f"the model that the teacher {teacher.name} was fine-tuned from is not known, and augmentation needs a "
-            "masked-language model: name one by --augment-model"
+            "masked-language model: name one by augment.model (--augment-model)"
         )
     try:
         return model_folder(base)
     except ValueError as error:
         raise ValueError(
             f"the teacher {teacher.name} was fine-tuned from {base}, which augmentation uses by default, but {error}: "
-            "name another model by --augment-model"
+            "name another model by augment.model (--augment-model)"
         ) from None
 
 
-def _open_filler(model: Path, teacher: Teacher | None, device: str) -> EncoderModel:
+def _open_filler(model: Path, device: str) -> EncoderModel:
     try:
         return open_filler(model, device)
     except ValueError as error:
-        flag = "--augment-model" if teacher is not None else "--set augment.model=MODEL"
-        raise ValueError(f"{error}: name a masked-language model by {flag} for augmentation") from None
+        raise ValueError(f"{error}: name a masked-language model for augmentation by augment.model") from None
