@@ -9,7 +9,7 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from hornbook.tasks import evaluation
+from hornbook.metrics import bootstrap
 
 context = multiprocessing.get_context("forkserver")
 
@@ -37,7 +37,7 @@ def do_not_wait_for_the_disk() -> None:
 
 def draw_fewer_resamples() -> None:
     """A hundred instead of a thousand for each interval, which would take as long as the smallest runs."""
-    evaluation.BOOTSTRAP_ROUNDS = 100
+    bootstrap.ROUNDS = 100
 
 
 def begun(program: str, *words: object) -> BaseProcess:

@@ -214,19 +214,19 @@ def test_one_value_alone_is_checked():
     with pytest.raises(ValueError, match=r"^n must be a number, not 'x{59}\.\.\.$"):
         checked("x" * 1000, float, "n")
     assert checked(1e3, int, "n") == 1000 and checked(None, int | None, "n") is None
-    with pytest.raises(ValueError, match=r"^--top must be at least 1, not 0$"):
-        checked(0, int, "--top", low=1)
+    with pytest.raises(ValueError, match=r"^top must be at least 1, not 0$"):
+        checked(0, int, "top", low=1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"steps": 1e3 + 0.5}, "--steps must be a whole number, not 1000.5"),
-        ({"steps": True}, "--steps must be a whole number, not True"),
-        ({"steps": "many"}, "--steps must be a whole number, not 'many'"),
-        ({"minutes": float("nan")}, "--minutes must be above 0"),
-        ({"batch_tokens": [512]}, "--batch-tokens must be a whole number"),
-        ({"seed": -1}, "--seed must be at least 0, not -1"),
+        ({"steps": 1e3 + 0.5}, "steps must be a whole number, not 1000.5"),
+        ({"steps": True}, "steps must be a whole number, not True"),
+        ({"steps": "many"}, "steps must be a whole number, not 'many'"),
+        ({"minutes": float("nan")}, "minutes must be above 0"),
+        ({"batch_tokens": [512]}, "batch_tokens must be a whole number"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
         ({"overrides": {"optimizer.lr": "fast"}}, "optimizer.lr must be a number"),
         ({"overrides": {"optimizer.lr": float("inf")}}, "optimizer.lr must be above 0 and at most 100, not inf"),
         ({"overrides": {"model.init_std": -1}}, "model.init_std must be above 0, not -1"),

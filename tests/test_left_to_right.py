@@ -22,6 +22,7 @@ from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.pretraining.batches import held_out_batches
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import settings_in
+from hornbook.serve.models import open_models
 
 LEFT = {"model.direction": "left", "objective.sentence": "none"}
 QUIET = {"log": lambda words: None}
@@ -82,6 +83,12 @@ def test_the_loss_is_that_of_the_next_token_by_transformers(left_run, tiny_corpu
             num += len(ids) - 1
     measured = [line for line in read_metrics(left_run) if line["kind"] == "validation"][-1]
     assert measured["clm"] == pytest.approx(total / num, abs=1e-4)
+
+
+def test_the_server_offers_no_masks(left_run, tiny_run):
+    served = open_models([str(left_run), str(tiny_run)], "cpu")
+    left, both = (served[key].abilities for key in served)
+    assert not {"fill-mask", "masking", "next-sentence"} & set(left) and {"fill-mask", "masking"} <= set(both)
 
 
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path, left_run, tiny_corpus):

@@ -125,8 +125,8 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
     [
         ({"steps": 13}, r"schedule\.steps is 12, not 13; leave these options out to resume"),
         ({"overrides": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
-        ({"steps": None, "minutes": 3.0}, r"--minutes is not set, not 3\.0"),
-        ({"minutes": 3.0}, "give only one of --steps, --tokens and --minutes"),
+        ({"steps": None, "minutes": 3.0}, r"minutes is not set, not 3\.0"),
+        ({"minutes": 3.0}, "give only one of steps, tokens and minutes"),
         ({"base": "elsewhere"}, "--from"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_corpus_that_moved_is_known_again(tmp_path, unbroken, tiny_corpus, tin
     assert run(unbroken, tmp_path / "moved", resume=True).ended == "already finished"
     (tmp_path / "other.txt").write_text(tiny_text(20, seed=1), encoding="utf-8")
     build_corpus(tmp_path / "other.txt", tiny_tokenizer, tmp_path / "other", workers=0)
-    with pytest.raises(ValueError, match="--corpus is"):
+    with pytest.raises(ValueError, match="corpora is"):
         run(unbroken, tmp_path / "other", resume=True)
 
 

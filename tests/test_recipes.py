@@ -99,7 +99,7 @@ def test_a_run_logs_and_records_its_recipe(tmp_path, tiny_corpus):
     (line,) = [each for each in logged if each.startswith("recipe budget, as this run is far shorter")]
     assert "no dropout" in line and "no sentence task" in line and "--recipe published" in line
     assert read_json(tmp_path / "run" / "run.json")["recipe"] == "budget"
-    with pytest.raises(ValueError, match="--recipe is budget, not published"):
+    with pytest.raises(ValueError, match="recipe is budget, not published"):
         pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, recipe="published", resume=True)
     outcome = pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, recipe="budget", resume=True)
     assert outcome.step == 3

@@ -94,7 +94,7 @@ def setting(
 
 class Typed:
     """Base of dataclasses that validate the type and range of every field. `group` is the prefix of the dotted names in
-    error messages; the group "--" formats field names as command-line options."""
+    error messages."""
 
     _group: ClassVar[str | None] = None
 
@@ -111,8 +111,6 @@ class Typed:
                 object.__setattr__(self, name, converted)
 
     def _name_of(self, field: str) -> str:
-        if self._group == "--":
-            return f"--{field.replace('_', '-')}"
         if self._group is not None:
             return f"{self._group}.{field}".removeprefix(".")
         return f"{field} of {getattr(self, 'name', '') or type(self).__name__.lower()}"

@@ -91,6 +91,11 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def absolute(path: str | Path) -> str:
+    """The path as records hold it, which does not depend on the working directory."""
+    return str(Path(path).expanduser().resolve())
+
+
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -143,7 +143,9 @@ def test_every_kind_of_task(tmp_path, base, task):
 def test_without_a_model_that_fills_in_words(tmp_path, teacher, base, data):
     headless = rules.random_encoder(tmp_path / "headless")
     other = finetune(headless, data, out=tmp_path / "other", epochs=0.1, overrides=ONCE, **QUIET).out
-    with pytest.raises(ValueError, match=r"has no mlm head .*name a masked-language model by --augment-model"):
+    with pytest.raises(
+        ValueError, match=r"has no mlm head .*name a masked-language model for augmentation by augment\.model"
+    ):
         learn(other, base, data, tmp_path / "run")
     (other / "run.json").unlink()
     with pytest.raises(ValueError, match=r"fine-tuned from is not known.*--augment-model"):

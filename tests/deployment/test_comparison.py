@@ -76,10 +76,10 @@ def test_a_comparison_of_other_models_is_not_written_over(tiny_tokenizer, tmp_pa
     compare([one, two], out=out, length=8, **FAST)
     compare([one, two], out=out, length=4, **FAST)
     assert read_json(out / "comparison.json")["length"] == 4
-    with pytest.raises(ValueError, match=r"out holds a comparison of .*one, .*two: choose another --out"):
+    with pytest.raises(ValueError, match=r"out holds a comparison of .*one, .*two: choose another folder"):
         compare([one], out=out, length=8, **FAST)
     assert len(read_json(out / "comparison.json")["rows"]) == 2
-    with pytest.raises(ValueError, match=r"two holds something other than a comparison: choose another --out"):
+    with pytest.raises(ValueError, match=r"two holds something other than a comparison: choose another folder"):
         compare([one], out=two, length=8, **FAST)
 
 
@@ -107,13 +107,13 @@ def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch
 def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):
     bare = model_folder_of(tmp_path / "bare", tiny_tokenizer, "bert")
     tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", Output("tokens", 2, ("O", "B-X")))
-    with pytest.raises(ValueError, match=r"no task head.*omit --data"):
+    with pytest.raises(ValueError, match=r"no task head.*omit data"):
         compare([learned.run, bare], data=learned.data, **FAST)
     with pytest.raises(ValueError, match=r"classification and .* for tagging.*models of one task"):
         compare([learned.run, tagger], **FAST)
-    with pytest.raises(ValueError, match="takes at most 24 tokens, not 128: set --length 24 or less"):
+    with pytest.raises(ValueError, match="takes at most 24 tokens, not 128: set length to 24 or less"):
         compare([learned.run], **FAST)
-    with pytest.raises(ValueError, match="--batch-size must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
         compare([learned.run], **FAST | {"batch_size": 0})
     with pytest.raises(ValueError, match="nothing to compare"):
         compare([], **FAST)

@@ -238,7 +238,7 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     ("asked", "said"),
     [
         ({"to": "onnx-int4"}, "onnx or onnx-int8.*did you mean onnx-int8"),
-        ({"to": "onnx", "threads": 0}, "--threads must be at least 1"),
+        ({"to": "onnx", "threads": 0}, "threads must be at least 1"),
         ({"to": "onnx", "data": "some.csv"}, "no task head.*--texts FILE"),
     ],
 )

@@ -204,7 +204,7 @@ def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
         of = name.replace("h.1.", "h.3.")
         assert torch.allclose(ours[f"transformer.{name}"], theirs[f"transformer.{of}"], atol=1e-6), name
     assert hornbook.load(out).generate("the", max_tokens=3)[0].text
-    with pytest.raises(ValueError, match=r"--student distilgpt2 or another GPT"):
+    with pytest.raises(ValueError, match=r"distilgpt2 or another GPT as the student"):
         distill(teacher, "distilbert", tmp_path / "other", overrides=usual, **more)
     with pytest.raises(ValueError, match=r"objective\.soft_targets would have no effect"):
         distill(teacher, None, tmp_path / "other", overrides=overrides | {"objective.soft_targets": "masked"}, **more)
@@ -217,7 +217,7 @@ def test_what_is_refused(tmp_path, teacher, tiny_corpus, tiny_text_file):
     build_corpus(tiny_text_file, tmp_path / "tokenizer", tmp_path / "corpus", workers=0)
     with pytest.raises(ValueError, match=r"different vocabularies.*Instead, give"):
         learn(teacher, "distilbert", tmp_path / "run", tmp_path / "corpus")
-    with pytest.raises(ValueError, match="either --corpus"):
+    with pytest.raises(ValueError, match="either corpora"):
         distill(teacher, "distilbert", tmp_path / "run", **QUIET)
     with pytest.raises(ValueError, match="is for tasks"):
         learn(teacher, "distilbert", tmp_path / "run", tiny_corpus, recipe="patient")

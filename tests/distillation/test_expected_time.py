@@ -9,8 +9,8 @@ from finetuning import rules
 from tiny import TINY_MODEL
 from tiny_runs import run, same
 
-from hornbook.runs.distillation import task_stages as expected
 from hornbook.runs.distillation.run import distill
+from hornbook.runs.finetuning import steps as expected
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.pretraining import minutes
 
@@ -39,8 +39,8 @@ def test_on_a_task_with_each_stage_and_before_the_first(tmp_path, teacher, monke
     said: list[str] = []
     taught(teacher, tmp_path / "run", said)
     place = next(i for i, words in enumerate(said) if words.startswith("expected time"))
-    # 36 examples in batches of 32: 6 steps, then 2
-    assert re.fullmatch(r"expected time: about 1 min 20 s \(stage 1: 1 min 0 s, stage 2: 20 s\)", said[place])
+    # 36 examples in batches of 32: 6 steps, then 2, and a validation on 4 examples after each stage
+    assert re.fullmatch(r"expected time: about 1 min 21 s \(stage 1: 1 min 0 s, stage 2: 20 s\)", said[place])
     assert any(words.startswith("stage 1 of 2") for words in said[place:])
     assert not any("--recipe distilbert" in words for words in said)
 
@@ -49,7 +49,7 @@ def test_a_long_one_names_the_quick_recipe(tmp_path, teacher, monkeypatch):
     monkeypatch.setattr(expected, "seconds_per_step", lambda *_: 1000.0)
     said: list[str] = []
     taught(teacher, tmp_path / "run", said)
-    assert any("--recipe distilbert has one stage on a task, and takes about 33 min 20 s" in words for words in said)
+    assert any("--recipe distilbert has one stage on a task, and takes about 34 min" in words for words in said)
     said.clear()
     taught(teacher, tmp_path / "one", said, **{"objective.recipe": "distilbert", "stages.1.epochs": 2})
     assert any("fewer --epochs" in words for words in said)

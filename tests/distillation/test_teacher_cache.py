@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from hornbook import cli
 from hornbook.objectives.distillation.objective import Distillation, DistillationSettings
-from hornbook.runs.distillation import task_stages as expected
 from hornbook.runs.distillation import teacher_cache
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.distillation.teacher_cache import TeacherCache, cached_teacher
+from hornbook.runs.finetuning import steps as expected
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs
 from hornbook.runs.finetuning.job import with_teacher

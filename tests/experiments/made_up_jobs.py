@@ -12,7 +12,7 @@ from hornbook.files import write_json
 
 def decided_for(experiment: Experiment, flops: float = 1.0e16) -> ResolvedExperiment:
     arms = {arm.name: ArmBudget(10_000, flops / 10_000, 15_000.0) for arm in experiment.arms}
-    return ResolvedExperiment(experiment, flops, arms, 10.0, "yes", {}, "a made-up device")
+    return ResolvedExperiment(experiment, flops, arms, 10.0, "yes", "a made-up device")
 
 
 def leave(

@@ -140,10 +140,13 @@ def test_who_does_not_share_is_refused(home, tiny_corpus):
     arguments = (home / "smallest.toml", [tiny_corpus], home / "tasks", home / "out")
     claims = Claims(home / "out")
     claims.join()
-    with claims.take("overlap") as is_mine, pytest.raises(ValueError, match="add --join to work with them"):
+    with (
+        claims.take("overlap") as is_mine,
+        pytest.raises(ValueError, match=r"add --join \(join=True\) to work with them"),
+    ):
         assert is_mine
         reproduce(*arguments, log=lambda text: None)
-    with pytest.raises(ValueError, match="start more of those instead of --processes"):
+    with pytest.raises(ValueError, match="start more of those instead of giving processes"):
         reproduce(*arguments, join=True, processes=2)
 
 
@@ -154,7 +157,7 @@ def test_joining_one_that_does_not_share(tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process.stdout.readline()
-    with pytest.raises(ValueError, match="a process without --join is writing to"):
+    with pytest.raises(ValueError, match="a process that does not share its runs is writing to"):
         Claims(tmp_path / "out").join()
     process.communicate()
 
@@ -179,3 +182,11 @@ def test_a_piece_belongs_to_one(tmp_path, monkeypatch):
         assert taken == ["b", "c"] and logged == ["waiting for 1 job of other processes"]
     logged.clear()
     assert list(mine.share(missing, done.__contains__, lambda: bool(done.update("a")), logged.append)) == []
+
+
+def test_who_does_not_share_has_every_piece_and_leaves_no_locks(tmp_path):
+    alone, done = Claims(tmp_path, is_shared=False), []
+    for piece in alone.share(lambda: (each for each in "abc" if each not in done), done.__contains__, bool, print):
+        with alone.wait_for("results"):
+            done.append(piece)
+    assert done == ["a", "b", "c"] and list(tmp_path.iterdir()) == []

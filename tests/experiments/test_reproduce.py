@@ -198,7 +198,7 @@ def test_of_those_side_by_side_the_longest_go_first(home, tiny_corpus, unbroken,
 
     def run_nothing(self, jobs, *_) -> bool:
         asked.append([job.job.task for job in jobs])
-        return True
+        return False  # stopped
 
     monkeypatch.setattr(Pool, "run", run_nothing)
     reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", processes=2, resume=True, log=quiet)
@@ -271,7 +271,7 @@ def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
     for more in ({}, {"minutes_each": 0.01}):
         run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6, **more)
         assert read_json(tmp_path / "out" / "run.json") == decided
-    with pytest.raises(ValueError, match=r"was started with --minutes-each 0\.01"):
+    with pytest.raises(ValueError, match=r"was started with minutes_each 0\.01"):
         run(home, tiny_corpus, tmp_path / "out", minutes_each=0.5)
 
 
@@ -289,7 +289,7 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
             "checkpoints = [1.0]",
             r"equal\.checkpoints is \[1\.0\], not \[0\.5, 1\.0\]",
         ),
-        ("flops = 1.2e8", "flops = 1.3e8", r"started with --flops 1\.2e\+08, not 1\.3e\+08"),
+        ("flops = 1.2e8", "flops = 1.3e8", r"started with flops 1\.2e\+08, not 1\.3e\+08"),
     ):
         file = write_smallest(tmp_path, old, new)
         with pytest.raises(ValueError, match=said):
@@ -331,7 +331,7 @@ def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
     arms = read_json(tmp_path / "out" / "run.json")["arms"]
     assert all(arm["steps"] == round(2.4e8 / arm["step_flops"]) > 2 for arm in arms.values())
     assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["flops"] == 2.4e8  # as it was started
-    with pytest.raises(ValueError, match=r"started with --flops 2.4e\+08, not 1.2e\+08: pass --flops 2.4e\+08, or"):
+    with pytest.raises(ValueError, match=r"started with flops 2.4e\+08, not 1.2e\+08: give flops 2.4e\+08, or"):
         run(home, tiny_corpus, tmp_path / "out", flops=1.2e8, stop_after=1e-6)
     with pytest.raises(ValueError, match="give one of them"):
         run(home, tiny_corpus, tmp_path / "other", flops=2.4e8, minutes_each=1.0)
@@ -444,14 +444,14 @@ def test_the_command(hornbook, home, tiny_corpus, unbroken):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"--data": "nowhere"}, "nowhere is not a folder: pass the folder"),
+        ({"--data": "nowhere"}, "nowhere is not a folder: give the folder"),
         ({"--data": "."}, "has data for none of the tasks: put it at reviews"),
-        ({"--stop-after": "0"}, "--stop-after must be above 0"),
-        ({"--minutes-each": "-1"}, "--minutes-each must be above 0"),
-        ({"--flops": "0"}, "--flops must be above 0"),
+        ({"--stop-after": "0"}, "stop_after must be above 0"),
+        ({"--minutes-each": "-1"}, "minutes_each must be above 0"),
+        ({"--flops": "0"}, "flops must be above 0"),
         ({"--arms": "nsp,electra"}, "no arm 'electra' in smallest: use nsp, detecting"),
-        ({"--processes": "0"}, "--processes must be at least 1"),
-        ({"--seeds": "0"}, "--seeds must be at least 1"),
+        ({"--processes": "0"}, "processes must be at least 1"),
+        ({"--seeds": "0"}, "seeds must be at least 1"),
         ({"--corpus": "nowhere"}, "nowhere"),
     ],
 )

@@ -169,7 +169,7 @@ def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path, encoder):
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     process.join(60)
-    assert process.exitcode == 130 and "--resume continues" in log.read_text()
+    assert process.exitcode == 130 and "--resume (resume=True) continues" in log.read_text()
     assert list((tmp_path / "run" / "checkpoints").glob("step-*/optimizer.safetensors"))
 
 
@@ -199,7 +199,7 @@ def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encod
     assert searched_lrs(768) == [5e-5, 4e-5, 3e-5, 2e-5]
     assert searched_lrs(256) == [4.5e-4, 3.6e-4, 2.7e-4, 1.8e-4]
     assert searched_lrs(32) == [1e-3, 8e-4, 6e-4, 4e-4]
-    with pytest.raises(ValueError, match="leave out --search, or --lr"):
+    with pytest.raises(ValueError, match="leave out search, or lr"):
         finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, search=True, overrides=FAST, **QUIET)
     assert not (tmp_path / "run").exists()
 
@@ -235,8 +235,8 @@ def test_a_fine_tuned_model_goes_through_another_task(tmp_path, encoder):
         ({"task": "clasification"}, "did you mean classification"),
         ({"overrides": {"optimizer.rate": "1"}}, "did you mean"),
         ({"overrides": {"layers.frozen": 9}}, "the model has 2 layers"),
-        ({"epochs": 0}, "--epochs must be above 0"),
-        ({"restarts": 0}, "--restarts must be at least 1"),
+        ({"epochs": 0}, "epochs must be above 0"),
+        ({"restarts": 0}, "restarts must be at least 1"),
         ({"text": "txet"}, "txet"),
         ({"overrides": {"task.head": "tower"}}, "must be one of"),
         ({"overrides": {"task.pair_encoding": "separate"}}, "pairs of texts"),

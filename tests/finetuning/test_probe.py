@@ -1,6 +1,7 @@
 """Frozen features into a separate model: each kind of task learns a rule of words."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from word_rules import FAST, tiny_encoder
 from hornbook.evaluation.baselines import tagger
 from hornbook.evaluation.baselines.linear import fit_classes, fit_several
 from hornbook.evaluation.baselines.probe import probe
+from hornbook.evaluation.baselines.run import baseline
+from hornbook.evaluation.label_curve import label_curve
 from hornbook.train.job import Outcome
 
 
@@ -104,6 +107,30 @@ def test_what_is_finished_is_not_done_again(tmp_path, encoder, monkeypatch):
         probe(encoder, rows, "classification", tmp_path, layers="last", overrides=FAST)
     with pytest.raises(ValueError, match="the data in memory is not what"):
         probe(encoder, word_rules.three_classes(), "classification", tmp_path, overrides=FAST)
+
+
+def test_paths_are_recorded_whole_so_that_they_hold_in_any_working_directory(tmp_path, encoder, monkeypatch):
+    rows = ["text\tlabel", *(f"{'teacher' if i % 2 else 'tree'} {i}\t{i % 2}" for i in range(20))]
+    (tmp_path / "rows.tsv").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "vectors.txt").write_text("teacher 0.5 1\ntree 1 0\n", encoding="utf-8")
+    commands = {
+        "probe": partial(probe, encoder, task="classification", overrides=FAST),
+        "baseline": partial(baseline, "vectors", task="classification", overrides=FAST),
+        "curve": partial(
+            label_curve, encoder, task="classification", methods=["vectors"], sizes=[8], seeds=1, overrides=FAST
+        ),
+    }
+    for name, command in commands.items():
+        options = {} if name == "probe" else {"vectors": "vectors.txt"}
+        monkeypatch.chdir(tmp_path)
+        first = command(data="rows.tsv", out=tmp_path / name, **options)
+        run = json.loads((tmp_path / name / "run.json").read_text())
+        assert run["request"]["data"] == run["inputs"]["data"]["path"] == str(tmp_path / "rows.tsv")
+        monkeypatch.chdir(tmp_path / name)
+        elsewhere = {option: f"../{file}" for option, file in options.items()}
+        assert command(data="../rows.tsv", out=tmp_path / name, **elsewhere) == first
+        if options:
+            assert run["request"]["vectors"] == str(tmp_path / "vectors.txt")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_folder_is_started_resumed_or_refused(tmp_path):
     with pytest.raises(ValueError, match=r"run\.json is damaged \(it lacks 'heads'\)"):
         folder.read_record(lambda record: record["heads"])
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="exists and is not an experiment: choose another --out"):
+    with pytest.raises(ValueError, match="exists and is not an experiment: choose another folder"):
         RunFolder(tmp_path, "reproduce", what="an experiment").is_started(resume=True)
     assert recorded(tmp_path) == recorded(None) == {}
 
@@ -65,11 +65,12 @@ def test_what_differs_is_listed_in_one_form(tmp_path):
     with pytest.raises(ValueError) as error:
         folder.refuse(other_request(before, other, settings))
     assert str(error.value) == (
-        f"{tmp_path} was started with other settings: model is m, not n; --from is not set, not b; stages.1.epochs is "
-        "3.0, not 4; schedule.steps is 5, not 6; leave these options out to resume, or choose another --out"
+        f"{tmp_path} was started with other settings: model is m, not n; base (--from) is not set, not b; "
+        "stages.1.epochs is 3.0, not 4; schedule.steps is 5, not 6; leave these options out to resume, or choose "
+        "another folder"
     )
     assert [each.name for each in other_request(before, other)] == [
-        *("model", "--from", "stages.1.epochs", "schedule.steps")
+        *("model", "base (--from)", "stages.1.epochs", "schedule.steps")
     ]
     with pytest.raises(ValueError, match=r"the data in x is not what .* was started with: restore it"):
         folder.refuse_other_input("the data in x", "abc", "abd")

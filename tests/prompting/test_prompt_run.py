@@ -167,7 +167,7 @@ def test_shots_and_seeds_may_be_added_later_and_nothing_else(gpt, task, data, tm
     found = hornbook.prompt(gpt, task, data, out, shots=(0,), resume=True, log=quiet)
     assert [(point["shots"], len(point["seeds"])) for point in found["points"]] == [(0, 1), (2, 3)]
     for changed, words in (
-        ({"limit": 3}, "started with other settings: --limit is not set, not 3"),
+        ({"limit": 3}, "started with other settings: limit is not set, not 3"),
         ({"normalise": "sum"}, "started with other settings: task.choices.normalise is token, not sum"),
         ({"model": saved_small_gpt(tmp_path / "other", context=64)}, "the model .* is not what .* was started with"),
     ):
@@ -237,11 +237,11 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     refused("a shipped one: sst-2-question", task="sst2-question")
     refused("no training split", data=data / "test.jsonl", shots=(1,))
     refused("fewer than the 13", shots=(13,))
-    refused("--shots must be at least 0, not -1", shots=(-1,))
-    refused("--shots takes numbers", shots=())
-    refused("--seeds must be at least 1", seeds=0)
-    refused("--limit must be at least 1", limit=0)
-    refused("--dictionary is for tasks", dictionary=task)
+    refused("shots must be at least 0, not -1", shots=(-1,))
+    refused("shots takes numbers", shots=())
+    refused("seeds must be at least 1", seeds=0)
+    refused("limit must be at least 1", limit=0)
+    refused("dictionary is for tasks", dictionary=task)
     refused("must be one of token, byte, sum, answer", normalise="length")
     refused("names the field {txt}", task=write_task(tmp_path / "a.toml", QUESTION.replace("{text}", "{txt}")))
     baseline = '[baseline]\nkinds = ["lead-3"]\nfield = "y"\n'

@@ -1,5 +1,7 @@
 """Start and end probabilities of answers, in the terminal and in the report."""
 
+import re
+
 import numpy as np
 import pytest
 from finetuned import asked_questions, encoder, finetuned
@@ -49,5 +51,14 @@ def test_answers(answering):
     marked = [cell.text for cell in picture.strips[0].cells if cell.mark == "answer"]
     assert marked == answer.answer.split() and len(picture.tables[0].rows) == 5
     assert all(0 <= float(cell.rstrip("%")) <= 100 for row in picture.tables[0].rows for cell in row[1:])
+    assert len(picture.notes) == 2
     with pytest.raises(ValueError, match="the passage is longer"):
         show_answer(predictor, "the garden", "the river " * 50)
+
+
+@pytest.mark.parametrize(
+    ("language", "note"), [("en", "all 2 models, .* those of the first"), ("ko", "모델 2개.*첫 번째")]
+)
+def test_an_ensemble_says_whose_probabilities_are_shown(answering, language, note):
+    picture = show_answer(load_predictor([answering, answering]), "the garden", "the river and a bridge", language)
+    assert re.search(note, picture.notes[-1])

@@ -244,7 +244,7 @@ def test_blank_lines_are_inputs_but_not_at_the_end(tmp_path, name, mark):
     said: list[str] = []
     found = read_inputs(tmp_path / name, spec_of("classification"), log=said.append)
     assert [each.text for each in found] == ["one", "", "two"]
-    assert any("line 3: the line is blank" in words for words in said)
+    assert any("line 3 the line is blank" in words for words in said)
 
 
 def test_a_choice_may_be_texts_in_a_row():

@@ -1,6 +1,5 @@
 """Commands that compare with baselines: `baseline`, `probe`, `label-curve`, `glue`."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -170,7 +169,7 @@ def label_curve_command(
         for point in found["points"]
     ]
     table(rows, ("method", "labels", found["metric_for_best"], "95% interval"))
-    with Claims(out).wait_for("results") if join else nullcontext():
+    with Claims(out, is_shared=join).wait_for("results"):
         draw_curve(out, read_curve(out))
     log(f"{out / 'curve.png'}")
     print_json(as_json, {"out": str(out), **found})

@@ -174,7 +174,7 @@ def _show(model: str | None, task: str, data: str | None, options: dict, as_json
     from hornbook.runs.finetuning.record import FinetuneRequest
     from hornbook.terminal import log
 
-    show_settings(resolve_settings(FinetuneRequest(model, task, data, **options), data, log=log), as_json)
+    show_settings(resolve_settings(FinetuneRequest.of(model, data, task, **options), data, log=log), as_json)
 
 
 def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:

@@ -102,7 +102,7 @@ def folder_for(names: Sequence[str | Path]) -> Path:
 
 def _refuse_other_contents(out: Path, names: list[str]) -> None:
     if contents := _other_contents(out, names):
-        raise ValueError(f"{out} {contents}: choose another --out")
+        raise ValueError(f"{out} {contents}: choose another folder")
 
 
 def _other_contents(out: Path, names: list[str]) -> str:
@@ -117,7 +117,7 @@ def _check_tasks(models: Sequence[MeasuredModel], data: Any) -> None:
     """Raises unless the models have the same task, and a task head if there are data to score them on."""
     if data is not None and (bare := next((each for each in models if each.predictor is None), None)):
         raise ValueError(
-            f"{bare.name} has no task head, so it cannot be scored on --data: fine-tune it first, or omit --data to "
+            f"{bare.name} has no task head, so it cannot be scored on data: fine-tune it first, or omit data to "
             "compare only size and speed"
         )
     of_task = [each for each in models if each.predictor is not None]

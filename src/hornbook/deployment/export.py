@@ -62,7 +62,7 @@ def export(
     """
     _check(to, length, rounds, threads)
     if (Path(out) / FILE).exists():
-        raise ValueError(f"{out} already holds an exported model: choose another --out, or remove it")
+        raise ValueError(f"{out} already holds an exported model: choose another folder, or remove it")
     source = open_model(model)
     if is_exported(source.folder):
         raise ValueError(f"{source.folder} is already exported: give the original run or model")
@@ -106,7 +106,7 @@ def export(
 def _check(to: str, length: int, rounds: int, threads: int) -> None:
     if to not in FORMATS:
         near = difflib.get_close_matches(to, FORMATS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"--to takes {' or '.join(FORMATS)}, not '{to}'; did you mean {near}?")
+        raise ValueError(f"to must be {' or '.join(FORMATS)}, not '{to}'; did you mean {near}?")
     check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
         import_extra(name)
@@ -136,7 +136,7 @@ def comparison_inputs(
     """Returns the inputs on which the exported model is compared with the original."""
     if data is not None and source.predictor is None:
         raise ValueError(
-            f"{source.name} has no task head, so it cannot be scored on --data: give --texts FILE to compare the "
+            f"{source.name} has no task head, so it cannot be scored on data: give texts (--texts FILE) to compare the "
             "vectors of texts, or export a fine-tuned run"
         )
     if source.predictor is not None and (texts is not None or data is not None):

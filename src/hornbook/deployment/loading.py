@@ -69,7 +69,7 @@ class MeasuredModel:
         if max(lengths) > self.model.config.max_positions:
             raise ValueError(
                 f"{self.name} takes at most {self.model.config.max_positions} tokens, not {max(lengths)}: "
-                f"set --length {self.model.config.max_positions} or less"
+                f"set length to {self.model.config.max_positions} or less"
             )
         group_size = self.group_size
         ids = [random.integers(self.tokenizer.vocab_size, size=length) for length in np.repeat(lengths, group_size)]

@@ -17,10 +17,7 @@ Answer = Callable[[int], object]  # runs input i, and returns when it is done
 
 def check_timing(settings: dict[str, int]) -> dict[str, int]:
     """Checks that the options of a measurement are in range, and returns them."""
-    return {
-        name: checked(value, int, f"--{name.replace('_', '-')}", low=1, high=LARGEST[name])
-        for name, value in settings.items()
-    }
+    return {name: checked(value, int, name, low=1, high=LARGEST[name]) for name, value in settings.items()}
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ For a given size and seed, every method trains on the same examples, sampled fro
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from hornbook.config import checked
 from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
 from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.shallow import start_run
-from hornbook.files import read_json, write_json
+from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.claims import Claims, locks_or_joins
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
-from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
 from hornbook.runs.finetuning.run import Finetuned, clean_up, run_once
 from hornbook.tasks.records import Example
 from hornbook.train.job import Outcome, Status
@@ -83,75 +83,123 @@ def label_curve(
     training was stopped.
     """
     _check(methods, seeds)
-    out, path = Path(out), str(data) if isinstance(data, str | Path) else None
-    common = {"text": text, "pair": pair, "label": label, "strict": strict, "overrides": dict(overrides or {})}
-    common |= {"delimiter": delimiter, "encoding": encoding}
-    request = FinetuneRequest(str(model), task, path, seed=0, **common)
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    request = FinetuneRequest.of(model, data, task, **reading, seed=0, strict=strict, overrides=overrides)
     refuse_without_baselines(task)
     inputs = open_inputs(request, data, log)
-    sizes = chosen_sizes(sizes, len(inputs.train))
-    # Sizes, methods and seeds may be added later; everything else must stay the same.
-    options = {"layers": layers, "pooling": pooling, "vectors": vectors and str(vectors)}
-    runs = {
-        _name(*each): each for each in ((m, size, seed) for size in sizes for m in methods for seed in range(seeds))
-    }
-    numbers = {name: number for number, name in enumerate(runs, 1)}
-    claims = Claims(out)
-    write = partial(_write, out, methods, sizes, seeds, inputs.spec.task.in_percent)
+    curve = _Curve(
+        Path(out),
+        request,
+        inputs,
+        methods,
+        chosen_sizes(sizes, len(inputs.train)),
+        seeds,
+        layers,
+        pooling,
+        None if vectors is None else absolute(vectors),
+        keep_models,
+    )
+    claims = Claims(out, is_shared=join)
+    with claims.wait_for("start"):
+        curve.start()
+    for name in claims.share(curve.missing, curve.is_done, lambda: False, log):
+        if isinstance(result := curve.run(name, on_progress, log), Outcome):
+            return result
+        with claims.wait_for("results"):
+            curve.write()
+    for name in curve.runs:
+        with claims.take(name) as is_mine:
+            if is_mine:
+                curve.tidy(name)
+    with claims.wait_for("results"):
+        return curve.write()
 
-    def run(name: str) -> Any:
-        method, size, seed = runs[name]
-        folder = out / "jobs" / name
-        log(f"{numbers[name]} of {len(runs)}: {method}, {size:,} examples, seed {seed}")
-        variant = replace(request, seed=seed, overrides=request.overrides | {"examples": size})
-        examples = _sample(inputs, size, seed)
+
+@dataclass(frozen=True)
+class _Curve:
+    """A label curve in the folder `out`: one run for each size, method and seed."""
+
+    out: Path
+    request: FinetuneRequest
+    inputs: Inputs
+    methods: Sequence[str]
+    sizes: Sequence[int]
+    seeds: int
+    layers: str
+    pooling: Pooling | None
+    vectors: str | None
+    keep_models: bool
+
+    @cached_property
+    def runs(self) -> dict[str, tuple[str, int, int]]:
+        """Method, size and seed of each run by its name."""
+        every = itertools.product(self.sizes, self.methods, range(self.seeds))
+        return {f"{method}-{size}-seed-{seed}": (method, size, seed) for size, method, seed in every}
+
+    def folder(self, name: str) -> Path:
+        return self.out / "jobs" / name
+
+    def is_done(self, name: str) -> bool:
+        return (self.folder(name) / SCORES).exists()
+
+    def missing(self) -> list[str]:
+        return [name for name in self.runs if not self.is_done(name)]
+
+    def start(self) -> None:
+        """Records the request. Sizes, methods and seeds may be added later; everything else must stay the same."""
+        options = {"layers": self.layers, "pooling": self.pooling, "vectors": self.vectors}
+        start_run(self.out, "label-curve", self.request, options, self.inputs.data)
+
+    def run(self, name: str, on_progress: Callable[[Status], None], log: Log) -> FinishedRun | Outcome:
+        method, size, seed = self.runs[name]
+        log(f"{list(self.runs).index(name) + 1} of {len(self.runs)}: {method}, {size:,} examples, seed {seed}")
+        request = replace(self.request, seed=seed, overrides=self.request.overrides | {"examples": size})
+        examples, folder, inputs = _sample(self.inputs, size, seed), self.folder(name), self.inputs
         if method in FINETUNED or (method == "features" and inputs.spec.task.unit == "passage"):
-            result = _train(method, folder, variant, inputs, examples, on_progress)
+            result = _train(method, folder, request, inputs, examples, on_progress)
         elif method == "features":
-            chosen = _with_train(inputs, with_defaults(variant), examples)
-            result = probe_inputs(folder, variant, chosen, layers=layers, pooling=pooling, on_progress=on_progress)
+            chosen = _with_train(inputs, with_defaults(request), examples)
+            options = {"layers": self.layers, "pooling": self.pooling, "on_progress": on_progress}
+            result = probe_inputs(folder, request, chosen, **options)
         else:
-            result = baseline_labelled(method, folder, variant, _with_train(inputs, variant, examples), vectors=vectors)
+            chosen = _with_train(inputs, request, examples)
+            result = baseline_labelled(method, folder, request, chosen, vectors=self.vectors)
         if not isinstance(result, Outcome):
-            _drop_weights(folder, keep_models)
+            _drop_weights(folder, self.keep_models)
         return result
 
-    def is_done(name: str) -> bool:
-        return (out / "jobs" / name / SCORES).exists()
-
-    def missing() -> list[str]:
-        return [name for name in runs if not is_done(name)]
-
-    def tidy(name: str) -> None:
-        """The last steps of a run that was killed before them."""
-        folder = out / "jobs" / name
-        if runs[name][0] in FINETUNED and not (folder / "README.md").exists():
+    def tidy(self, name: str) -> None:
+        """The last steps of a finished run, which may have been killed before them."""
+        folder = self.folder(name)
+        if self.runs[name][0] in FINETUNED and not (folder / "README.md").exists():
             clean_up(folder)
-        _drop_weights(folder, keep_models)
+        _drop_weights(folder, self.keep_models)
 
-    if join:
-        with claims.wait_for("start"):
-            start_run(out, "label-curve", request, options, inputs.data)
-        for name in claims.share(missing, is_done, lambda: False, log):
-            if isinstance(result := run(name), Outcome):
-                return result
-            with claims.wait_for("results"):
-                write()
-        for name in runs:
-            with claims.take(name) as is_mine:
-                if is_mine:
-                    tidy(name)
-        with claims.wait_for("results"):
-            return write()
-    start_run(out, "label-curve", request, options, inputs.data)
-    for name in runs:
-        if is_done(name):
-            tidy(name)
-            continue
-        if isinstance(result := run(name), Outcome):
-            return result
-        write()
-    return write()
+    def write(self) -> dict[str, Any]:
+        """Writes and returns the curve of all finished runs, including those of earlier calls. `finished` is whether
+        all runs of this call are."""
+        done: dict[tuple[str, int], list[dict]] = {}
+        for file in sorted((self.out / "jobs").glob(f"*/{SCORES}")):
+            method, size, _, _ = file.parent.name.rsplit("-", 3)
+            done.setdefault((method, int(size)), []).append(read_json(file))
+        in_percent = self.inputs.spec.task.in_percent
+        metric_for_best = next((each[0]["metric_for_best"] for each in done.values()), None)
+        points = [
+            {
+                "method": method,
+                "examples": size,
+                **_interval([each["splits"]["dev"][metric_for_best] for each in found], metric_for_best, in_percent),
+            }
+            for (method, size), found in sorted(done.items())
+        ]
+        curve = {
+            "metric_for_best": metric_for_best,
+            "in_percent": in_percent,
+            "finished": not self.missing(),
+            "points": points,
+        }
+        write_json(self.out / "curve.json", curve)
+        return curve
 
 
 def _drop_weights(folder: Path, keep_models: bool) -> None:
@@ -192,11 +240,7 @@ def _check(methods: Sequence[str], seeds: int) -> None:
             raise ValueError(f"there is no method '{method}' in a label curve: use some of {', '.join(known)}")
     if not methods:
         raise ValueError(f"a label curve needs at least one method: use some of {', '.join(known)}")
-    checked(seeds, int, "--seeds", low=1, high=1000)
-
-
-def _name(method: str, size: int, seed: int) -> str:
-    return f"{method}-{size}-seed-{seed}"
+    checked(seeds, int, "seeds", low=1, high=1000)
 
 
 def _train(
@@ -228,33 +272,6 @@ def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example
 
 def _quiet(message: str) -> None:
     """Drops messages about the data, which were already logged once."""
-
-
-def _write(out: Path, methods: Sequence[str], sizes: Sequence[int], seeds: int, in_percent: bool) -> dict[str, Any]:
-    """Writes and returns the curve of all finished runs, including those of earlier calls. `finished` is whether all
-    runs of this call are."""
-    done: dict[tuple[str, int], list[dict]] = {}
-    for file in sorted((out / "jobs").glob(f"*/{SCORES}")):
-        method, size, _, _ = file.parent.name.rsplit("-", 3)
-        done.setdefault((method, int(size)), []).append(read_json(file))
-    expected = [out / "jobs" / _name(*each) / SCORES for each in itertools.product(methods, sizes, range(seeds))]
-    metric_for_best = next((each[0]["metric_for_best"] for each in done.values()), None)
-    points = [
-        {
-            "method": method,
-            "examples": size,
-            **_interval([each["splits"]["dev"][metric_for_best] for each in found], metric_for_best, in_percent),
-        }
-        for (method, size), found in sorted(done.items())
-    ]
-    curve = {
-        "metric_for_best": metric_for_best,
-        "in_percent": in_percent,
-        "finished": all(file.exists() for file in expected),
-        "points": points,
-    }
-    write_json(out / "curve.json", curve)
-    return curve
 
 
 def _interval(found: list[dict[str, float]], measure: str, in_percent: bool) -> dict[str, Any]:

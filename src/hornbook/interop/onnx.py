@@ -147,7 +147,7 @@ def session(file: Path, num_threads: int | None = None):
         raise ValueError(f"{file} cannot be opened ({reason}): export the model again") from None
 
 
-def open_onnx(folder: Path, num_threads: int | None = None) -> OnnxModel:
+def open_onnx(folder: Path) -> OnnxModel:
     """Opens the model of a folder that `hornbook export` wrote."""
     folder = Path(folder)
     if not (folder / "config.json").is_file():
@@ -159,7 +159,7 @@ def open_onnx(folder: Path, num_threads: int | None = None) -> OnnxModel:
         raise ValueError(f"{folder / 'config.json'} cannot be used: {error}") from None
     own = hf_config.get("hornbook_output")
     output = read_output(hf_config, None, own["num_labels"]) if own else None
-    return OnnxModel(folder / FILE, config, output, num_threads)
+    return OnnxModel(folder / FILE, config, output)
 
 
 def load_any(folder: Path) -> tuple[nn.Module, Tokenizer]:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -41,16 +41,17 @@ def locks_or_joins(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Claims:
-    """The claims in a folder that processes share (`--join`)."""
+    """The claims in a folder that processes share (`--join`). If it is not shared, its one process has every job."""
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder) / CLAIMS
+    def __init__(self, folder: str | Path, is_shared: bool = True):
+        self.folder, self.is_shared = Path(folder) / CLAIMS, is_shared
 
     def join(self) -> None:
         """Raises a `ValueError` if a process that does not share works in the folder."""
         if self.folder.parent.is_dir() and is_locked(self.folder.parent):
             raise ValueError(
-                f"a process without --join is writing to {self.folder.parent}: stop it, and start it again with --join"
+                f"a process that does not share its runs is writing to {self.folder.parent}: stop it, and start it "
+                "again with --join (join=True)"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -60,12 +61,15 @@ class Claims:
             with self.take(file.name.removesuffix(".lock")) as is_mine:
                 if not is_mine:
                     raise ValueError(
-                        f"other processes are writing to {self.folder.parent}: add --join to work with them"
+                        f"other processes are writing to {self.folder.parent}: add --join (join=True) to work with them"
                     )
 
     @contextlib.contextmanager
     def take(self, job: str) -> Iterator[bool]:
         """Yields whether the job is this process's until the block ends."""
+        if not self.is_shared:
+            yield True
+            return
         lock = FileLock(self.folder / f"{job}.lock")
         try:
             lock.acquire(timeout=0)
@@ -79,13 +83,13 @@ class Claims:
 
     def share(
         self,
-        missing: Callable[[], Sequence[str]],
+        missing: Callable[[], Iterable[str]],
         is_done: Callable[[str], bool],
         should_stop: Callable[[], bool],
         log: Callable[[str], None],
     ) -> Iterator[str]:
         """Yields jobs one after another, each while it belongs to this process, until `missing()` is empty or
-        `should_stop()`. `missing()` returns the jobs that can be worked on now: not done, and not given up by this
+        `should_stop()`. `missing()` yields the jobs that can be worked on now: not done, and not given up by this
         process. Those of other processes are waited for."""
         is_waiting = False
         while not should_stop():
@@ -110,8 +114,6 @@ class Claims:
             while time.monotonic() < until and not should_stop():
                 time.sleep(0.1)
 
-    @contextlib.contextmanager
-    def wait_for(self, job: str) -> Iterator[None]:
+    def wait_for(self, job: str) -> contextlib.AbstractContextManager:
         """Context in which the job is this process's, after those that had it."""
-        with FileLock(self.folder / f"{job}.lock"):
-            yield
+        return FileLock(self.folder / f"{job}.lock") if self.is_shared else contextlib.nullcontext()

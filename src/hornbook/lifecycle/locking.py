@@ -98,7 +98,7 @@ def _locking(lock: Callable, function: Callable[P, R]) -> Callable[P, R]:
 def _locked(folder: Path, target: Path) -> Iterator[None]:
     key = folder.resolve()
     if key.exists() and not key.is_dir():
-        raise ValueError(f"{folder} is a file, not a folder: choose another --out")
+        raise ValueError(f"{folder} is a file, not a folder: choose another folder")
     if not CAN_LOCK or _discards_writes or key in _entered.get():
         yield
         return
@@ -146,7 +146,7 @@ def _acquire(folder: Path, target: Path) -> tuple[int, list[Path]]:
             continue
         if time.monotonic() > deadline:
             raise ValueError(
-                f"another process is writing to {target}: wait until it ends, stop it, or choose another --out"
+                f"another process is writing to {target}: wait until it ends, stop it, or choose another folder"
             )
         time.sleep(0.1)
 

@@ -36,7 +36,7 @@ def as_overrides(**options: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class RunRequest(Typed, group="--"):
+class RunRequest(Typed, group=""):
     """Base of the requests of commands. A field named in `SETTING_OF` is a setting with an option of its own."""
 
     overrides: dict = field(default_factory=dict, kw_only=True)

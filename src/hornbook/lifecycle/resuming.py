@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from hornbook import config as configuration
 from hornbook.lifecycle.requests import RunRequest
 
-OPTION_OF = {"base": "--from"}  # fields of a request whose option has another name
-POSITIONAL = ("preset", "model", "teacher")
+OPTION_OF = {"base": "base (--from)"}  # fields of a request whose option has another name
 
 
 class Difference(NamedTuple):
@@ -22,7 +21,7 @@ def other_options(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list
     """The options whose given value differs from the recorded one. None and False mean: not given."""
     is_given = {name: value for name, value in given.items() if value is not None and value is not False}
     return [
-        Difference(_option(name), recorded.get(name), value)
+        Difference(OPTION_OF.get(name, name), recorded.get(name), value)
         for name, value in is_given.items()
         if value != recorded.get(name)
     ]
@@ -70,10 +69,6 @@ def _overridden(settings: Any, name: str, value: Any) -> Any:
     except ValueError as error:  # invalid together with the recorded settings, so it differs
         return error
     return tuple(now) if isinstance(now, list) else now
-
-
-def _option(name: str) -> str:
-    return name if name in POSITIONAL else OPTION_OF.get(name, f"--{name.replace('_', '-')}")
 
 
 def _value(settings: Any, name: str) -> Any:

@@ -50,13 +50,13 @@ class RunFolder:
         if any((self.path / mark).exists() for mark in self.marks):
             if not resume:
                 raise ValueError(
-                    f"{self.path} already holds {self.what}: add --resume to resume it, --overwrite to replace it, or "
-                    "choose another --out"
+                    f"{self.path} already holds {self.what}: add --resume (resume=True) to resume it, --overwrite to "
+                    "replace it, or choose another folder"
                 )
             return True
         found = self.path.iterdir() if self.path.exists() else ()
         if any(path for path in found if not path.name.endswith(".tmp") and path.name != CLAIMS):
-            raise ValueError(f"{self.path} exists and is not {self.what}: choose another --out, or empty it")
+            raise ValueError(f"{self.path} exists and is not {self.what}: choose another folder, or empty it")
         return False
 
     def write_record(
@@ -85,7 +85,7 @@ class RunFolder:
         if command != self.command:
             raise ValueError(
                 f"{self.path} holds a run of '{command}', not of '{self.command}': resume it with that command, or "
-                "choose another --out"
+                "choose another folder"
             )
         with refusing_damage(self.record):
             check(record)
@@ -101,13 +101,13 @@ class RunFolder:
         if details:
             raise ValueError(
                 f"{self.path} was started with other settings: {details}; leave these options out to resume, or "
-                "choose another --out"
+                "choose another folder"
             )
 
     def refuse_other_input(self, what: str, recorded: Any, now: Any) -> None:
         """Raises a ValueError if the fingerprint of an input differs from the recorded one."""
         if recorded != now:
-            raise ValueError(f"{what} is not what {self.path} was started with: restore it, or choose another --out")
+            raise ValueError(f"{what} is not what {self.path} was started with: restore it, or choose another folder")
 
     def publish(self, source: Path) -> None:
         """Links the files in `source` to the root of the folder, one by one and without copying."""

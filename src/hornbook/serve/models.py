@@ -62,7 +62,9 @@ class ServedModel:
         if isinstance(model, EncoderModel):
             found |= dict.fromkeys(self._encoder_abilities(model))
         found["tokens"] = None
-        if self.tokenizer.mask_id is not None and not isinstance(model, DecoderModel):
+        network = self.predictor.members[0].model if model is None else model.model
+        is_left_to_right = isinstance(model, DecoderModel) or network.config.direction == "left"
+        if self.tokenizer.mask_id is not None and not is_left_to_right:
             found["masking"] = None
         if model is not None:
             found["attention"] = None

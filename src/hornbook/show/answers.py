@@ -12,7 +12,8 @@ from hornbook.tasks.running import run_model
 
 
 def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Picture:
-    """The tokens of the passage with the probability that the answer starts and ends there, and the answer."""
+    """The tokens of the passage with the probability that the answer starts and ends there, and the answer. The
+    probabilities of an ensemble are those of its first model, which a note says."""
     if predictor.spec.kind != "spans":
         raise ValueError(f"this model does not find answers in a passage: its task is {predictor.spec.kind}")
     example = SpanExample("0", question, passage)
@@ -38,5 +39,7 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
         said("found answer", answer=answer.answer) if answer.answer else said("no answer"),
         said("threshold", score=score, threshold=threshold, start=start_none, end=end_none),
     ]
+    if (num_members := len(predictor.members)) > 1:
+        notes.append(said("of the first", num=num_members))
     table = PictureTable("", (said("token"), said("start"), said("end")), rows)
     return Picture(said("answer"), notes, [Strip(said("passage"), cells)], [table], language=language)

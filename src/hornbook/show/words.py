@@ -76,6 +76,7 @@ WORDS: dict[str, dict[str, str]] = {
         "answer": "Answer",
         "passage": "passage",
         "found answer": "answer: {answer}",
+        "of the first": "the answer is that of all {num} models, the probabilities are those of the first",
         "no answer": "no answer: this score is above the threshold",
         "threshold": "no-answer score {score:.2f}, threshold {threshold:.2f}; no answer at the first token: start "
         "{start:.1%}, end {end:.1%}",
@@ -153,6 +154,7 @@ WORDS: dict[str, dict[str, str]] = {
         "answer": "답",
         "passage": "지문",
         "found answer": "답: {answer}",
+        "of the first": "답은 모델 {num}개가 함께 낸 것이고, 확률은 첫 번째 모델의 것입니다",
         "no answer": "답 없음: 이 점수가 기준값보다 높습니다",
         "threshold": "답 없음 점수 {score:.2f}, 기준값 {threshold:.2f}; 첫 토큰(답 없음)의 확률: 시작 {start:.1%}, "
         "끝 {end:.1%}",

@@ -14,7 +14,6 @@ from hornbook.tasks.running import AutoCast, run_model
 if TYPE_CHECKING:
     from torch import nn
 
-BOOTSTRAP_ROUNDS = 1000
 ACCURACY = "accuracy"  # the share of the examples that are right
 
 
@@ -50,7 +49,7 @@ def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: lis
     """Every score (`value`) with its 95% interval over the examples (`low`, `high`): Wilson's for accuracy, for other
     scores by bootstrap."""
     score = task.scorer(examples, predictions)
-    scores, bounds = score(None), intervals(score, len(examples), BOOTSTRAP_ROUNDS)
+    scores, bounds = score(None), intervals(score, len(examples))
     if ACCURACY in scores:
         bounds[ACCURACY] = share_interval(scores[ACCURACY], len(examples))
     return {name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in scores.items()}

@@ -61,10 +61,8 @@ def probe(
     dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the BiLSTM, `epochs` and
     `optimizer.lr`. Returns an `Outcome` if training was stopped.
     """
-    path = str(data) if isinstance(data, str | Path) else None
-    common = {"seed": seed, "strict": strict, "overrides": dict(overrides or {})}
-    common |= {"delimiter": delimiter, "encoding": encoding}
-    request = FinetuneRequest(str(model), task, path, text, pair, label, **common)
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    request = FinetuneRequest.of(model, data, task, **reading, seed=seed, strict=strict, overrides=overrides)
     refuse_without_baselines(task)
     inputs = open_inputs(with_defaults(request), data, log)
     return probe_inputs(

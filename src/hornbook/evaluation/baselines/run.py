@@ -26,6 +26,7 @@ from hornbook.evaluation.baselines.tfidf import (
     window_answers,
 )
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
+from hornbook.files import absolute
 from hornbook.lifecycle.locking import locks_out
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
@@ -74,17 +75,14 @@ def baseline(
     """
     if name not in NAMES:
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
-    out, path = Path(out), str(data) if isinstance(data, str | Path) else None
-    common = {"text": text, "pair": pair, "label": label, "seed": seed, "strict": strict, "overrides": overrides or {}}
-    common |= {"delimiter": delimiter, "encoding": encoding}
     if model is None and (name == "random" or (name == "vectors" and vectors is None)):
         what = "the size of its network" if name == "random" else "its vectors if no file is given (vectors=)"
         raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    options = {"seed": seed, "strict": strict, "overrides": overrides, "from_random": name == "random"}
+    request, out = FinetuneRequest.of(model, data, task, **reading, **options), Path(out)
     if name == "random":
-        return open_and_run(
-            out, FinetuneRequest(str(model), task, path, from_random=True, **common), data, on_progress, log
-        )
-    request = FinetuneRequest(None if model is None else str(model), task, path, **common)
+        return open_and_run(out, request, data, on_progress, log)
     return baseline_labelled(name, out, request, open_labelled(request, data, log), vectors=vectors, log=log)
 
 
@@ -98,7 +96,7 @@ def baseline_labelled(
     log: Log = lambda message: None,
 ) -> FinishedRun:
     """Like `baseline`, for data that is already read; any baseline except `random`."""
-    source, model = None if vectors is None else str(vectors), request.model
+    source, model = None if vectors is None else absolute(vectors), request.model
     done = start_run(out, "baseline", request, {"baseline": name, "vectors": source}, labelled.data)
     if done:
         return done

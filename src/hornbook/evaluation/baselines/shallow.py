@@ -28,7 +28,8 @@ def start_run(
     if folder.is_started(resume=True):
         run = folder.read_record(lambda run: dict(run["request"]))
         if [path.name for path in out.iterdir()] != [RECORD]:
-            folder.refuse(changed_values(run["request"], request.to_dict() | options))
+            # The data may have moved: its content is compared.
+            folder.refuse(changed_values(run["request"] | {"data": request.data}, request.to_dict() | options))
             refuse_other_data(folder, run, data)
             return read_scored(out) if folder.is_finished else None
     write_task_record(folder, request, data, options)

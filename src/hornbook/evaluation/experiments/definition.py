@@ -115,7 +115,9 @@ class TaskPlan(Typed):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.places:
-            raise ValueError(f"task '{self.name}' has no places: list the paths under --data where its data may be")
+            raise ValueError(
+                f"task '{self.name}' has no places: list the paths under the data folder where its data may be"
+            )
         if self.is_zero_shot:
             if self.measure or self.settings or self.parts != "as published":
                 raise ValueError(f"task '{self.name}' is not fine-tuned on: remove measure, settings and parts")

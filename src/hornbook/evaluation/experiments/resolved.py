@@ -60,7 +60,6 @@ class ResolvedExperiment:
     arms: dict[str, ArmBudget]
     minutes_each: float | None
     compile: str | None  # runtime.compile of every arm; None: as in the file
-    measured: dict[str, float]  # seconds per step by arm; empty if not measured
     device: str
 
     @property
@@ -112,7 +111,7 @@ def resolve(
     before = {} if run is None else run["inputs"]
     words = words_per_token(experiment, first)
     if minutes_each is not None and experiment.equal.words:
-        raise ValueError("--minutes-each measures FLOPs, but equal.words sets the length of the training: leave it out")
+        raise ValueError("minutes_each measures FLOPs, but equal.words sets the length of the training: leave it out")
     if run is not None:
         _refuse_other_inputs(folder, before, fingerprints, weights, data)
         _refuse_changes(folder.path, run, experiment, minutes_each)
@@ -123,9 +122,7 @@ def resolve(
     else:
         flops, measured, compile_, device = experiment.equal.flops, {}, None, ""
     if not flops and not experiment.equal.words:
-        raise ValueError(
-            "equal.flops is not set: pass --flops or --minutes-each, or set it in the file of the experiment"
-        )
+        raise ValueError("equal.flops is not set: give flops or minutes_each, or set it in the file of the experiment")
     arms = {name: ArmBudget(**each) for name, each in (run["arms"] if run else {}).items()}
     for arm in experiment.arms:
         if arm.name not in arms:
@@ -135,7 +132,7 @@ def resolve(
             number = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
             arms[arm.name] = ArmBudget(max(1, number), step_flops, step_tokens, step_words)
         _refuse_too_many_words(experiment, arm, arms[arm.name])
-    resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, measured, device)
+    resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, device)
     now = configuration.to_dict(experiment)
     folder.write_record(
         dict(options or {}),
@@ -234,11 +231,11 @@ def _refuse_other_inputs(
     folder: RunFolder, recorded: dict, fingerprints: list[str], weights: list[float], data: dict[str, str]
 ) -> None:
     """Raises if the corpora or the data of a task changed: all scores must be on the same examples."""
-    folder.refuse_other_input("the corpus given by --corpus", recorded["corpora"], fingerprints)
+    folder.refuse_other_input("the corpus", recorded["corpora"], fingerprints)
     before = recorded["corpus_weights"]
     if [each / sum(before) for each in before] != [each / sum(weights) for each in weights]:
         ratio = ":".join(f"{each:g}" for each in before)
-        raise ValueError(f"{folder.path} was started with corpus weights {ratio}: pass those, or choose another --out")
+        raise ValueError(f"{folder.path} was started with corpus weights {ratio}: pass those, or choose another folder")
     for name, now in data.items():
         folder.refuse_other_input(f"the data of {name}", recorded["data"].get(name, now), now)
 
@@ -247,8 +244,8 @@ def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_ea
     """Raises if a setting changed that finished jobs depend on."""
     if minutes_each is not None and minutes_each != written["minutes_each"]:
         minutes, flops = written["minutes_each"], written["flops"]
-        started = f"--minutes-each {minutes:g}" if minutes else f"--flops {flops:g}"
-        raise ValueError(f"{out} was started with {started}: omit --minutes-each, or choose another --out")
+        started = f"minutes_each {minutes:g}" if minutes else f"flops {flops:g}"
+        raise ValueError(f"{out} was started with {started}: omit minutes_each, or choose another folder")
     every = {
         group: [*written["settings"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED_GROUPS
     }
@@ -256,15 +253,15 @@ def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_ea
     if written["minutes_each"] is None and not math.isclose(
         experiment.equal.flops, written["flops"], rel_tol=SAME_FLOPS
     ):
-        started, now = f"--flops {written['flops']:g}", experiment.equal.flops
-        raise ValueError(f"{out} was started with {started}, not {now:g}: pass {started}, or choose another --out")
+        started, now = f"flops {written['flops']:g}", experiment.equal.flops
+        raise ValueError(f"{out} was started with {started}, not {now:g}: give {started}, or choose another folder")
     fixed, now = _fixed_settings(before), _fixed_settings(experiment)
     changes = changed_values(fixed, {name: group for name, group in now.items() if name in fixed})
     if changes:
         name, old, new = changes[0]
         raise ValueError(
             f"{name} is {'not set' if new is None else new}, not {'unset' if old is None else old} as in {out}: "
-            "restore it, add a new entry, or choose another --out"
+            "restore it, add a new entry, or choose another folder"
         )
 
 

@@ -14,9 +14,8 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +89,12 @@ def reproduce(
     >>> hornbook.reproduce("equal-compute", "corpus", "tasks", "runs/equal", minutes_each=10)  # doctest: +SKIP
     """
     if join and processes > 1:
-        raise ValueError("--join shares the runs with other processes: start more of those instead of --processes")
+        raise ValueError("join shares the runs with other processes: start more of those instead of giving processes")
     options = {"arms": arms, "flops": flops, "seeds": seeds, "overrides": overrides, "minutes_each": minutes_each}
     options |= {"stop_after": stop_after, "processes": processes, "device": device, "log": log}
-    claims, options["on_progress"] = Claims(out), on_progress or (lambda status: None)
-    if join:
-        with claims.wait_for("start"):
-            runner = _prepared(name, corpora, data, Path(out), resume=True, claims=claims, **options)
-        with Signals() as signals:
-            return runner.run_with_others(signals)
-    runner = _prepared(name, corpora, data, Path(out), resume=resume, claims=claims, **options)
+    claims, options["on_progress"] = Claims(out, is_shared=join), on_progress or (lambda status: None)
+    with claims.wait_for("start"):
+        runner = _prepared(name, corpora, data, Path(out), resume=resume or join, claims=claims, **options)
     with Signals() as signals, contextlib.closing(runner.pool):
         return runner.run(signals)
 
@@ -125,13 +120,13 @@ def _prepared(
 ) -> "_Runner":
     """Resolves the experiment, or reads what was resolved at its start."""
     began = time.time()
-    flops = checked(flops, float | None, "--flops", above=0, high=1e30)
-    minutes_each = checked(minutes_each, float | None, "--minutes-each", above=0, high=525_600)
-    stop_after = checked(stop_after, float | None, "--stop-after", above=0, high=525_600)
-    processes = checked(processes, int, "--processes", low=1, high=256)
-    seeds = checked(seeds, int | None, "--seeds", low=1, high=1000)
+    flops = checked(flops, float | None, "flops", above=0, high=1e30)
+    minutes_each = checked(minutes_each, float | None, "minutes_each", above=0, high=525_600)
+    stop_after = checked(stop_after, float | None, "stop_after", above=0, high=525_600)
+    processes = checked(processes, int, "processes", low=1, high=256)
+    seeds = checked(seeds, int | None, "seeds", low=1, high=1000)
     if flops is not None and minutes_each is not None:
-        raise ValueError("--flops and --minutes-each both set the training length of an arm: give one of them")
+        raise ValueError("flops and minutes_each both set the training length of an arm: give one of them")
     folder = RunFolder(out, "reproduce", what="an experiment")
     run = folder.read_record(check_record) if folder.is_started(resume) else None
     recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
@@ -163,7 +158,7 @@ def _prepared(
 def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
     """The data path of each task. Tasks without data are left out with a log message."""
     if experiment.tasks and not data.is_dir():
-        raise ValueError(f"{data} is not a folder: pass the folder of the task data as --data")
+        raise ValueError(f"{data} is not a folder: give the folder of the task data")
     found = {}
     for task in experiment.tasks:
         place = next((data / each for each in task.places if (data / each).exists()), None)
@@ -216,50 +211,31 @@ class _Runner:
         self.written_at = 0.0
 
     def run(self, signals: Signals) -> Reproduced:
-        missing = [job for job in self.jobs if not job.is_done(self.out)]
-        done = len(self.jobs) - len(missing)
-        self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.amount} per pre-training run")
-        is_stopped = False
-        self._write()
-        for kind, group in groupby(missing, key=lambda job: job.kind):
-            group = [job for job in group if self._can_run(job)]
-            if kind == "finetune" and self.pool.num_processes > 1:
-                is_stopped = not self._run_in_pool(group, signals)
-            else:
-                is_stopped = not all(self._run_here(job, signals) for job in group)
-            self._write()
-            if is_stopped:
-                break
-        return self._outcome(is_stopped)
-
-    def run_with_others(self, signals: Signals) -> Reproduced:
-        """Runs the jobs that no other process has taken, until all are done or the rest has failed here."""
+        """Runs the jobs, or those that no other process has taken, until all are done or the rest has failed here."""
         done = sum(job.is_done(self.out) for job in self.jobs)
         self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.amount} per pre-training run")
         jobs = {job.key: job for job in self.jobs}
         is_stopped = False
 
-        def missing() -> list[str]:
-            return [
-                key
-                for key, job in jobs.items()
-                if not job.is_done(self.out) and key not in self.failures and self._can_run(job)
-            ]
+        def missing() -> Iterator[str]:
+            return (job.key for job in self.jobs if self._is_next(job))
 
         def should_stop() -> bool:
             return is_stopped or self._should_stop(signals)
 
+        with self.claims.wait_for("results"):
+            self._write()
         for key in self.claims.share(missing, lambda key: jobs[key].is_done(self.out), should_stop, self.log):
-            is_stopped = not self._run_here(jobs[key], signals)
+            if jobs[key].kind == "finetune" and self.pool.num_processes > 1:
+                is_stopped = not self._run_in_pool(signals)
+            else:
+                is_stopped = not self._run_here(jobs[key], signals)
             self._write_periodically()
         with self.claims.wait_for("results"):
-            return self._outcome(should_stop())
-
-    def _outcome(self, is_stopped: bool) -> Reproduced:
-        results = self._write()
-        write_experiment_page(self.out)
+            results = self._write()
+            write_experiment_page(self.out)
         num_done = sum(job.is_done(self.out) for job in self.jobs)
-        ended = "finished" if num_done == len(self.jobs) else "stopped" if is_stopped else "incomplete"
+        ended = "finished" if num_done == len(self.jobs) else "stopped" if should_stop() else "incomplete"
         return Reproduced(ended, num_done, len(self.jobs), results, self.failures)
 
     def _write(self) -> dict:
@@ -269,8 +245,11 @@ class _Runner:
     def _write_periodically(self) -> None:
         """Updates results.json from time to time, so that it is recent if the process is killed."""
         if time.monotonic() - self.written_at > RESULTS_EVERY_SECONDS:
-            with self.claims.wait_for("results") if self.claims.folder.exists() else contextlib.nullcontext():
+            with self.claims.wait_for("results"):
                 self._write()
+
+    def _is_next(self, job: ExperimentJob) -> bool:
+        return not job.is_done(self.out) and job.key not in self.failures and self._can_run(job)
 
     def _can_run(self, job: ExperimentJob) -> bool:
         """Whether the data of a job and the weights of its pre-training run are available; logs missing weights
@@ -294,8 +273,6 @@ class _Runner:
 
     def _run_here(self, job: ExperimentJob, signals: Signals) -> bool:
         """Runs a job in this process; returns False if the experiment should stop."""
-        if self._should_stop(signals):
-            return False
         self.log(f"[{self.numbers[job]} of {len(self.jobs)}] {job.description}{self._time_left()}")
 
         def on_progress(status: Status) -> bool:
@@ -316,12 +293,9 @@ class _Runner:
             self._record_failure(job, error)
         return True
 
-    def _run_in_pool(self, group: list[ExperimentJob], signals: Signals) -> bool:
-        """Runs fine-tunings in parallel processes; returns False if the experiment should stop."""
-        if not group:
-            return True
-        if self._should_stop(signals):
-            return False
+    def _run_in_pool(self, signals: Signals) -> bool:
+        """Runs the next fine-tunings in parallel processes; returns False if the experiment should stop."""
+        group = [job for job in self.jobs if job.kind == "finetune" and self._is_next(job)]
         self.log(f"{len(group)} fine-tuning runs, {self.pool.num_processes} at a time{self._time_left()}")
         took = self._seconds_per_job()  # longest first, so that no long run is left at the end
         group = sorted(group, key=lambda job: took.get(job.cost_group, 0.0), reverse=True)

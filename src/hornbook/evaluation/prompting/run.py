@@ -22,7 +22,7 @@ from hornbook.config import from_dict, setting, to_dict
 from hornbook.evaluation.prompting.asking import Asker
 from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
-from hornbook.files import write_text
+from hornbook.files import absolute, write_text
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.opening import load
 from hornbook.inference.sampling import Sampling
@@ -104,15 +104,17 @@ def prompt(
         model, data = model or before["model"], data or before["data"]
         limit = before["limit"] if limit is None else limit
     if model is None or data is None or (task is None and not run):
-        raise ValueError("the model, the task or its data is missing: give all three, or --resume a run")
+        raise ValueError(
+            "the model, the task or its data is missing: give all three, or resume a run (--resume, resume=True)"
+        )
     defined = from_dict(TextTask, recorded_task) if task is None else read_task(task)
     if run and defined.choices.is_given:
         normalise = normalise or recorded_task["choices"]["normalise"]
     dictionary = dictionary or (recorded_task["baseline"]["dictionary"] if run else None) or None
     defined = with_options(defined, normalise, dictionary)
     if not shots:
-        raise ValueError("--shots takes numbers of examples, such as 0,1,8: give at least one")
-    path = str(Path(data).expanduser().resolve())
+        raise ValueError("shots takes numbers of examples, such as 0,1,8: give at least one")
+    path = absolute(data)
     request = PromptRequest(str(model), path, tuple(shots), seeds, limit)
     check_task(defined)
     shots = sorted({*request.shots, *before.get("shots", ())})
@@ -150,19 +152,19 @@ def with_options(task: TextTask, normalise: str | None, dictionary: str | Path |
     """The task with the options --normalise and --dictionary applied."""
     if normalise is not None:
         if not task.choices.is_given:
-            raise ValueError(f"--normalise is for choices, and {task.name} has none: leave it out")
+            raise ValueError(f"normalise is for choices, and {task.name} has none: leave it out")
         choices = dataclasses.replace(task.choices, normalise=normalise)
         task = dataclasses.replace(task, choices=choices)
     if dictionary is not None:
         if "dictionary" not in task.baseline.kinds:
             raise ValueError(
-                f"--dictionary is for tasks with a dictionary baseline, and {task.name} has none: leave it out"
+                f"dictionary is for tasks with a dictionary baseline, and {task.name} has none: leave it out"
             )
         if not Path(dictionary).is_file():
             raise ValueError(
-                f"there is no file {dictionary}: give --dictionary a file with a word and its translation per line"
+                f"there is no file {dictionary}: give as dictionary a file with a word and its translation per line"
             )
-        path = str(Path(dictionary).resolve())
+        path = absolute(dictionary)
         task = dataclasses.replace(task, baseline=dataclasses.replace(task.baseline, dictionary=path))
     return task
 

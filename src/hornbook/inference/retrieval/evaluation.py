@@ -22,7 +22,6 @@ from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
 
 TOP = 100  # results per query
 DOCUMENTS_AT_ONCE = 4_096  # embedded and compared together
-BOOTSTRAP_ROUNDS = 1000
 MEASURES: dict[str, Callable[[list[str], Mapping[str, float]], float]] = {
     "ndcg@10": lambda ranked, relevant: ndcg(ranked, relevant, 10),
     "mrr@10": lambda ranked, relevant: reciprocal_rank(ranked, relevant, 10),
@@ -160,7 +159,7 @@ def scores_of(
     def score(chosen: np.ndarray | None) -> dict[str, float]:
         return {name: float((each if chosen is None else each[chosen]).mean()) for name, each in values.items()}
 
-    bounds = intervals(score, len(ranked), BOOTSTRAP_ROUNDS)
+    bounds = intervals(score, len(ranked))
     return {
         name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in score(None).items()
     }

@@ -52,7 +52,7 @@ class KeptCopies:
             if other:
                 raise ValueError(
                     f"{self.lines} was made from other {', '.join(sorted(other))}: remove it and {MADE_FROM} to make "
-                    "the copies again, or choose another --out"
+                    "the copies again, or choose another folder"
                 )
 
     def num_done(self) -> int:

@@ -76,7 +76,9 @@ def distill(
     if not corpora and "task" in started_run:
         task, data = task or started_run["task"], data if data is not None else started_run["inputs"]["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:
-        raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
+        raise ValueError(
+            "give either corpora (--corpus), to distil on plain text, or task and data, to distil on a task"
+        )
     loaded = open_teacher(str(teacher))
     student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(loaded))
     overrides = resolved_overrides(loaded, student, task, recipe, overrides, started_run, log)
@@ -110,7 +112,7 @@ def resolve_settings(
     if task is None:
         return pretraining.resolve_settings(PretrainRequest(student, list(corpora), **common, **more), loaded), None
     model = open_student(student, loaded, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
-    request = FinetuneRequest(student, task, str(data), **common, **more)
+    request = FinetuneRequest.of(student, data, task, **common, **more)
     settings = finetuning.resolve_settings(request, data, model, loaded, log)
     return settings, None if model is None else model[0].config
 
@@ -132,7 +134,7 @@ def resolved_overrides(
     if task is None and student not in presets.PRESETS and Path(student).is_dir():
         raise ValueError(
             f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: give a "
-            "preset, with model.num_layers and the like for its shape, or distil on a task, by --task and --data"
+            "preset, with model.num_layers and the like for its shape, or distil on a task, by task and data"
         )
     overrides = dict(overrides or {})
     if not started_run:
@@ -232,7 +234,7 @@ def open_student(
         if shape:
             raise ValueError(
                 f"{next(iter(shape))} cannot be changed, as {name} has weights of a fixed shape: leave it out, or give "
-                "a preset as --student, such as tinybert-4"
+                "a preset as the student, such as tinybert-4"
             )
         return None
     if "model.vocab_size" in shape:
@@ -247,7 +249,7 @@ def open_student(
         4.0 * config.num_matrix_parameters,
         "cpu",
         f"the {config.num_matrix_parameters:,} parameters of the student need",
-        "give a smaller preset as --student, or lower model.num_layers, model.width or model.inner_width",
+        "give a smaller preset as the student, or lower model.num_layers, model.width or model.inner_width",
     )
     family = registry.family_of(config)
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())

@@ -29,14 +29,14 @@ def refuse_other_objective(settings: PretrainSettings, teacher: Teacher) -> None
     teacher_config, is_gpt = teacher.model.config, isinstance(teacher.model, Gpt)
     if settings.reads_documents != is_gpt:
         student = registry.family_of(settings.model)
-        fix = "--student distilgpt2 or another GPT" if is_gpt else "an encoder as the student"
+        fix = "distilgpt2 or another GPT as the student" if is_gpt else "an encoder as the student"
         raise ValueError(
             f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.in_words()} cannot "
-            f"learn from {teacher.model.in_words()}: use {fix}, or distill on a task (--task and --data)"
+            f"learn from {teacher.model.in_words()}: use {fix}, or distill on a task (by task and data)"
         )
     if settings.model.direction != teacher_config.direction:
         raise ValueError(
             f"the teacher has direction={teacher_config.direction} and the student {settings.model.direction}, so one "
             "predicts next tokens and the other masked ones: set "
-            f"model.direction={teacher_config.direction} (with a BERT or RoBERTa preset as --student)"
+            f"model.direction={teacher_config.direction} (with a BERT or RoBERTa preset as the student)"
         )

@@ -20,19 +20,17 @@ from hornbook.runs.distillation.projections import read_projections
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
-from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, with_steps
+from hornbook.runs.finetuning.steps import NUM_TIMED, expected_seconds, is_trained, log_where_it_resumes, with_steps
 from hornbook.tasks.datasets import known
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
-from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, num_to_time, seconds_per_step
+from hornbook.train.pace import LONG_RUN, num_to_time
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.signals import Signals
-
-NUM_TIMED, MAX_SECONDS = 4, 10.0  # steps timed per stage, and the limit on their total time
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ def _stage_message(number: int, stages: Sequence[DistillationRecipe], settings: 
 
 
 def _log_expected_time(stages: Sequence[DistillationStage], inputs: Inputs, runtime: Runtime, log: Log) -> None:
-    seconds = [_expected_seconds(stage, inputs, runtime) for stage in stages]
+    seconds = [_seconds_left(stage, inputs, runtime) for stage in stages]
     numbered = [f"stage {number}: {duration(each)}" for number, each in enumerate(seconds, 1)]
     log(f"expected time: about {duration(sum(seconds))}" + (f" ({', '.join(numbered)})" if len(stages) > 1 else ""))
     if sum(seconds) < LONG_RUN:
@@ -182,12 +180,9 @@ def _log_expected_time(stages: Sequence[DistillationStage], inputs: Inputs, runt
         log("fewer --epochs or a smaller student take less time")
 
 
-def _expected_seconds(stage: DistillationStage, inputs: Inputs, runtime: Runtime) -> float:
-    """Seconds for the remaining steps and the validations between them."""
-    settings = stage.settings
-    num_left = settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
+def _seconds_left(stage: DistillationStage, inputs: Inputs, runtime: Runtime) -> float:
+    num_left = stage.settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
     if num_left <= 0:
         return 0.0
-    step_seconds = seconds_per_step(stage.job, settings, runtime, range(num_to_time(num_left, NUM_TIMED)), MAX_SECONDS)
-    validation_seconds = FORWARD_SHARE * step_seconds * inputs.dev_features.num_units / settings.batch_size
-    return num_left * (step_seconds + validation_seconds / settings.validation.every_steps)
+    num_timed = num_to_time(num_left, NUM_TIMED)
+    return expected_seconds(stage.job, stage.settings, inputs, runtime, num_left, num_timed)[0]

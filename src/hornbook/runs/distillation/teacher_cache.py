@@ -5,7 +5,6 @@ RUN/teacher/cache.json                what the outputs depend on, and the number
 """
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.wording import size
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.progress import preparation_progress
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
@@ -52,7 +52,7 @@ class TeacherCache:
         if other := sorted(name for name in names if self.follows_from.get(name) != before.get(name)):
             raise ValueError(
                 f"the teacher outputs in {self.folder} were computed with other {', '.join(other)}: remove that folder "
-                "to compute them again, or choose another --out"
+                "to compute them again, or choose another folder"
             )
 
     def open(self) -> int:
@@ -122,7 +122,7 @@ def cache_plan(
     if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
             f"the cached teacher outputs would take {num_bytes / 1e9:.3g} GB on disk: raise objective.cache_gigabytes "
-            f"({settings.objective.cache_gigabytes:g}), or use --cache-teacher logits or none"
+            f"({settings.objective.cache_gigabytes:g}), or use objective.cache logits or none"
         )
     return features, columns
 
@@ -204,7 +204,7 @@ def _fill(
         return
     announce()
     model = teacher.model.to(runtime.device).eval()
-    started, num_tokens = time.monotonic(), 0
+    show, num_tokens = preparation_progress(on_progress, "caching teacher outputs: batch", first), 0
     for number in range(first, len(groups)):
         batch = features.packed(_sequences(groups[number], features).tolist()).to(runtime.device)
         with runtime.autocast():
@@ -213,6 +213,4 @@ def _fill(
         done = number + 1
         if done % GROUPS_BETWEEN_SAVES == 0 or done == len(groups):
             cache.save(done)
-        seconds = max(time.monotonic() - started, 1e-9)
-        left = seconds / (done - first) * (len(groups) - done)
-        on_progress(Status(done, len(groups), {}, num_tokens / seconds, left, unit="caching teacher outputs: batch"))
+        show(done, len(groups), num_tokens)

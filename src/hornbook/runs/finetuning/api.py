@@ -7,8 +7,6 @@ result.predict(["a text", "another"])
 
 import dataclasses
 import itertools
-import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from hornbook.config import checked
+from hornbook.files import absolute
 from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -27,6 +26,7 @@ from hornbook.runs.distillation.task_stages import note_another_data_set, refuse
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.augmented import with_copies
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.progress import preparation_progress
 from hornbook.runs.finetuning.record import (
     REQUEST,
     FinetuneRequest,
@@ -41,7 +41,7 @@ from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
 from hornbook.tasks.datasets import known
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.job import OnProgress, Outcome, Status
+from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import torch_settings_restored
 
@@ -52,7 +52,8 @@ class Stopped(RuntimeError):
 
     def __init__(self, out: Path, outcome: Outcome):
         super().__init__(
-            f"stopped at step {outcome.step:,} and saved in {out}: the same command with --resume continues"
+            f"stopped at step {outcome.step:,} and saved in {out}: the same command with --resume (resume=True) "
+            "continues"
         )
         self.outcome = outcome
 
@@ -121,19 +122,18 @@ def finetune(
     """
     if from_random and teacher is not None:
         raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
-    restarts = checked(restarts, int, "--restarts", low=1, high=1000)
+    restarts = checked(restarts, int, "restarts", low=1, high=1000)
     if data is None:
         raise ValueError("there is no data to train on: give data=, such as a file")
     if search and lr is not None:
-        raise ValueError("--search chooses the learning rate: leave out --search, or --lr")
+        raise ValueError("search chooses the learning rate: leave out search, or lr")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
     overrides = graph_overrides(reason, graph, vectors) | (overrides or {})
-    path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
     options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides}
-    request = FinetuneRequest(None if model is None else str(model), task, path, **reading, **options)
+    request = FinetuneRequest.of(model, data, task, **reading, **options)
     ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
     read_once: list[Inputs] = []
@@ -143,7 +143,7 @@ def finetune(
         if not read_once:
             inputs = dataclasses.replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
             if inputs.grounder is not None:
-                inputs.grounder.progress = _grounding_progress(on_progress)
+                inputs.grounder.progress = preparation_progress(on_progress, "finding paths: question")
             if teacher is not None and loaded is None:
                 inputs = with_projections(inputs, model_folder(request.model), teacher, log)
             named = dataclasses.replace(request, model=inputs.model)
@@ -171,23 +171,10 @@ def finetune(
 def graph_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
     """The settings of a knowledge graph, whose paths are read (`reason`) or to whose entities texts are linked. Folders
     are recorded with their whole paths."""
-    graph, vectors = (None if each is None else str(Path(each).expanduser().resolve()) for each in (graph, vectors))
+    graph, vectors = (None if each is None else absolute(each) for each in (graph, vectors))
     if reason is None and vectors is None:
         return {} if graph is None else {"task.graph": graph}
     return as_overrides(reason=reason, reason_graph=graph, reason_vectors=vectors)
-
-
-def _grounding_progress(on_progress: Callable[[Status], None]) -> Callable[[int, int], None]:
-    started = time.monotonic()
-
-    def show(num_done: int, num_all: int) -> None:
-        nonlocal started
-        seconds = time.monotonic() - started
-        left = (num_all - num_done) * seconds / num_done if num_done else math.inf
-        on_progress(Status(num_done, num_all, {}, 0.0, left, unit="finding paths: question"))
-        started = time.monotonic() if num_done == num_all else started
-
-    return show
 
 
 def checked_inputs(

@@ -1,8 +1,6 @@
 """Training on augmented copies in addition to the examples (`hornbook.runs.augmentation`); they are stored in the run
 folder."""
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from hornbook.runs.augmentation.copies import Augmenter, open_filler
 from hornbook.runs.augmentation.kept import KeptCopies, made_from
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.progress import preparation_progress
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.train.job import Status
 from hornbook.train.runtime import choose_runtime, configure_torch
@@ -29,15 +28,17 @@ def with_copies(
     if not settings.copies:
         return inputs
     model = _filler_folder(settings.model, request, teacher)
-    kept = KeptCopies(out, made_from(inputs.train, model, settings, seed), len(inputs.train))
-    if kept.num_done() < len(inputs.train):
-        log(f"making up to {settings.copies} copies per text of {len(inputs.train):,} examples with {model}")
+    num_examples = len(inputs.train)
+    kept = KeptCopies(out, made_from(inputs.train, model, settings, seed), num_examples)
+    if (num_done := kept.num_done()) < num_examples:
+        log(f"making up to {settings.copies} copies per text of {num_examples:,} examples with {model}")
         runtime = choose_runtime(inputs.settings.runtime, 0.0)
         configure_torch(runtime)
-        augmenter = Augmenter(_open_filler(model, teacher, str(runtime.device)), settings, seed, runtime.autocast)
-        kept.make(inputs.train, augmenter.changes, _progress(on_progress, len(inputs.train), augmenter))
+        augmenter = Augmenter(_open_filler(model, str(runtime.device)), settings, seed, runtime.autocast)
+        show = preparation_progress(on_progress, "augmenting: example", num_done)
+        kept.make(inputs.train, augmenter.changes, lambda done: show(done, num_examples, augmenter.num_tokens))
     copies = kept.read(inputs.train)
-    log(f"training on {len(copies):,} augmented copies in addition to {len(inputs.train):,} examples")
+    log(f"training on {len(copies):,} augmented copies in addition to {num_examples:,} examples")
     return replace(inputs, copies=copies)
 
 
@@ -53,35 +54,19 @@ def _filler_folder(named: str | None, request: FinetuneRequest, teacher: Teacher
     if base is None:
         raise ValueError(
             f"the model that the teacher {teacher.name} was fine-tuned from is not known, and augmentation needs a "
-            "masked-language model: name one by --augment-model"
+            "masked-language model: name one by augment.model (--augment-model)"
         )
     try:
         return model_folder(base)
     except ValueError as error:
         raise ValueError(
             f"the teacher {teacher.name} was fine-tuned from {base}, which augmentation uses by default, but {error}: "
-            "name another model by --augment-model"
+            "name another model by augment.model (--augment-model)"
         ) from None
 
 
-def _open_filler(model: Path, teacher: Teacher | None, device: str) -> EncoderModel:
+def _open_filler(model: Path, device: str) -> EncoderModel:
     try:
         return open_filler(model, device)
     except ValueError as error:
-        flag = "--augment-model" if teacher is not None else "--set augment.model=MODEL"
-        raise ValueError(f"{error}: name a masked-language model by {flag} for augmentation") from None
-
-
-def _progress(on_progress: OnProgress, num_examples: int, augmenter: Augmenter) -> Callable[[int], None]:
-    """A callback that reports the number of finished examples as a `Status`."""
-    started, first = time.monotonic(), None
-
-    def show(num_done: int) -> None:
-        nonlocal first
-        first = num_done if first is None else first
-        seconds = max(time.monotonic() - started, 1e-9)
-        left = (num_examples - num_done) * seconds / (num_done - first) if num_done > first else math.inf
-        speed = augmenter.num_tokens / seconds
-        on_progress(Status(num_done, num_examples, {}, speed, left, unit="augmenting: example"))
-
-    return show
+        raise ValueError(f"{error}: name a masked-language model for augmentation by augment.model") from None

@@ -5,7 +5,7 @@ from typing import Any
 
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.run import expected_seconds
+from hornbook.runs.finetuning.run import expected_training
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import spread, summarize
 
@@ -58,10 +58,9 @@ def check(
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     if model is None:
         return summarize(read(task, data, **columns, strict=strict, seed=seed or 0))
-    path = str(Path(data).expanduser().resolve()) if isinstance(data, str | Path) else None
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
-    name = None if model == AUTO else str(model)
-    request = FinetuneRequest(name, task, path, **columns, **options, overrides=overrides or {})
+    name = None if model == AUTO else model
+    request = FinetuneRequest.of(name, data, task, **columns, **options, overrides=overrides)
     inputs = open_inputs(request, data, log)
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": _training(inputs, request, num_runs)}
 
@@ -76,5 +75,5 @@ def _tokens(inputs: Inputs) -> dict[str, Any]:
 
 
 def _training(inputs: Inputs, request: FinetuneRequest, num_runs: int) -> dict[str, Any]:
-    found = expected_seconds(inputs, request)
+    found = expected_training(inputs, request)
     return found | {"runs": num_runs, "seconds": found["seconds"] * num_runs}

@@ -236,7 +236,7 @@ def open_inputs(
         if settings.layers.dropout is not None and "layers.dropout" not in overrides:
             log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
     elif settings.task.teacher is not None:
-        raise ValueError("task.teacher is for --task similarity: use hornbook distill for other tasks")
+        raise ValueError("task.teacher is for the task similarity: use hornbook distill for other tasks")
     grounder = None
     if settings.reason.method is not None:
         grounder = _grounder(request, output, settings, log)
@@ -257,15 +257,15 @@ def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) 
             log("note: without --graph the model reads no entities")
         return None
     if task.output.kind == "choice":
-        raise ValueError("--graph has no effect without --reason: add --reason kagnet, or omit it")
+        raise ValueError("graph has no effect without reason: give kagnet as reason, or omit it")
     if not task.marks:
-        raise ValueError(f"--graph is for entity-typing, relation and multiple choice, not for {task.name}: omit it")
+        raise ValueError(f"graph is for entity-typing, relation and multiple choice, not for {task.name}: omit it")
     return open_linker(graph, pretrained)
 
 
 def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettings, log: Log) -> Grounder:
     if output.kind != "choice":
-        raise ValueError(f"--reason is for multiple choice, and {request.task} is not: omit --reason and --graph")
+        raise ValueError(f"reason is for multiple choice, and {request.task} is not: omit reason and graph")
     if request.teacher is not None:
         raise ValueError("a model that reads a knowledge graph cannot be distilled: use hornbook finetune instead")
     grounder = open_grounder(settings.reason)
@@ -305,9 +305,7 @@ def _embedding_settings(
 ) -> EmbeddingSettings:
     """The pooling and the maximum length that the folder of a model prescribes, for what was not requested."""
     if request.teacher is not None:
-        raise ValueError(
-            "hornbook distill does not support similarity: use hornbook finetune with --set task.teacher=MODEL"
-        )
+        raise ValueError("hornbook distill does not support similarity: use hornbook finetune with task.teacher=MODEL")
     found = read_embedding_settings(folder)
     found.refuse_lower_case(folder)
     if settings.task.pooling is None:

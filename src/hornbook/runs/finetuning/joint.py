@@ -67,9 +67,9 @@ class Documents:
 def read_joint(path: str | Path) -> Joint:
     path = Path(path).expanduser()
     if not path.exists():
-        raise ValueError(f"{path} does not exist: check the spelling of --data")
+        raise ValueError(f"{path} does not exist: check the spelling")
     if not path.is_file() or path.suffix != ".toml":
-        raise ValueError(f"{path} is not a .toml file: --task text needs one that lists tasks and their data")
+        raise ValueError(f"{path} is not a .toml file: the task text needs one that lists tasks and their data")
     values = read_toml(path)
     try:
         return from_dict(Joint, values | {"folder": str(path.resolve().parent)})

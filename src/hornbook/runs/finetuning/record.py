@@ -6,6 +6,7 @@ from typing import Any
 
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, setting
+from hornbook.files import absolute
 from hornbook.graph.reasoning.grounding import Grounder
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import other_request
@@ -40,6 +41,14 @@ class FinetuneRequest(RunRequest):
     teacher: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
+
+    @classmethod
+    def of(
+        cls, model: str | Path | None, data: Any, task: str, *, overrides: dict | None = None, **options: Any
+    ) -> "FinetuneRequest":
+        """The request with `model` and `data` as the Python functions take them; the path of the data is absolute."""
+        path = absolute(data) if isinstance(data, str | Path) else None
+        return cls(None if model is None else str(model), task, path, overrides=dict(overrides or {}), **options)
 
     @property
     def not_settings(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ RUN/checkpoints/          during training, the state to resume from; after it, o
 RUN/best/, metrics.jsonl
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -45,7 +44,14 @@ from hornbook.runs.finetuning.record import (
     write_task_record,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
-from hornbook.runs.finetuning.steps import is_trained, log_where_it_resumes, planned_flops, with_steps
+from hornbook.runs.finetuning.steps import (
+    NUM_TIMED,
+    expected_seconds,
+    is_trained,
+    log_where_it_resumes,
+    planned_flops,
+    with_steps,
+)
 from hornbook.tasks.evaluation import (
     Evaluation,
     evaluate_split,
@@ -56,14 +62,11 @@ from hornbook.tasks.running import run_model
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Outcome, Status
 from hornbook.train.loop import train
-from hornbook.train.pace import seconds_per_step
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
 
 if TYPE_CHECKING:
     from hornbook.inference.predictor import Predictor
-
-MEASURED_STEPS, MEASURING_SECONDS = 4, 10.0  # the first step is not counted
 
 
 @dataclass(frozen=True)
@@ -105,14 +108,7 @@ def run_once(
     )
     if has_record:
         run = read_run(folder)
-        refuse_other_request(folder, run, request)
-        refuse_other_data(folder, run, inputs.data)
-        refuse_other_graph(folder, run, inputs.grounder)
-        if inputs.linker is not None:
-            now = inputs.linker.fingerprint
-            folder.refuse_other_input(f"the graph {settings_of(run).task.graph}", run["inputs"].get("graph"), now)
-        if teacher is not None:
-            refuse_other_teacher(folder, run, teacher)
+        _refuse_changes(folder, run, request, inputs, teacher)
         settings = settings_of(run)
         runtime = choose_runtime(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
         if is_finished:
@@ -120,46 +116,30 @@ def run_once(
                 if ranks.is_main:
                     clean_up(out)  # the run may have been killed before or during it
             return read_result(out)
+        if Checkpoints(out).last() is None and not has_started_stage(out):
+            log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     else:
-        settings = with_steps(inputs.settings, inputs.train_features)
-        runtime = choose_runtime(settings.runtime, _planned_flops(inputs, settings))
-    if has_record and Checkpoints(out).last() is None and not has_started_stage(out):
-        log("the run was stopped before its first checkpoint: restarting from the same initial weights")
+        settings, runtime = _plan(inputs)
     configure_torch(runtime)
     job, model = build_job(inputs, settings, request, runtime, log, teacher)
     if not has_record:
         if teacher is not None:
             cache_plan(inputs, settings, teacher)  # raises before the run folder is written
-        write_task_record(
-            folder,
-            request,
-            inputs.data,
-            inputs=({} if teacher is None else {"teacher": teacher.about()})
-            | ({} if inputs.grounder is None else inputs.grounder.fingerprints)
-            | ({} if inputs.linker is None else {"graph": inputs.linker.fingerprint}),
-            settings=settings,
-            runtime=runtime,
-            parameters=sum(p.numel() for p in model.parameters()),
-            trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
-            metric_for_best=job.metric_for_best,
-            train_examples=len(inputs.train),
-            **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
-            truncated_texts={"train": inputs.train_features.num_truncated, "dev": inputs.dev_features.num_truncated},
-        )
+        _write_record(folder, request, inputs, settings, runtime, model, teacher)
     _log_truncated_texts("train", inputs.train_features, inputs, log)
     _log_truncated_texts("dev", inputs.dev_features, inputs, log)
     if inputs.grounder is not None:
         log(inputs.train_features.attached.in_words)
-    if teacher is not None and not is_done:
-        with ranks.main_first():  # the others read what it has cached
-            kept = cached_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
-        build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, kept=kept)
-        found = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
-        if isinstance(found, Outcome):
-            return found
-        job, model = build(found, settings)
     on_dev = None
     if not is_done:
+        if teacher is not None:
+            with ranks.main_first():  # the others read what it has cached
+                kept = cached_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
+            build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, kept=kept)
+            found = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
+            if isinstance(found, Outcome):
+                return found
+            job, model = build(found, settings)
         log_where_it_resumes(out, settings, log)
         outcome = train(out, job, settings, runtime, on_progress)
         if outcome.ended == "stopped":
@@ -169,6 +149,56 @@ def run_once(
         if ranks.is_main:
             _finish(folder, inputs, model, runtime, settings, log, on_dev)
     return read_result(out)
+
+
+def _refuse_changes(
+    folder: RunFolder, run: dict[str, Any], request: FinetuneRequest, inputs: Inputs, teacher: Teacher | None
+) -> None:
+    """Raises a `ValueError` if the request or an input is not that of the recorded run."""
+    refuse_other_request(folder, run, request)
+    refuse_other_data(folder, run, inputs.data)
+    refuse_other_graph(folder, run, inputs.grounder)
+    if inputs.linker is not None:
+        now = inputs.linker.fingerprint
+        folder.refuse_other_input(f"the graph {settings_of(run).task.graph}", run["inputs"].get("graph"), now)
+    if teacher is not None:
+        refuse_other_teacher(folder, run, teacher)
+
+
+def _plan(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
+    """The settings of a new run with its number of steps, and where it runs."""
+    settings = with_steps(inputs.settings, inputs.train_features)
+    share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
+    flops = planned_flops(inputs.pretrained, inputs.train_features, settings.epochs, share, head)
+    return settings, choose_runtime(settings.runtime, flops)
+
+
+def _write_record(
+    folder: RunFolder,
+    request: FinetuneRequest,
+    inputs: Inputs,
+    settings: FinetuneSettings,
+    runtime: Runtime,
+    model: nn.Module,
+    teacher: Teacher | None,
+) -> None:
+    others = {} if teacher is None else {"teacher": teacher.about()}
+    others |= {} if inputs.grounder is None else inputs.grounder.fingerprints
+    others |= {} if inputs.linker is None else {"graph": inputs.linker.fingerprint}
+    write_task_record(
+        folder,
+        request,
+        inputs.data,
+        inputs=others,
+        settings=settings,
+        runtime=runtime,
+        parameters=sum(p.numel() for p in model.parameters()),
+        trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        metric_for_best=inputs.saved.task.measures[0],
+        train_examples=len(inputs.train),
+        **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
+        truncated_texts={"train": inputs.train_features.num_truncated, "dev": inputs.dev_features.num_truncated},
+    )
 
 
 def _is_done(folder: RunFolder) -> bool:
@@ -187,31 +217,21 @@ def read_result(out: Path) -> Finetuned:
     return Finetuned(out, found["splits"], found["metric_for_best"], found["degenerate"], outcome)
 
 
-def _planned_flops(inputs: Inputs, settings: FinetuneSettings) -> float:
-    share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
-    return planned_flops(inputs.pretrained, inputs.train_features, settings.epochs, share, head)
-
-
-def expected_seconds(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
-    """The expected time of a run in seconds, measured on a few steps at learning rate 0. Validation is estimated at a
-    third of the training cost per token, as it has only the forward pass."""
-    settings = with_steps(inputs.settings, inputs.train_features)
-    runtime = choose_runtime(settings.runtime, _planned_flops(inputs, settings))
+def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
+    """The size and the expected time of a run, as `hornbook check` reports them."""
+    settings, runtime = _plan(inputs)
     configure_torch(runtime)
     job, model = build_job(inputs, settings, request, runtime, _quiet)
-    numbers = range(min(MEASURED_STEPS, settings.schedule.steps))
-    step_seconds = seconds_per_step(job, settings, runtime, numbers, MEASURING_SECONDS)
-    num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
-    epoch_seconds = step_seconds * inputs.train_features.num_units / settings.batch_size
-    num_validations = math.ceil(settings.schedule.steps / settings.validation.every_steps)
-    validation = num_validations * epoch_seconds / 3 * num_dev / max(1, num_train)
+    num_steps = settings.schedule.steps
+    num_timed = min(NUM_TIMED, num_steps)
+    seconds, step_seconds = expected_seconds(job, settings, inputs, runtime, num_steps, num_timed)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "epochs": settings.epochs,
-        "steps": settings.schedule.steps,
-        "seconds": settings.schedule.steps * step_seconds + validation,
+        "steps": num_steps,
+        "seconds": seconds,
         "seconds_per_step": step_seconds,
-        "based_on": f"{len(numbers)} measured steps on {runtime.reason}",
+        "based_on": f"{num_timed} measured steps on {runtime.reason}",
     }
 
 

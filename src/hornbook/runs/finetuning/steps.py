@@ -10,14 +10,18 @@ from hornbook import config as configuration
 from hornbook.batch import Batch, part_of
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.transformer import Transformer
-from hornbook.runs.finetuning.inputs import Log
+from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.features import Features
 from hornbook.train.checkpoint import Checkpoints, read_state
+from hornbook.train.job import Job
+from hornbook.train.pace import FORWARD_SHARE, seconds_per_step
 from hornbook.train.randomness import seed_of
+from hornbook.train.runtime import Runtime
 
 S = TypeVar("S")
 LONGEST_WITHOUT_VALIDATION = 1000  # steps
+NUM_TIMED, MAX_TIMED_SECONDS = 4, 10.0  # steps that are timed before a run, and the limit on their total time
 
 
 def with_steps(settings: S, features: Features) -> S:
@@ -63,6 +67,19 @@ def planned_flops(model: Transformer, features: Features, epochs: float, share: 
     num_tokens = sum(map(len, features.ids))
     flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
     return num_tokens * flops_per_token * epochs
+
+
+def expected_seconds(
+    job: Job, settings: FinetuneSettings, inputs: Inputs, runtime: Runtime, num_steps: int, num_timed: int
+) -> tuple[float, float]:
+    """The expected time of `num_steps` steps with their validations, and that of one step, both in seconds, measured on
+    `num_timed` steps at learning rate 0. A validation costs a forward pass over the tokens of dev."""
+    step_seconds = seconds_per_step(job, settings, runtime, range(num_timed), MAX_TIMED_SECONDS)
+    num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
+    steps_per_epoch = inputs.train_features.num_units / settings.batch_size
+    validation_seconds = FORWARD_SHARE * step_seconds * steps_per_epoch * num_dev / max(1, num_train)
+    num_validations = math.ceil(num_steps / settings.validation.every_steps)
+    return num_steps * step_seconds + num_validations * validation_seconds, step_seconds
 
 
 def is_trained(out: Path, settings: FinetuneSettings) -> bool:

@@ -93,7 +93,7 @@ def resolve_settings(model: str | Path, data: str | Path | None, overrides: dict
 def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
     model, tokenizer = load_folder(model_folder(name))
     if not isinstance(model, Gpt) or "clm" not in model.heads:
-        raise ValueError(f"{name} is not a GPT with a clm head, which --task text needs: give one, or another --task")
+        raise ValueError(f"{name} is not a GPT with a clm head, which the task text needs: give one, or another task")
     return model, tokenizer
 
 
@@ -119,7 +119,7 @@ def finetune_text(
     run = folder.read_record(_check) if folder.is_started(resume) else None
     data = run["request"]["data"] if data is None and run is not None else data
     if data is None:
-        raise ValueError("--data is missing: give a .toml file that lists the tasks")
+        raise ValueError("data is missing: give a .toml file that lists the tasks")
     request = TextRequest(str(model), str(Path(data).resolve()), overrides=overrides or {})
     if run is not None:
         before = run["request"] | {"data": request.data}  # the file may have moved; its documents are compared below

@@ -38,7 +38,7 @@ def names_of(corpora: Sequence[str | Path] | str | Path) -> list[str]:
 def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> Corpora:
     """Opens the corpora, and checks that they share one tokenizer that has the special tokens of the layout."""
     if not named:
-        raise ValueError("no corpus was given: add --corpus DIR, a folder made by 'hornbook corpus build'")
+        raise ValueError("no corpus was given: give a folder made by 'hornbook corpus build'")
     for folder, weight in named:
         if not (math.isfinite(weight) and weight > 0):
             raise ValueError(f"the weight of {folder} must be above 0, not {weight:g}")

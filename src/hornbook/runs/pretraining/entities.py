@@ -18,19 +18,19 @@ def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, of_bas
     model = settings.model
     if not isinstance(model, ErnieConfig):
         if request.graph or request.vectors:
-            option = "--graph" if request.graph else "--vectors"
+            option = "graph" if request.graph else "vectors"
             raise ValueError(f"{option} is for ERNIE: use a preset such as ernie-base, or leave it out")
         return settings
     if request.graph is None:
         if request.vectors is not None:
-            raise ValueError("--vectors needs --graph, the graph that they were trained on")
+            raise ValueError("vectors need a graph, the graph that they were trained on")
         return settings
     graph = open_graph(request.graph)
     if of_base is not None:
         if of_base != graph.fingerprint:
             raise ValueError(f"{request.base} was trained with another graph than {request.graph}: give that one")
         if request.vectors is not None:
-            raise ValueError(f"{request.base} has entity vectors already: leave out --vectors")
+            raise ValueError(f"{request.base} has entity vectors already: leave out vectors")
         return settings
     overrides = {"model.graph": graph.fingerprint, "model.num_entities": graph.num_entities}
     if request.vectors is not None:
@@ -45,7 +45,7 @@ def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, of_bas
             overrides["model.entity_heads"] = next(heads for heads in (2, 1) if width % heads == 0)
     elif model.entity_vectors == "graph":
         raise ValueError(
-            "ERNIE reads entity vectors: make them with 'hornbook graph embed' and give --vectors, or set "
+            "ERNIE reads entity vectors: make them with 'hornbook graph embed' and give vectors, or set "
             "model.entity_vectors=random"
         )
     return configuration.with_overrides(settings, overrides)
@@ -56,7 +56,7 @@ def refuse_other_graph(settings: PretrainSettings, corpora: Corpora) -> None:
     if not isinstance(settings.model, ErnieConfig):
         return
     if settings.model.graph is None:
-        raise ValueError("ERNIE needs a graph with vectors: give --graph GRAPH --vectors VECTORS")
+        raise ValueError("ERNIE needs a graph with vectors: give graph and vectors")
     for corpus, _ in corpora:
         if corpus.graph != settings.model.graph:
             what = "is not linked to a graph" if corpus.graph is None else "is linked to another graph"

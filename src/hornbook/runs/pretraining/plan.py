@@ -74,11 +74,11 @@ def plan(
     >>> plan("bert-base").parameters
     110106428
     """
-    devices = checked(devices, int, "--devices", low=1, high=1_000_000)
-    utilisation = checked(utilisation, float, "--utilisation", above=0, high=1)
-    checked(device_bytes / GIB, float, "--device-memory", above=0, high=1e6)
-    checked(device_flops / 1e12, float, "--device-tflops", above=0, high=1e6)
-    tokens = checked(tokens, int | None, "--tokens", low=1, high=10**15)
+    devices = checked(devices, int, "devices", low=1, high=1_000_000)
+    utilisation = checked(utilisation, float, "utilisation", above=0, high=1)
+    checked(device_bytes / GIB, float, "device_memory", above=0, high=1e6)
+    checked(device_flops / 1e12, float, "device_tflops", above=0, high=1e6)
+    tokens = checked(tokens, int | None, "tokens", low=1, high=10**15)
     settings = preset_settings(preset, overrides)
     num_parameters = count_parameters(settings)
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
@@ -226,9 +226,9 @@ def machine(
     device: str = "auto", devices: int = 1, gibibytes: float | None = None, tflops: float | None = None
 ) -> Machine:
     """This machine, measured, unless the arguments describe another one, whose speed defaults to that of an H100."""
-    devices = checked(devices, int, "--devices", low=1, high=1_000_000)
-    gibibytes = checked(gibibytes, float | None, "--device-memory", above=0, high=1e6)
-    tflops = checked(tflops, float | None, "--device-tflops", above=0, high=1e6)
+    devices = checked(devices, int, "devices", low=1, high=1_000_000)
+    gibibytes = checked(gibibytes, float | None, "device_memory", above=0, high=1e6)
+    tflops = checked(tflops, float | None, "device_tflops", above=0, high=1e6)
     is_elsewhere = device.startswith("cuda") and not torch.cuda.is_available()
     here = "cpu" if is_elsewhere else chosen_device(device)
     is_here = devices == 1 and gibibytes is None and not is_elsewhere

@@ -35,7 +35,7 @@ def choose_recipe(request: PretrainRequest, settings: PretrainSettings) -> Recip
     """The requested recipe; by default `budget` for a new model that is trained on far fewer tokens than published."""
     if request.recipe is not None:
         if request.recipe == "budget" and request.teacher is not None:
-            raise ValueError("--recipe budget is for pre-training without a teacher: leave it out")
+            raise ValueError("recipe budget is for pre-training without a teacher: leave it out")
         return request.recipe
     if request.base is not None or request.teacher is not None:
         return "published"

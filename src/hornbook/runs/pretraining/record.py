@@ -45,7 +45,7 @@ class PretrainRequest(RunRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         if sum(each is not None for each in (self.steps, self.tokens, self.minutes)) > 1:
-            raise ValueError("give only one of --steps, --tokens and --minutes")
+            raise ValueError("give only one of steps, tokens and minutes")
 
     def named_corpora(self) -> list[tuple[str, float]]:
         return [folder_and_weight(each) for each in self.corpora]
@@ -121,7 +121,7 @@ def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest)
     if named and named != before and not _have_moved(named, entries):
         differences.append(
             Difference(
-                "--corpus", *(", ".join(f"{path}:{weight:g}" for path, weight in each) for each in (before, named))
+                "corpora", *(", ".join(f"{path}:{weight:g}" for path, weight in each) for each in (before, named))
             )
         )
     folder.refuse(differences)

@@ -179,8 +179,8 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     configure_torch(runtime)
     if request.minutes is not None and settings.parallel.shard:
         raise ValueError(
-            "--minutes times steps of the unsharded model, so it cannot be combined with parallel.shard=true: give "
-            "--steps or --tokens"
+            "minutes times steps of the unsharded model, so it cannot be combined with parallel.shard=true: give "
+            "steps or tokens"
         )
     settings, model = _model_to_train(settings, corpora, request, teacher, log)
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
@@ -383,7 +383,7 @@ def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: Pret
             shape.pop(name, None)
         elif name in shape and getattr(settings.model, name.removeprefix("model.")) != shape[name]:
             raise ValueError(
-                f"{name} is {shape[name]} in the model given by --from and cannot be overridden: leave it out"
+                f"{name} is {shape[name]} in the model that it starts from and cannot be overridden: leave it out"
             )
     positions = trained.config.max_positions
     shorter = {f"data.{name}": min(getattr(settings.data, name), positions) for name in ("length", "short_length")}
@@ -410,7 +410,7 @@ def _refuse_too_large(settings: PretrainSettings) -> None:
         float(BATCH_BYTES * settings.batch.tokens),
         "cpu",
         f"the {settings.batch.tokens:,} tokens of a batch need",
-        "lower batch.tokens (--batch-tokens)",
+        "lower batch.tokens",
     )
 
 

@@ -51,7 +51,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             if self.batch.tokens < length and self.data.uses(length):
                 raise ValueError(
                     f"batch.tokens={self.batch.tokens} is less than one sequence of {length}; "
-                    f"raise --batch-tokens or lower data.{name}"
+                    f"raise batch.tokens or lower data.{name}"
                 )
             if self.batch.grows and self.batch.first_tokens < length and self.data.uses(length):
                 raise ValueError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hornbook.data.problems import Problems
+from hornbook.data.problems import problem_lines
 from hornbook.tasks.datasets import KnownDataSet, known
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kind import INPUTS, TaskKind
@@ -60,7 +60,8 @@ def read_input_rows(
     requested = RequestedColumns(text, pair, trained=spec.roles or {})
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
     found = inputs_in(file, known(spec.name), notes)
-    for message in [*notes.messages, *_problems(notes.problems)] if log else ():
+    problems = {kind: entry for kind, entry in notes.problems.as_dict().items() if kind not in HARMLESS}
+    for message in [*notes.messages, *problem_lines(problems)] if log else ():
         log(message)
     columns = original_columns(found, notes) or [{} for _ in found]
     rows = notes.tables[0].rows if notes.tables else [Row("") for _ in found]
@@ -149,14 +150,6 @@ def _existing(file: str | Path) -> Path:
     if path.is_dir() or not path.exists():
         raise ValueError(f"there is no file {path}: give a file with the inputs")
     return path
-
-
-def _problems(problems: Problems) -> list[str]:
-    return [
-        f"{entry['count']:,} {entry['what']} (first: {problems.first(kind)})"
-        for kind, entry in problems.as_dict().items()
-        if kind not in HARMLESS
-    ]
 
 
 def _read(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
