@@ -194,7 +194,7 @@ def _write_record(
         runtime=runtime,
         parameters=sum(p.numel() for p in model.parameters()),
         trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
-        metric_for_best=inputs.saved.task.measures[0],
+        metric_for_best=inputs.spec.task.measures[0],
         train_examples=len(inputs.train),
         **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
         truncated_texts={"train": inputs.train_features.num_truncated, "dev": inputs.dev_features.num_truncated},
