@@ -64,7 +64,7 @@ def stopped_after_deciding(monkeypatch):
 
     for module in (task_run, task_distillation, text_run):
         monkeypatch.setattr(module, "train", began)
-    monkeypatch.setattr(task_run, "_planned_flops", lambda *_: 0.0)
+    monkeypatch.setattr(task_run, "planned_flops", lambda *_: 0.0)
 
 
 @pytest.mark.parametrize("student", STUDENTS)
