@@ -3,6 +3,7 @@
 import pytest
 from tiny import TINY_MODEL
 
+from hornbook.data.corpus import Corpus
 from hornbook.files import read_json
 from hornbook.runs.pretraining.presets import PRESETS, preset
 from hornbook.runs.pretraining.recipes import choose_recipe, with_budget_batch
@@ -67,6 +68,25 @@ def test_what_it_sets_for_bert_and_electra():
     assert resolved("bert-base", tokens=2 * 10**9).data.uses(512)  # long enough to train all positions
     tiny = resolved("bert-tiny", tokens=10**6).data
     assert (tiny.short_length, tiny.uses(64), tiny.uses(512)) == (64, True, False)
+
+
+def test_a_gpt_that_reads_its_text_many_times_is_regularised(tiny_corpus):
+    num_tokens = Corpus(tiny_corpus).num_tokens
+    text = {"corpora": [str(tiny_corpus)], "overrides": {"data.held_out_fraction": 0.0}}
+
+    def chosen(name: str, epochs: float, **options) -> tuple[float, float, bool]:
+        settings = resolved(name, tokens=int(epochs * num_tokens), **(text | options))
+        return settings.model.dropout, settings.optimizer.weight_decay, settings.data.shift_chunks
+
+    assert chosen("gpt2-tiny", 10) == (0.2, 0.5, True)
+    assert chosen("gpt2-tiny", 3) == (0.0, 0.1, False)
+    assert chosen("bert-tiny", 10)[0] == 0.0  # masks differ in each epoch
+    assert chosen("gpt2-tiny", 10, recipe="published")[0] == 0.1
+    given = text["overrides"] | {"model.dropout": 0.3, "optimizer.weight_decay": 0.2, "data.shift_chunks": False}
+    assert chosen("gpt2-tiny", 10, overrides=given) == (0.3, 0.2, False)
+    small = {"model.num_layers": 1, "model.width": 16, "model.num_heads": 1, "model.max_positions": 64}
+    small |= text["overrides"] | {"model.inner_width": 32, "data.length": 64}
+    assert chosen("gpt2-tiny", 10, overrides=small)[0] == 0.0  # it cannot memorise it
 
 
 def test_settings_of_the_user_are_kept():

@@ -15,6 +15,7 @@ from hornbook.devices import chosen_device
 from hornbook.files import num_cores
 from hornbook.objectives.mlm import MlmSettings
 from hornbook.objectives.rtd import RtdSettings
+from hornbook.runs.pretraining.batches import Corpora
 from hornbook.runs.pretraining.presets import preset
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import GPU_FLOPS_PER_SECOND, PretrainSettings
@@ -29,6 +30,9 @@ DROPOUTS = {"dropout", "attention_dropout", "embedding_dropout"}
 SHORT_LENGTH, FEW_TOKENS = 128, 10**9  # sequences of this length throughout if the budget is smaller
 SHORTEST_LENGTH, VERY_FEW_TOKENS = 64, 10**7
 SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
+MANY_EPOCHS = 7  # of a GPT: in 3.5 epochs no dropout is best, in 10 dropout 0.2 and strong weight decay
+REPEATED_DROPOUTS = {"model.dropout": 0.2, "model.embedding_dropout": 0.1}
+REPEATED_WEIGHT_DECAY = 0.5
 
 
 def choose_recipe(request: PretrainRequest, settings: PretrainSettings) -> Recipe:
@@ -88,6 +92,26 @@ def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Re
     return settings if request.minutes is not None else with_budget_batch(settings, tokens, given)
 
 
+def with_repeated_text(
+    settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
+) -> PretrainSettings:
+    """The settings for these corpora: a GPT with as many parameters as they have tokens that reads them many times
+    would memorise them. Dropout, weight decay and other cuts of the text in each epoch delay that."""
+    num_tokens = sum(corpus.num_tokens for corpus, _ in corpora)
+    model = dataclasses.replace(settings.model, vocab_size=corpora[0][0].tokenizer.vocab_size)
+    is_small = num_tokens <= model.num_matrix_parameters
+    is_repeated = _budget(request, settings) >= MANY_EPOCHS * num_tokens
+    if recipe == "published" or not (settings.reads_documents and is_small and is_repeated):
+        return settings
+    given = request.all_overrides()
+    overrides: dict[str, Any] = {} if _has(given, *(f"model.{name}" for name in DROPOUTS)) else {**REPEATED_DROPOUTS}
+    if not _has(given, "optimizer."):
+        overrides["optimizer.weight_decay"] = REPEATED_WEIGHT_DECAY
+    if "data.shift_chunks" not in given:
+        overrides["data.shift_chunks"] = True
+    return configuration.with_overrides(settings, overrides)
+
+
 def _has(given: Mapping[str, Any], *prefixes: str) -> bool:
     return any(name.startswith(prefixes) for name in given)
 
@@ -130,8 +154,10 @@ def description(settings: PretrainSettings, request: PretrainRequest, recipe: Re
     """One line for the log: what the budget recipe sets and how to get the published settings."""
     published = preset(request.preset)
     parts = [f"{settings.optimizer.name} at {settings.optimizer.lr:g}", f"batches of {settings.batch.tokens:,} tokens"]
-    if settings.model.dropout == 0 < published.model.dropout:
-        parts.append("no dropout")
+    if settings.model.dropout != published.model.dropout:
+        parts.append(f"dropout {settings.model.dropout:g}" if settings.model.dropout else "no dropout")
+    if settings.optimizer.weight_decay != published.optimizer.weight_decay:
+        parts.append(f"weight decay {settings.optimizer.weight_decay:g}")
     longest = settings.data.length if settings.data.short_fraction < 1 else settings.data.short_length
     if longest < settings.model.max_positions:
         beyond = "repeat those before" if settings.data.repeat_positions else "stay untrained"

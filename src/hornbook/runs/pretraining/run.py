@@ -63,7 +63,13 @@ from hornbook.runs.pretraining.minutes import (
     with_steps_in,
 )
 from hornbook.runs.pretraining.presets import preset_settings, presets_of
-from hornbook.runs.pretraining.recipes import Recipe, choose_recipe, description, with_recipe
+from hornbook.runs.pretraining.recipes import (
+    Recipe,
+    choose_recipe,
+    description,
+    with_recipe,
+    with_repeated_text,
+)
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
     read_run,
@@ -172,6 +178,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     began = time.monotonic()
     settings, recipe = _requested_settings(request, teacher is not None)
     corpora = open_corpora(request.named_corpora(), settings)
+    settings = with_repeated_text(settings, request, recipe, corpora)
     for corpus, _ in corpora:
         if is_url(corpus.origin):
             log(f"{corpus.origin}: copied to {corpus.folder} in the background")
@@ -219,8 +226,10 @@ def _requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[Pr
 def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -> PretrainSettings:
     """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
     depend on these; nothing is trained."""
-    settings, _ = _requested_settings(request, teacher is not None)
+    settings, recipe = _requested_settings(request, teacher is not None)
     corpora = open_corpora(request.named_corpora(), settings) if request.corpora else []
+    if corpora:
+        settings = with_repeated_text(settings, request, recipe, corpora)
     tokenizer = corpora[0][0].tokenizer if corpora else None
     settings = _fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
     settings = _with_warmup_that_fits(settings, request, lambda message: None)
