@@ -106,7 +106,7 @@ def export(
 def _check(to: str, length: int, rounds: int, threads: int) -> None:
     if to not in FORMATS:
         near = difflib.get_close_matches(to, FORMATS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"to must be {' or '.join(FORMATS)}, not '{to}'; did you mean {near}?")
+        raise ValueError(f"the format (to) must be {' or '.join(FORMATS)}, not '{to}'; did you mean {near}?")
     check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
         import_extra(name)

@@ -13,6 +13,8 @@ from hornbook.batch import Batch, to_device
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 over the golden ratio, as int64
 NUM_BITS = 32
 
+is_hashing_compiled = False  # set by `compile_hashing`
+
 
 def seed_of(*parts: int | str) -> int:
     """A 63-bit seed hashed from all arguments.
@@ -53,9 +55,6 @@ def compile_hashing() -> None:
     """From now on, the operations of a hash run as one kernel on a GPU instead of a dozen. The numbers are the same."""
     global is_hashing_compiled
     is_hashing_compiled = True
-
-
-is_hashing_compiled = False
 
 
 def _fused(function: Callable[..., Tensor], keys: Tensor) -> Callable[..., Tensor]:
