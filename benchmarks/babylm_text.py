@@ -2,66 +2,155 @@
 
     python benchmarks/babylm_text.py babylm/text/*.txt --fill books.txt wiki.txt --out text.jsonl [--words 10e6]
 
-The first files are used whole; those of `--fill` share what is left, each from its start. Marks of speakers ("*CHI:",
-"A:") and headings ("= = = Title = = =") are removed. Every document starts with a sentence, as BLiMP's items do. Half
-of the words are in short documents, half in long ones. In one long document of five every sentence is numbered ("Page 7
-says ...") and occurs twice, the second time in another order: to predict it, a model has to look up what the same
-number said before, which entity tracking needs. Its words are counted twice.
+The first files are used whole; those of `--fill` share what is left, each from its start and without sentences that are
+long, incomplete or have a rare word: a small text then shows every word and construction more often. Marks of speakers
+("*CHI:", "A:") and headings ("= = = Title = = =") are removed. Every document starts with a sentence, as BLiMP's items
+do. Half of the words are in short documents, half in long ones.
+
+An eighth of the words are in documents of a third kind, which a model can only predict by looking up what it has read,
+as entity tracking needs: numbered things ("Room 7 has the river, Room 2 has the old man.") that occur again in another
+order. They are short sentences of the text, or words that follow "the" in it; in half of the latter documents the thing
+comes before its number at first ("The river stayed near room 7."). All their words are counted.
 """
 
 import argparse
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hornbook.text.sentences import split_sentences
 
 MARKS = re.compile(r"(?:^|(?<=\s))(?:\*[A-Z]{3}:|[AB]:|(?:= )+=?.{1,60}?(?: =)+)\s*")
 MIN_WORDS = 2  # of a sentence
-NUMBERED = ("Page {} says", "Number {} is", "Room {} has", "Letter {} reads", "Line {}:")  # none as in the evaluation
+FILL_WORDS = (5, 40)  # fewest and most words of a sentence of the files that fill
+WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+MAX_NUMBERED_WORDS = 8  # of a sentence that is numbered
+MAX_REMEMBERED = 100  # words for the next document of numbered things
+NUMBERED = (5, 9)  # fewest and most things in a document of numbered things
+# What is numbered, and the verb; neither "box" nor "contains", the words of the evaluation.
+NOUNS = [
+    "page",
+    "number",
+    "room",
+    "letter",
+    "line",
+    "chapter",
+    "card",
+    "seat",
+    "house",
+    "door",
+    "bed",
+    "table",
+    "shelf",
+]
+NOUNS += ["row", "team", "class", "shop", "bus", "picture", "song", "day", "floor", "verse", "note"]
+VERBS = ["says", "is", "has", "reads", "tells", "shows", "gives", "means", "holds", "asks"]
+PLACED = ["went with", "belonged to", "came from", "stayed near", "fell on"]  # after one thing and after two
+THING = re.compile(r"\bthe ([a-z]{3,12})(?= (?:of|and|was|is|were|are|in|on|to|for|with|had|has)\b|[.,;:!?])")
 
 
-def sentences(file: Path) -> Iterator[str]:
-    """Without marks; the first one of a file of one line may have lost its beginning and is left out."""
+def sentences(file: Path, common: set[str] | None) -> Iterator[str]:
+    """Without marks; the first one of a file of one line may have lost its beginning and is left out. If there are
+    `common` words, only whole sentences of such words."""
     found = (
         " ".join(MARKS.sub(" ", sentence).split())
         for line in file.read_text(encoding="utf-8").splitlines()
         for sentence in split_sentences(line)
     )
     next(found, None)
-    yield from (each for each in found if len(each.split()) >= MIN_WORDS)
+    for each in found:
+        if len(each.split()) >= MIN_WORDS and (common is None or is_simple(each, common)):
+            yield each
+
+
+def is_simple(sentence: str, common: set[str]) -> bool:
+    fewest, most = FILL_WORDS
+    is_whole = sentence[0].isupper() and sentence[-1] in ".?!" and fewest <= len(sentence.split()) <= most
+    return is_whole and all(word in common for word in WORD.findall(sentence.lower()))
+
+
+def common_words(files: list[Path], num_words: int) -> set[str]:
+    """The most frequent words of the files."""
+    counts = Counter(word for file in files for word in WORD.findall(file.read_text(encoding="utf-8").lower()))
+    return {word for word, _ in counts.most_common(num_words)}
 
 
 def documents(
-    file: Path, num_sentences: int, num_long_words: int, numbered_share: float, most_words: float
+    found: Iterable[str], num_sentences: int, num_long_words: int, numbered_share: float, most_words: float
 ) -> Iterator[str]:
     """Documents of at most `most_words` words in all: short ones of `num_sentences` sentences, and long ones of about
-    `num_long_words` words, with as many words in short as in long ones. In a share of the long ones, every sentence
-    is numbered and occurs twice."""
-    draw = random.Random(0)
+    `num_long_words` words, with as many words in short as in long ones; `numbered_share` of the words are in numbered
+    ones."""
+    numbered = NumberedDocuments()
     document: list[str] = []
-    num_words, more_long_words = 0, 0  # of the document; of the long documents than of the short ones
-    numbering: tuple[str, list[int]] | None = None
-    for sentence in sentences(file):
-        if numbering:
-            sentence = f"{numbering[0].format(numbering[1].pop())} {sentence}"
-        num_read = len(sentence.split()) * (2 if numbering else 1)
-        most_words -= num_read
-        if most_words < 0:
+    more_long_words = 0  # in the long documents than in the short ones
+    num_read, num_numbered = 0, 0  # words of all documents; of the numbered ones
+    for sentence in found:
+        numbered.read(sentence)
+        if num_numbered < numbered_share * num_read and (text := numbered.make()):
+            num_numbered += len(text.split())
+            num_read += len(text.split())
+            if num_read > most_words:
+                break
+            yield text
+        num_read += len(sentence.split())
+        if num_read > most_words:
             break
         document.append(sentence)
-        num_words += num_read
         is_long = more_long_words <= 0
+        num_words = sum(len(each.split()) for each in document)
         if num_words >= num_long_words if is_long else len(document) == num_sentences:
-            yield " ".join(document + draw.sample(document, len(document)) if numbering else document)
+            yield " ".join(document)
             more_long_words += num_words if is_long else -num_words
-            document, num_words = [], 0
-            is_numbered = more_long_words <= 0 and draw.random() < numbered_share
-            numbering = (draw.choice(NUMBERED), draw.sample(range(100), 100)) if is_numbered else None
-    if document and not numbering:
+            document = []
+    if document:
         yield " ".join(document)
+
+
+class NumberedDocuments:
+    """Makes documents of numbered things from the sentences that it reads."""
+
+    def __init__(self) -> None:
+        self._draw = random.Random(0)
+        self._sentences: dict[str, list[str]] = {}  # short ones, by their first word or by ""
+        self._words: list[str] = []  # after "the"
+
+    def read(self, sentence: str) -> None:
+        self._words = [*self._words, *THING.findall(sentence)][-MAX_REMEMBERED:]
+        if len(sentence.split()) <= MAX_NUMBERED_WORDS:
+            start = self._draw.choice(("", sentence.split()[0].lower()))
+            self._sentences.setdefault(start, []).append(sentence.rstrip(".?! "))
+
+    def make(self) -> str:
+        """A document; empty if too little was read since the last one."""
+        size = self._draw.randint(*NUMBERED)
+        start = next((start for start, found in self._sentences.items() if len(found) >= size), None)
+        words = list(dict.fromkeys(self._words))
+        if start is not None and self._draw.random() < 0.5:
+            return self._document(self._sentences.pop(start)[:size])
+        if len(words) < 2 * size:
+            return ""
+        self._words = []
+        groups = [words[2 * at : 2 * at + self._draw.randint(1, 2)] for at in range(size)]
+        return self._document([" and ".join(f"the {word}" for word in group) for group in groups], may_come_first=True)
+
+    def _document(self, things: list[str], may_come_first: bool = False) -> str:
+        """All things with their numbers, and then again in one to three other orders; at first the number may come
+        after the thing."""
+        draw = self._draw
+        numbers = draw.sample(range(draw.choice((10, 100))), len(things))
+        noun, verb = draw.choice(NOUNS).capitalize(), draw.choice(VERBS)
+        form = draw.choice(("{noun} {number} {verb} {thing}",) * 2 + ("{noun} {number}: {thing}", "{number} {thing}"))
+        pairs = list(zip(numbers, things, strict=True))
+        first = again = [form.format(noun=noun, verb=verb, number=number, thing=thing) for number, thing in pairs]
+        if may_come_first and "noun" in form and draw.random() < 0.5:
+            placed = draw.choice(PLACED)
+            first = [f"{thing.capitalize()} {placed} {noun.lower()} {number}" for number, thing in pairs]
+        orders = [draw.sample(again, len(again)) for _ in range(draw.randint(1, 3))]
+        return ". ".join([draw.choice((", ", ". ")).join(first), *(". ".join(order) for order in orders)]) + "."
 
 
 def main() -> None:
@@ -72,15 +161,20 @@ def main() -> None:
     parser.add_argument("--words", type=float, default=10e6)
     parser.add_argument("--sentences", type=int, default=8, help="of a short document")
     parser.add_argument("--long-words", type=int, default=300, help="of a long document")
-    parser.add_argument("--numbered", type=float, default=0.2, help="share of long documents with numbered sentences")
+    parser.add_argument(
+        "--numbered", type=float, default=0.12, help="share of the words in documents of numbered things"
+    )
+    parser.add_argument("--common", type=int, default=30_000, help="words that sentences of --fill are made of")
     options = parser.parse_args()
     left = options.words
+    common = common_words([*options.files, *options.fill], options.common)
     with open(options.out, "w", encoding="utf-8") as out:
         for number, file in enumerate([*options.files, *options.fill]):
             num_filling = len(options.files) + len(options.fill) - number
             most = left if number < len(options.files) else left / num_filling
+            found = sentences(file, common if file in options.fill else None)
             num_words = 0
-            for document in documents(file, options.sentences, options.long_words, options.numbered, most):
+            for document in documents(found, options.sentences, options.long_words, options.numbered, most):
                 out.write(json.dumps({"text": document}, ensure_ascii=False) + "\n")
                 num_words += len(document.split())
             left -= num_words

@@ -1,0 +1,169 @@
+"""Compares the published and the budget recipe of `hornbook pretrain` at equal minutes: loss on held-out text, and the
+mean of five tasks of GLUE after fine-tuning.
+
+    python benchmarks/budgets.py pretrain bert-small --corpus CORPUS --minutes 1 --minutes 5 --out cells
+    python benchmarks/budgets.py score --data GLUE --out cells [--seeds 3] [--processes 5]
+    python benchmarks/budgets.py report --out cells [--picture docs/budgets.png]
+
+Every cell is a run folder in `cells`, named after the preset, the minutes and the recipe. A cell that is done is not
+trained again, so that cells can be made on several occasions. The loss is that of the last validation, on masked tokens
+or next tokens, at the lengths of the recipe. Fine-tuning uses the default settings.
+"""
+
+import argparse
+import multiprocessing
+import shutil
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from electra_scores import FIVE, run_job
+from scipy.stats import t as student
+
+import hornbook
+from hornbook.files import num_cores, read_json, write_json
+from hornbook.lifecycle.run_folder import read_metrics
+
+RECIPES = ("published", "budget")
+LOSSES = ("mlm", "clm")  # the first that a validation has
+
+
+class Cell(NamedTuple):
+    preset: str
+    minutes: float
+    recipe: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.preset}_{self.minutes:g}_{self.recipe}"
+
+    @classmethod
+    def of(cls, name: str) -> "Cell":
+        preset, minutes, recipe = name.rsplit("_", 2)
+        return cls(preset, float(minutes), recipe)
+
+
+def pretrain(args: argparse.Namespace) -> None:
+    overrides = dict(change.split("=", 1) for change in args.set)
+    for cell in (Cell(args.preset, minutes, recipe) for minutes in args.minutes for recipe in args.recipes):
+        run = args.out / cell.name
+        if (args.out / f"{cell.name}.json").exists():
+            continue
+        outcome = hornbook.pretrain(
+            *(cell.preset, args.corpus, run),
+            minutes=cell.minutes,
+            recipe=cell.recipe,
+            overrides={"checkpoint.keep_optimizer": False, "runtime.tensorboard": False, **overrides},
+            resume=True,
+        )
+        validation = [line for line in read_metrics(run) if line["kind"] == "validation"][-1]
+        about = read_json(run / "run.json")
+        found = {
+            "loss": next(validation[name] for name in LOSSES if name in validation),
+            "steps": outcome.step,
+            "tokens": outcome.tokens,
+            "seconds": outcome.seconds,
+            "device": about["runtime"]["reason"],
+        }
+        for unneeded in ("checkpoints", "best"):
+            shutil.rmtree(run / unneeded, ignore_errors=True)
+        write_json(args.out / f"{cell.name}.json", found)
+        print(cell.name, found, flush=True)
+
+
+def score(args: argparse.Namespace) -> None:
+    jobs = [
+        (name, task, seed)
+        for name in trained(args.out)
+        for seed in range(args.seeds)
+        for task in FIVE
+        if not (args.out / f"{name}.scores" / f"{task}-{seed}.json").exists()
+    ]
+    threads = max(1, num_cores() // args.processes)
+    with ProcessPoolExecutor(args.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        asked = []
+        for name, task, seed in jobs:
+            work = args.out / f"{name}.scores"
+            work.mkdir(exist_ok=True)
+            model = str(args.out / name)
+            asked.append(pool.submit(run_job, model, str(args.data), task, seed, threads, str(work), {}))
+        for future in as_completed(asked):
+            found = future.result()
+            print(found.pop("error", None) or found, flush=True)
+
+
+def trained(out: Path) -> list[str]:
+    return sorted(file.stem for file in out.glob("*_*_*.json"))
+
+
+def report(args: argparse.Namespace) -> None:
+    """A table with a row for each cell, and a picture of the means."""
+    cells = {Cell.of(name): read_json(args.out / f"{name}.json") for name in trained(args.out)}
+    means = {cell: mean_of(args.out / f"{cell.name}.scores") for cell in cells}
+    print("| model | minutes | recipe | steps | tokens | loss | five tasks |\n|---|---|---|---|---|---|---|")
+    for cell, found in sorted(cells.items(), key=lambda item: (item[0][:2], RECIPES.index(item[0].recipe))):
+        mean = "" if means[cell] is None else "{:.1f} ± {:.1f}".format(*means[cell])
+        numbers = f"{found['steps']:,} | {found['tokens'] / 1e6:,.1f} million | {found['loss']:.2f}"
+        print(f"| {cell.preset} | {cell.minutes:g} | {cell.recipe} | {numbers} | {mean} |")
+    if args.picture:
+        draw({cell: mean for cell, mean in means.items() if mean is not None}, args.picture)
+
+
+def mean_of(folder: Path) -> tuple[float, float] | None:
+    """The mean of the tasks' means, and half of its 95% interval over seeds; none if a task has no score."""
+    scores = {task: [read_json(file)["score"] for file in folder.glob(f"{task}-*.json")] for task in FIVE}
+    if not all(scores.values()):
+        return None
+    mean = fmean(map(fmean, scores.values()))
+    if any(len(each) < 2 for each in scores.values()):
+        return mean, float("nan")
+    error = sum(stdev(each) ** 2 / len(each) for each in scores.values()) ** 0.5 / len(scores)
+    return mean, float(student.ppf(0.975, sum(len(each) - 1 for each in scores.values()))) * error
+
+
+def draw(means: dict[Cell, tuple[float, float]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    presets = sorted({cell.preset for cell in means})
+    figure = Figure(figsize=(2.6 * len(presets), 3), layout="constrained")
+    for axes, preset in zip(figure.subplots(1, len(presets), sharey=True, squeeze=False)[0], presets, strict=True):
+        minutes = sorted({cell.minutes for cell in means if cell.preset == preset})
+        for shift, recipe, colour in ((-0.2, "published", "#888888"), (0.2, "budget", "#b5412b")):
+            shown = [(at, means[cell]) for at, m in enumerate(minutes) if (cell := Cell(preset, m, recipe)) in means]
+            values, errors = [value for _, (value, _) in shown], [error for _, (_, error) in shown]
+            axes.bar([at + shift for at, _ in shown], values, 0.38, yerr=errors, color=colour, label=recipe)
+        axes.set(title=preset, xticks=range(len(minutes)), xticklabels=[f"{each:g}" for each in minutes])
+        axes.set(xlabel="minutes", ylim=(30, None))
+    figure.axes[0].set_ylabel("mean of five GLUE tasks")
+    figure.axes[0].legend(frameon=False, loc="upper left")
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    of_pretrain = commands.add_parser("pretrain")
+    of_pretrain.add_argument("preset")
+    of_pretrain.add_argument("--corpus", required=True)
+    of_pretrain.add_argument("--minutes", type=float, action="append", required=True)
+    of_pretrain.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
+    of_pretrain.add_argument("--set", action="append", default=[], help="another setting of both recipes, key=value")
+    of_pretrain.set_defaults(run=pretrain)
+    of_score = commands.add_parser("score")
+    of_score.add_argument("--data", type=Path, required=True, help="the folder with CoLA, SST-2, MRPC, STS-B and RTE")
+    of_score.add_argument("--seeds", type=int, default=3)
+    of_score.add_argument("--processes", type=int, default=1)
+    of_score.set_defaults(run=score)
+    of_report = commands.add_parser("report")
+    of_report.add_argument("--picture", type=Path)
+    of_report.set_defaults(run=report)
+    for each in (of_pretrain, of_score, of_report):
+        each.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()
