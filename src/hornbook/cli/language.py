@@ -186,7 +186,7 @@ def minimal_pairs_command(
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
 def perplexity(
     model: Model,
-    file: Annotated[Path, typer.Argument(help=FILES_HELP)],
+    file: Annotated[Path, typer.Argument(help="A file or folder: " + FILES_HELP.partition(": ")[2])],
     stride: Annotated[
         int | None, typer.Option(help="Tokens between window starts; defaults to half the context.")
     ] = None,
