@@ -47,6 +47,7 @@ class Commands(TyperGroup):
         quiet = copy.copy(next(option for option in self.params if option.name == "quiet"))
         quiet.expose_value, quiet.callback = False, _quiet
         _add_option(self.commands, quiet)
+        _simplify_help(self)
 
     def invoke(self, ctx):
         """Reports that a command was stopped, which typer would not."""
@@ -74,6 +75,26 @@ def _add_option(commands: dict, option) -> None:
             _add_option(command.commands, option)
         else:
             command.params.append(option)
+
+
+def _simplify_help(command) -> None:
+    """The help of a command and its subcommands shows flags without a type and arguments as FILES... or [FILES...]."""
+    all_params = command.get_params  # with --help, which is made when it is needed
+
+    def get_params(ctx) -> list:
+        params = all_params(ctx)
+        for each in params:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+            elif each.param_type_name == "argument":
+                each.metavar = each.metavar or each.name.upper() + ("" if each.nargs == 1 else "...")
+                usage = each.metavar if each.required else f"[{each.metavar}]"
+                each.get_usage_pieces = lambda ctx, usage=usage: [usage]
+        return params
+
+    command.get_params = get_params
+    for each in getattr(command, "commands", {}).values():
+        _simplify_help(each)
 
 
 def _quiet(ctx: object, option: object, value: bool) -> None:
