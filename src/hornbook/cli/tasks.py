@@ -231,8 +231,8 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Compute the official scores of a run on labelled data, with 95% intervals, the scores of each class and the
-    confusion matrix. Several runs form an ensemble."""
+    """Compute the task's standard metrics of a run on labelled data, with 95% intervals, the scores of each class and
+    the confusion matrix. Several runs form an ensemble."""
     from hornbook.cli.class_tables import print_tables
     from hornbook.inference.predictor import load_predictor
     from hornbook.terminal import counting_display, log
