@@ -185,7 +185,7 @@ def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
     except KeyboardInterrupt:  # before training: during augmentation or while teacher outputs are cached
         if not any((out / mark).exists() for mark in MARKS):
             raise
-        log(f"stopped; the progress is saved in {out}: run the same command with --resume to resume")
+        log(f"stopped; the progress is saved in {out}: rerun with --resume")
         raise typer.Exit(130) from None
 
 

@@ -42,7 +42,7 @@ Data = Annotated[
     str | None,
     typer.Option(help="The folder of a known data set, or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
-Graph = Annotated[str | None, typer.Option(help="Graph of a run that reads entities, if it was moved.")]
+Graph = Annotated[str | None, typer.Option(help="New path of the run's knowledge graph, if it was moved.")]
 STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
