@@ -84,7 +84,10 @@ def _tile(of, tokens, length, begin, part, head, num_heads, width, WIDTH: tl.con
 @triton.jit
 def _share(weights, tokens, length, begin, num_heads, IS_LEFT: tl.constexpr):
     """The weight of each product of an attending token."""
-    num_attended = tokens + 1 if IS_LEFT else tokens * 0 + length
+    if IS_LEFT:
+        num_attended = tokens + 1
+    else:
+        num_attended = tokens * 0 + length
     weight = tl.load(weights + begin + tokens, mask=tokens < length, other=0.0).to(tl.float32)
     return tl.where(tokens < length, weight / (num_heads * num_attended), 0.0)
 
