@@ -78,8 +78,10 @@ def test_an_unknown_name_is_met_with_the_nearest(name, nearest):
 
 
 def test_a_name_like_no_other():
-    with pytest.raises(ValueError, match="there is no setting 'zzzzzz'; names begin with "):
+    with pytest.raises(ValueError, match="there is no setting 'zzzzzz'; the groups are "):
         with_overrides(Settings(), {"zzzzzz": "1"})
+    with pytest.raises(ValueError, match="there is no setting 'zzzzzz'; the settings are "):
+        with_overrides(Settings().inner, {"zzzzzz": "1"})
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_scores_of_a_family_are_in_the_results(page):
         re.sub(r"\]\([^)]*\)", "]", text).replace("−", "-")
         for text in (
             (ROOT / "RESULTS.md").read_text(encoding="utf-8"),
-            prose(page).partition("\n## What it scored here\n")[2],
+            prose(page).partition("\n## Results\n")[2],
         )
     )
     for number in re.findall(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?:e\d+)?", scored):

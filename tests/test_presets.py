@@ -66,7 +66,7 @@ def test_electras_carry_the_published_training(preset, steps, sequences, length,
         0.85,
         0.0,
     )
-    assert settings.layout == "segments" and settings.objective.weights == {"mlm": 1.0, "rtd": 50.0}
+    assert settings.layout == "pairs" and settings.objective.weights == {"mlm": 1.0, "rtd": 50.0}
     assert settings.model.dropout == settings.model.attention_dropout == 0.1
 
 

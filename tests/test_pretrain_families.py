@@ -67,7 +67,7 @@ def test_a_run_folder_opens_in_transformers(tmp_path, corpus, family):
     assert len(loaded.fill_mask(f"the {tokenizer.mask_token} and", top=3)[0]) == 3
 
 
-@pytest.mark.parametrize("layout", ["nsp", "sop", "segments"])
+@pytest.mark.parametrize("layout", ["nsp", "sop", "pairs"])
 def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
     """So that a task meets what pre-training has seen, whatever the kind of tokenizer."""
     opened = Corpus(corpus)
@@ -86,7 +86,7 @@ def test_pairs_are_joined_as_the_tokenizer_joins_them(corpus, layout):
         shape(batch.ids_T[start:stop].tolist(), batch.segments_T[start:stop].tolist())
         for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True)
     ]
-    pairs = [each for each in found if layout != "segments" or each != singles]
+    pairs = [each for each in found if layout != "pairs" or each != singles]
     assert len(pairs) > 30 and all(each == shape(*expected[:2]) for each in pairs)
     assert max(np.diff(batch.offsets_host)) == 48
 

@@ -16,7 +16,7 @@ from hornbook.runs.pretraining.run import pretrain
 
 CASES = {
     "none": ({"objective.sentence": "none"}, "packed", []),
-    "two segments": ({"objective.sentence": "none", "data.layout": "pairs"}, "segments", []),
+    "two segments": ({"objective.sentence": "none", "data.layout": "pairs"}, "pairs", []),
     "nsp": ({}, "nsp", ["nsp"]),
     "sop": ({"objective.sentence": "sop", "objective.sentence_weight": 0.5}, "sop", ["sop"]),
 }
@@ -74,7 +74,7 @@ def test_batches_have_the_requested_layout(case, tiny_corpus):
         assert bool(batch.segments_T.any()) == (layout != "packed")
     made = BatchMaker(settings, opened)
     num_single = sum(not made(0).slice(i, i + 1).segments_T.any() for i in range(64))
-    assert {"packed": num_single == 64, "segments": 15 < num_single < 50}.get(layout, num_single == 0)
+    assert {"packed": num_single == 64, "pairs": 15 < num_single < 50}.get(layout, num_single == 0)
 
 
 def test_what_does_not_fit_is_refused():

@@ -263,7 +263,8 @@ def _unknown(name: str, known: list[str]) -> UnknownSetting:
     other_group = [each for each in known if each.rpartition(".")[2] == last][:1]
     near = same_group or other_group or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     first = dict.fromkeys(each.partition(".")[0] for each in known)
-    hint = f"; did you mean '{near[0]}'?" if near else f"; names begin with {', '.join(first)}"
+    kind = "groups" if any("." in each for each in known) else "settings"
+    hint = f"; did you mean '{near[0]}'?" if near else f"; the {kind} are {', '.join(first)}"
     return UnknownSetting(name, f"there is no setting '{name}'{hint}")
 
 

@@ -178,5 +178,5 @@ def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch
     settings = [f"--set={name}={value}" for name, value in FEW.items()]
     stopped = CliRunner().invoke(cli.app, [*asked, *settings, "--augment", "2", "--out", str(tmp_path / "run")])
     assert stopped.exit_code == 130
-    assert "the same command with --resume to resume" in stopped.output
+    assert "rerun with --resume" in stopped.output
     assert "augmenting: example 0 of" in stopped.output and "left" not in stopped.output.splitlines()[-2]

@@ -69,6 +69,22 @@ def test_help_has_examples_that_are_understood(hornbook, command, tmp_path, monk
             assert said.error.startswith("hornbook: "), said.error
 
 
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        (["corpus", "build"], "FILES..."),
+        (["graph", "link"], "GRAPH [TEXTS...]"),
+        (["fill-mask"], "[MODEL]... TEXT"),
+        (["perplexity"], "MODEL FILE"),
+    ],
+)
+def test_help_shows_flags_without_a_type_and_arguments_in_capitals(hornbook, command, usage):
+    out = hornbook(*command, "--help").out
+    assert f"Usage: hornbook {' '.join(command)} [OPTIONS] {usage} " in out
+    assert "<bool>" not in out and "<bool>" not in hornbook("--help").out
+    assert "--device" not in out or "<str>" in out
+
+
 def test_help_names_the_commands_in_the_order_in_which_they_are_needed(hornbook):
     out = hornbook("--help").out
     way = ["tokenizer", "corpus", "pretrain", "fill-mask", "generate", "finetune", "distill", "evaluate", "export"]

@@ -75,7 +75,7 @@ def test_stopping_pretrain(hornbook, tmp_path, pretraining):
     said = hornbook(*pretraining, "--steps", 100_000, "--json")
     timer.join()
     assert said.status == 130
-    assert "--resume to resume" in said.out
+    assert "rerun with --resume" in said.out
     assert said.answer["ended"] == "stopped"
     step = said.answer["step"]
     assert json.loads((run / "checkpoints" / f"step-{step:08d}" / "state.json").read_text())["step"] == step

@@ -38,7 +38,7 @@ def all_of(sampler: SequenceSampler, num_batches: int) -> list[list[np.ndarray]]
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_segments_follow_each_other_in_one_document(held_out, corpus):
-    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="segments", held_out=held_out)
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="pairs", held_out=held_out)
     starts = set(sentence_starts_of(corpus).tolist())
     num_pairs = num_full = 0
     for parts in all_of(sampler, 6):
@@ -54,7 +54,7 @@ def test_segments_follow_each_other_in_one_document(held_out, corpus):
 
 @pytest.mark.parametrize("chance", [0.0, 0.1, 0.5])
 def test_a_share_is_one_segment(chance, corpus):
-    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="segments", single_segment_probability=chance)
+    sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="pairs", single_segment_probability=chance)
     starts = sentence_starts_of(corpus)
     is_single = []
     for parts in all_of(sampler, 8):
@@ -71,7 +71,7 @@ def test_the_first_is_about_half(tmp_path, tokenizer_folder):
     # room for 60: seven sentences of 4 stay below half, and an eighth belongs to the first half of the time
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 300] * 8], held_out_fraction=0)
     sampler = SequenceSampler(
-        [(corpus, 1.0)], 63, seed=0, layout="segments", short_sequence_probability=0.0, single_segment_probability=0.0
+        [(corpus, 1.0)], 63, seed=0, layout="pairs", short_sequence_probability=0.0, single_segment_probability=0.0
     )
     sizes = [tuple(map(len, parts)) for parts in all_of(sampler, 4)]
     assert set(sizes) == {(28, 32), (32, 28)} and abs(sizes.count((28, 32)) / len(sizes) - 0.5) < 0.04
@@ -80,7 +80,7 @@ def test_the_first_is_about_half(tmp_path, tokenizer_folder):
 def test_some_are_shorter(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[4] * 300] * 8], held_out_fraction=0)
     for chance in (0.0, 0.05, 1.0):
-        sampler = SequenceSampler([(corpus, 1.0)], 63, seed=0, layout="segments", short_sequence_probability=chance)
+        sampler = SequenceSampler([(corpus, 1.0)], 63, seed=0, layout="pairs", short_sequence_probability=chance)
         num_tokens = np.array([sum(map(len, parts)) for parts in all_of(sampler, 6)])
         # one target in fifteen is within the last sentence
         assert abs((num_tokens < 60).mean() - chance * 55 / 59) < 0.015
@@ -89,7 +89,7 @@ def test_some_are_shorter(tmp_path, tokenizer_folder):
 @pytest.mark.parametrize("length", [8, 128])
 def test_documents_of_a_token_or_a_few_are_segments(length, tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "few", tokenizer_folder, [[[1], [2, 1]], [[1], [1, 1, 1], [3]]], 0)
-    sampler = SequenceSampler([(corpus, 1.0)], length, seed=0, layout="segments", short_sequence_probability=0.5)
+    sampler = SequenceSampler([(corpus, 1.0)], length, seed=0, layout="pairs", short_sequence_probability=0.5)
     found = one_or_two(sampler.batch(0, 300), sampler)
     assert {len(parts) for parts in found} == {1, 2}
     assert len(np.unique(documents_of(corpus, np.array([parts[0][0] for parts in found])))) == 5

@@ -101,6 +101,15 @@ def test_vectors_are_those_of_the_model(model, table, tmp_path):
     assert texts == TEXTS
 
 
+@pytest.mark.parametrize(("field", "value"), [("count", -1), ("bytes", -1), ("width", 0)])
+def test_a_damaged_manifest_names_the_field(model, table, tmp_path, field, value):
+    hornbook.build_index(table, tmp_path / "index", model, text="body")
+    file = tmp_path / "index" / "index.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    with pytest.raises(ValueError, match=rf"is damaged \(its {field} is {value}\)"):
+        Index(tmp_path / "index")
+
+
 def test_int8_finds_the_same(model, table, tmp_path):
     for vectors in ("float32", "int8"):
         hornbook.build_index(table, tmp_path / vectors, model, text="body", vectors=vectors)

@@ -61,6 +61,7 @@ def test_bad_folders(hornbook, model, tmp_path):
     data = write_beir(tmp_path / "data", DOCUMENTS, {"q": "a"}, [("q", "1", 1)])
     for file, content, message in (
         ("qrels/test.tsv", "q\t1\n", "line 1 is not query-id, corpus-id and score"),
+        ("qrels/test.tsv", "q\t1\tnan\nq\t1\tnan\n", "line 2 is not query-id, corpus-id and score"),
         ("qrels/test.tsv", "x\t1\t1\n", "there is no query 'x' in queries.jsonl"),
         ("qrels/test.tsv", "q\t1\t0\n", "has no relevant documents"),
         ("queries.jsonl", '{"_id": "q", "text": " "}\n', "query 'q' is empty"),

@@ -348,7 +348,7 @@ def test_commands_that_do_not_support_it_refuse(hornbook, model, tmp_path):
         (["baseline", "tfidf", *options], "there are no baselines and probes for similarity"),
         (["probe", model, *options], "there are no baselines and probes for similarity"),
         (["label-curve", model, *options], "there are no baselines and probes for similarity"),
-        (["export", run, "--to", "onnx", "--out", out], "embeds texts, which is not exported yet"),
+        (["export", run, "--to", "onnx", "--out", out], "export of embedding models is not supported"),
     ):
         said = hornbook(*words)
         assert said.status == 2 and message in said.error, said

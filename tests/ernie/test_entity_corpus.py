@@ -20,7 +20,7 @@ def words_of_entities(batch, corpus: Corpus, graph) -> list[tuple[str, str]]:
     return [(tokenizer.token(i), graph.label(e)) for i, e in zip(ids, entities.ids_E.tolist(), strict=True)]
 
 
-@pytest.mark.parametrize("layout", ["nsp", "sop", "segments", "packed"])
+@pytest.mark.parametrize("layout", ["nsp", "sop", "pairs", "packed"])
 def test_batches_hold_the_entities_of_their_texts(made, layout):
     corpus, graph = Corpus(made / "corpus"), open_graph(made / "graph")
     plain = SequenceSampler([(corpus, 1.0)], 48, 0, layout).batch(1, 40)

@@ -93,8 +93,8 @@ def test_the_shipped_one_varies_one_thing_at_a_time():
         assert (schedule.warmup_fraction, schedule.warmup_steps, schedule.decay_in_warmup) == (0.05, None, False)
         assert model.embedding_width == (128 if name.startswith("albert") else 256)
     assert {name: found.layout for name, found in settings.items()} == {
-        "bert-mlm": "segments",
-        "electra": "segments",
+        "bert-mlm": "pairs",
+        "electra": "pairs",
         "bert-nsp": "nsp",
         **{name: "sop" for name in ("bert-sop", "albert-none", "albert-all", "albert-attention", "albert-ffn")},
     }

@@ -63,7 +63,7 @@ def test_embed_stops_and_resumes(hornbook, graph_folder, tmp_path):
     thread.start()
     said = hornbook(*words, "--epochs", 10_000_000)
     thread.join()
-    assert said.status == 130 and "--resume to resume" in said.stderr
+    assert said.status == 130 and "rerun with --resume" in said.stderr
     assert hornbook("info", out, "--json").answer["kind"] == "graph vectors"
     said = hornbook("graph", "embed", graph_folder, "--out", out, "--minutes", 0.001, "--resume", "--json")
     assert said.status == 0 and said.answer["ended"] == "finished" and said.answer["width"] == 4

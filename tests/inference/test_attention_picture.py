@@ -38,7 +38,6 @@ def tiny(kind, **settings):
 MODELS = {
     "both": tiny_model,
     "left": lambda: tiny_model("left"),
-    "right": lambda: tiny_model("right"),
     "narrow token vectors": lambda: tiny(Albert, embedding_width=8),
     "norms before the parts": lambda: tiny(Gpt2),
     "bands": lambda: tiny(Gpt2, window=3),

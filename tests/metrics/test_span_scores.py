@@ -67,7 +67,7 @@ def test_squad_1_keeps_answers_that_normalise_to_nothing():
     gold = {"q": ("the", "cat")}
     assert score_spans({"q": "the"}, gold, has_unanswerable=False) == {"exact": 100.0, "f1": 0.0, "total": 1}
     assert score_spans({"q": "the"}, gold, has_unanswerable=True)["exact"] == 0.0
-    with pytest.raises(ValueError, match="has_unanswerable=True"):
+    with pytest.raises(ValueError, match="use rules=SQUAD_2"):
         score_spans({"q": ""}, {"q": ()}, has_unanswerable=False)
 
 

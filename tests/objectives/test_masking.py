@@ -247,7 +247,7 @@ def is_word_start(token: str, previous: str | None, kind: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("layout", ["packed", "segments", "nsp", "sop"])
+@pytest.mark.parametrize("layout", ["packed", "pairs", "nsp", "sop"])
 def test_words_of_each_tokenizer_are_masked_whole(kind, layout, corpora):
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer

@@ -241,7 +241,10 @@ def test_settings_change_a_recipe():
     [
         ('{"matches": [', r"the recipe is not JSON: line 1, column \d+"),
         ('{"matches": ["hidden"]}', "a recipe is"),
-        ('{"matches": [], "own_wieght": 1}', "a recipe has no 'own_wieght', but hard_label_weight, matches, settings"),
+        (
+            '{"matches": [], "own_wieght": 1}',
+            "unknown recipe key 'own_wieght'; known: hard_label_weight, matches, settings",
+        ),
         ('{"matches": [], "hard_label_weight": "1"}', "a recipe is"),
         ('{"matches": [{"quantity": "logits"}], "settings": 3}', "a recipe is"),
         ('{"matches": [{"quantity": "logits", "weight": "2"}]}', r"match\.weight must be a number, not '2'"),

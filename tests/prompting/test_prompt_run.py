@@ -154,7 +154,7 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
 def test_a_stopped_command_prints_how_to_resume(verb, gpt, task, data, tmp_path, monkeypatch):
     monkeypatch.setattr(running.Asker, "ask", Mock(side_effect=KeyboardInterrupt))
     status, _, error = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "out")
-    assert status == 130 and error.endswith("run the same command with --resume to resume\n")
+    assert status == 130 and error.endswith("rerun with --resume\n")
 
 
 def test_shots_and_seeds_may_be_added_later_and_nothing_else(gpt, task, data, tmp_path):

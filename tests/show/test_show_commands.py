@@ -119,8 +119,8 @@ def test_examples(tiny_corpus, tokenizer, layout):
 
 
 def test_an_unknown_layout_is_refused(tiny_corpus):
-    with pytest.raises(ValueError, match="there is no layout 'pairs': choose nsp"):
-        show_example(tiny_corpus, "pairs")
+    with pytest.raises(ValueError, match="there is no layout 'segments': choose nsp"):
+        show_example(tiny_corpus, "segments")
 
 
 def test_forms_of_tasks(tokenizer):

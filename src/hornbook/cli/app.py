@@ -47,6 +47,7 @@ class Commands(TyperGroup):
         quiet = copy.copy(next(option for option in self.params if option.name == "quiet"))
         quiet.expose_value, quiet.callback = False, _quiet
         _add_option(self.commands, quiet)
+        _simplify_help(self)
 
     def invoke(self, ctx):
         """Reports that a command was stopped, which typer would not."""
@@ -74,6 +75,26 @@ def _add_option(commands: dict, option) -> None:
             _add_option(command.commands, option)
         else:
             command.params.append(option)
+
+
+def _simplify_help(command) -> None:
+    """The help of a command and its subcommands shows flags without a type and arguments as FILES... or [FILES...]."""
+    all_params = command.get_params  # with --help, which is made when it is needed
+
+    def get_params(ctx) -> list:
+        params = all_params(ctx)
+        for each in params:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+            elif each.param_type_name == "argument":
+                each.metavar = each.metavar or each.name.upper() + ("" if each.nargs == 1 else "...")
+                usage = each.metavar if each.required else f"[{each.metavar}]"
+                each.get_usage_pieces = lambda ctx, usage=usage: [usage]
+        return params
+
+    command.get_params = get_params
+    for each in getattr(command, "commands", {}).values():
+        _simplify_help(each)
 
 
 def _quiet(ctx: object, option: object, value: bool) -> None:
@@ -164,7 +185,7 @@ def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
     except KeyboardInterrupt:  # before training: during augmentation or while teacher outputs are cached
         if not any((out / mark).exists() for mark in MARKS):
             raise
-        log(f"stopped; the progress is saved in {out}: run the same command with --resume to resume")
+        log(f"stopped; the progress is saved in {out}: rerun with --resume")
         raise typer.Exit(130) from None
 
 

@@ -33,7 +33,7 @@ def baseline_command(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Score a baseline that uses no pre-training, to compare a fine-tuned model with."""
+    """Train and score a baseline without pre-training."""
     check_writable(out)
     from hornbook.evaluation.baselines.run import baseline
     from hornbook.terminal import TrainingDisplay, log
@@ -105,7 +105,7 @@ def _exit_if_stopped(found, out: Path) -> None:
     from hornbook.train.job import Outcome
 
     if isinstance(found, Outcome):
-        log(f"stopped and saved in {out}; run the same command to resume")
+        log(f"stopped and saved in {out}; rerun the command to resume")
         raise typer.Exit(130)
 
 

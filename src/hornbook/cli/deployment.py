@@ -18,7 +18,7 @@ Rounds = Annotated[int, typer.Option(help="Timed repetitions per model, interlea
 @app.command("export", epilog="Example: hornbook export runs/small-reviews --to onnx-int8 --out phone")
 def export_command(
     model: Model,
-    to: Annotated[str, typer.Option(help="onnx (as exact as the model) or onnx-int8 (a quarter of the size).")],
+    to: Annotated[str, typer.Option(help="onnx (float32, same outputs) or onnx-int8 (a quarter of the size).")],
     out: Annotated[
         Path | None, typer.Option(help="Folder to write; defaults to MODEL-onnx or MODEL-onnx-int8.")
     ] = None,

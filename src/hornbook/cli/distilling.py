@@ -48,7 +48,8 @@ def distill_command(
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
     corpus: Annotated[list[str] | None, typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")] = None,
     task: Annotated[
-        str | None, typer.Option(help="Or: the data set or task kind that the teacher was fine-tuned on.")
+        str | None,
+        typer.Option(help="Instead of --corpus: the data set or task kind that the teacher was fine-tuned on."),
     ] = None,
     data: Data = None,
     recipe: Annotated[str | None, typer.Option(help=RECIPE_HELP)] = None,
@@ -57,8 +58,8 @@ def distill_command(
     augment_model: Annotated[str | None, typer.Option(help="For --augment: a model that fills in masks.")] = None,
     cache_teacher: Annotated[str | None, typer.Option(help=f"{CACHE_HELP}, {ON_TASK}.")] = None,
     steps: Annotated[int | None, typer.Option(help=f"Training steps, {ON_TEXT}.")] = None,
-    tokens: Annotated[int | None, typer.Option(help=f"Or: training tokens, {ON_TEXT}.")] = None,
-    minutes: Annotated[float | None, typer.Option(help=f"Or: minutes of training, {ON_TEXT}.")] = None,
+    tokens: Annotated[int | None, typer.Option(help=f"Training tokens, instead of --steps, {ON_TEXT}.")] = None,
+    minutes: Annotated[float | None, typer.Option(help=f"Minutes of training, instead of --steps, {ON_TEXT}.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help=f"Tokens per batch, {ON_TEXT}.")] = None,
     epochs: Annotated[float | None, typer.Option(help=f"Passes over the training split, {ON_TASK}.")] = None,
     lr: Annotated[float | None, typer.Option(help=f"Peak learning rate, {ON_TASK}.")] = None,

@@ -71,9 +71,9 @@ def reproduce_command(
         table([(claim["verdict"], claim["words"]) for claim in claims], ("verdict", "claim"))
     print_result(f"{found.num_done} of {found.num_jobs} runs done; {out / 'report.html'}")
     if found.ended == "stopped":
-        log("stopped and saved; run the same command with --resume to resume")
+        log("stopped and saved; rerun with --resume")
     elif found.failures:
-        log(f"{len(found.failures)} runs failed; run the same command with --resume to retry them")
+        log(f"{len(found.failures)} runs failed; rerun with --resume to retry them")
     verdicts = {claim["name"]: claim["verdict"] for claim in claims}
     ended = {"ended": found.ended, "done": found.num_done, "jobs": found.num_jobs}
     print_json(as_json, {"out": str(out), **ended, "verdicts": verdicts, "failures": found.failures})

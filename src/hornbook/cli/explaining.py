@@ -18,7 +18,8 @@ def explain_command(
     run: Annotated[str, typer.Argument(help="Run that was fine-tuned with --graph GRAPH --reason kagnet.")],
     question: Annotated[str, typer.Argument(help="The question.")],
     choices: Annotated[
-        str | None, typer.Option(help="The possible answers, between commas (or |||, if they have commas).")
+        str | None,
+        typer.Option(help="The possible answers, comma-separated (or separated by |||, if they contain commas)."),
     ] = None,
     context: Annotated[str | None, typer.Option(help="A text that goes before the question.")] = None,
     to: Annotated[Path | None, typer.Option(help=f"Page to write; defaults to {PAGE} in the run folder.")] = None,

@@ -154,7 +154,7 @@ def graph_embed(
     graph: Folder,
     out: Annotated[Path, typer.Option(help="Folder to write the vectors to.")],
     model: Annotated[str | None, typer.Option(help="transe, distmult or rotate; defaults to rotate.")] = None,
-    width: Annotated[int | None, typer.Option(help="Numbers per entity; defaults to 200.")] = None,
+    width: Annotated[int | None, typer.Option(help="Embedding dimension; defaults to 200.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training triples; defaults to 100.")] = None,
     minutes: Annotated[float | None, typer.Option(help="End training after this time.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Triples per step; defaults to 1024.")] = None,
@@ -194,7 +194,7 @@ def graph_embed(
             **{name: value for name, value in given.items() if value is not None},
         )
     if found["ended"] == "stopped":
-        log(f"stopped at step {found['step']:,}: run the same command with --resume to resume")
+        log(f"stopped at step {found['step']:,}: rerun with --resume")
         print_json(as_json, found)
         raise typer.Exit(130)
     print_result(f"{out}: {found['model']}, {found['width']} numbers per entity, {found['epochs']:g} epochs")

@@ -16,7 +16,7 @@ Weights = Annotated[
 @app.command("generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-tokens 50 --top-p 0.9')
 def generate(
     model: Model,
-    prompt: Annotated[str, typer.Argument(help="Prompt to continue; '' generates from scratch.")],
+    prompt: Annotated[str, typer.Argument(help="Prompt to continue; '' starts from the end-of-text token.")],
     max_tokens: Annotated[
         int | None, typer.Option(help="Maximum number of tokens to generate (default 100); with --fill, masks (10).")
     ] = None,
@@ -43,7 +43,7 @@ def generate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Generate text with a GPT. It is printed as it is generated."""
+    """Generate text with a GPT. Output is streamed."""
     import hornbook
     from hornbook.inference.encoder import NUM_MASKS, EncoderModel
     from hornbook.inference.generation import MAX_TOKENS
@@ -159,7 +159,7 @@ def minimal_pairs_command(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Judge grammar without training: how often is the good one of two sentences likelier?"""
+    """Score minimal pairs (BLiMP): how often the acceptable sentence gets the higher probability."""
     from hornbook.evaluation.minimal_pairs import minimal_pairs
     from hornbook.terminal import counting_display, print_result, table
 
@@ -179,14 +179,16 @@ def minimal_pairs_command(
         for name, each in [*found.paradigms.items(), ("mean of the paradigms", found.mean)]
     ]
     table(rows, ("paradigm", "pairs", "accuracy %", "95% interval"))
-    print_result(f"{100 * found.mean.value:.1f}% of the good sentences are likelier; {found.definition}")
+    print_result(
+        f"{100 * found.mean.value:.1f}% of the acceptable sentences get the higher probability; {found.definition}"
+    )
     print_json(as_json, found.as_dict())
 
 
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
 def perplexity(
     model: Model,
-    file: Annotated[Path, typer.Argument(help=FILES_HELP)],
+    file: Annotated[Path, typer.Argument(help="A file or folder: " + FILES_HELP.partition(": ")[2])],
     stride: Annotated[
         int | None, typer.Option(help="Tokens between window starts; defaults to half the context.")
     ] = None,
@@ -194,7 +196,7 @@ def perplexity(
         str, typer.Option(help="How documents are separated in a .txt: blank-line or file.")
     ] = "blank-line",
     baseline: Annotated[
-        Path | None, typer.Option(help="Also score 5-grams trained on this corpus folder or text file.")
+        Path | None, typer.Option(help="Also report a 5-gram baseline trained on this corpus folder or text file.")
     ] = None,
     text_column: TextColumn = None,
     weights: Weights = "float",

@@ -137,7 +137,7 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
         return
     seen = f"{counted(outcome.step, 'step')}, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
     if outcome.ended == "stopped":
-        log(f"stopped and saved at {seen}; run the same command with --resume to resume")
+        log(f"stopped and saved at {seen}; rerun with --resume")
         return
     run = read_json(out / "run.json")
     terms = run.get("terms", {})
@@ -169,7 +169,7 @@ def plan_command(
         float | None, typer.Option(help="Memory per device in GiB; defaults to this machine's.")
     ] = None,
     device_tflops: Annotated[
-        float | None, typer.Option(help="Peak TFLOP/s per device; measured on this machine, an H100's for others.")
+        float | None, typer.Option(help="Peak TFLOP/s per device; defaults to this machine's, measured, or an H100's.")
     ] = None,
     utilisation: Annotated[float, typer.Option(help="Fraction of the peak that is reached.")] = 0.4,
     tokens: Annotated[int | None, typer.Option(help="Training tokens; defaults to the published number.")] = None,

@@ -20,7 +20,7 @@ def prompt_command(
     data: Annotated[str | None, typer.Option(help="Folder or file with the task's examples.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for predictions, scores and report.")] = None,
     shots: Annotated[str, typer.Option(help="Numbers of few-shot examples, such as 0,1,8.")] = "0",
-    seeds: Annotated[int, typer.Option(help="Random draws of examples per number.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of few-shot samples drawn per --shots value.")] = 3,
     limit: Annotated[int | None, typer.Option(help="Ask only this many questions, always the same ones.")] = None,
     normalise: Annotated[
         str | None, typer.Option(help="Length normalisation of choices: token, byte, sum or answer.")
@@ -88,9 +88,7 @@ def _explain_how_to_resume(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"stopped; the answers are saved in {out}: run the same command with --resume to resume"
-        ) from None
+        raise KeyboardInterrupt(f"stopped; the answers are saved in {out}: rerun with --resume") from None
 
 
 def _numbers(shots: str) -> list[int]:
@@ -148,7 +146,7 @@ def finetune_as_text(
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
     if outcome.ended == "stopped":
-        log(f"stopped at step {outcome.step:,} and saved in {out}; run the same command with --resume to resume")
+        log(f"stopped at step {outcome.step:,} and saved in {out}; rerun with --resume")
     else:
         print_result(f"{out}: {outcome.ended}")
         log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")

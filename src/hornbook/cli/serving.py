@@ -15,7 +15,9 @@ def serve_command(
     models: Annotated[
         list[str] | None, typer.Argument(help=f"Models: {MODEL[0].lower()}{MODEL[1:]} By default en and ko.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs --api-key.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; non-loopback addresses require --api-key.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.", min=0, max=65535)] = 8000,
     api_key: Annotated[
         str | None, typer.Option(help="Key that clients must send; defaults to the variable HORNBOOK_API_KEY.")
@@ -29,7 +31,7 @@ def serve_command(
     weights: Weights = "float",
     device: Device = "auto",
 ) -> None:
-    """Serve models over HTTP, with a page to use them in the browser and the API of OpenAI."""
+    """Serve models over HTTP, with a page to use them in the browser and an OpenAI-compatible API."""
     try:
         from hornbook.serve.server import ServeSettings, serve
     except ModuleNotFoundError as error:

@@ -234,7 +234,7 @@ def replaced(
 @show_app.command("example", epilog="Example: hornbook show example corpus --layout sop --number 3")
 def example(
     corpus: Annotated[str, typer.Argument(help="Corpus folder, made by 'hornbook corpus build'.")],
-    layout: Annotated[str, typer.Option(help="nsp, sop, segments, packed, or documents (left to right).")] = "nsp",
+    layout: Annotated[str, typer.Option(help="nsp, sop, pairs, packed, or documents (left to right).")] = "nsp",
     length: Annotated[int, typer.Option(help="Maximum tokens per sequence.")] = 64,
     number: Annotated[int, typer.Option(help="Number of the example, from 0.")] = 0,
     unit: Unit = "token",

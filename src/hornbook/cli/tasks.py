@@ -42,7 +42,7 @@ Data = Annotated[
     str | None,
     typer.Option(help="The folder of a known data set, or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
 ]
-Graph = Annotated[str | None, typer.Option(help="Graph of a run that reads entities, if it was moved.")]
+Graph = Annotated[str | None, typer.Option(help="New path of the run's knowledge graph, if it was moved.")]
 STANDARD = Path("-")  # input or output
 Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
 
@@ -231,8 +231,8 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Compute the official scores of a run on labelled data, with 95% intervals, the scores of each class and the
-    confusion matrix. Several runs form an ensemble."""
+    """Compute the task's standard metrics of a run on labelled data, with 95% intervals, the scores of each class and
+    the confusion matrix. Several runs form an ensemble."""
     from hornbook.cli.class_tables import print_tables
     from hornbook.inference.predictor import load_predictor
     from hornbook.terminal import counting_display, log

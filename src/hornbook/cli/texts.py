@@ -44,10 +44,10 @@ def tokenizer_train(
     files: Files,
     out: Annotated[Path, typer.Option(help="Folder to write the tokenizer to.")],
     kind: Annotated[str, typer.Option(help="wordpiece, bpe (byte-level) or unigram.")] = "wordpiece",
-    vocab_size: Annotated[int, typer.Option(help="Largest vocabulary size.")] = 30000,
+    vocab_size: Annotated[int, typer.Option(help="Maximum vocabulary size.")] = 30000,
     cased: Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")] = False,
     prefix_space: Annotated[
-        bool, typer.Option("--prefix-space", help="bpe: read the first word of a text as inside a sentence (encoders).")
+        bool, typer.Option("--prefix-space", help="bpe: add a space before the first word (for encoders).")
     ] = False,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
@@ -288,7 +288,7 @@ def corpus_web(
         list[str] | None, typer.Option(help="Drop the pages of this host, such as wikipedia.org; may be repeated.")
     ] = None,
     keep_low_quality: Annotated[
-        bool, typer.Option("--keep-low-quality", help="Leave out the quality filters of Gopher.")
+        bool, typer.Option("--keep-low-quality", help="Skip the Gopher quality filters.")
     ] = False,
     keep_near_duplicates: Annotated[
         bool, typer.Option("--keep-near-duplicates", help="Keep pages that hardly differ from earlier ones.")

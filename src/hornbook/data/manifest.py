@@ -108,7 +108,7 @@ def prepare_folder(
         state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64), problems=problems)
         folder.mkdir(parents=True, exist_ok=True)
     if write_sources(folder / SOURCES, find_sources(paths)) != request["sources"]:
-        raise ValueError("the input files change: build the corpus when they no longer do")
+        raise ValueError("input files changed during the build: build the corpus again when they no longer change")
     if is_new:
         tokenizer.save(folder)
         state.save(folder)

@@ -18,7 +18,7 @@ too long is truncated after the swap. A chunk of one sentence is split at the wo
 short documents are used too and both labels stay equally likely; the published code instead pairs it with text of
 another document and labels the pair as swapped. A single token, which has no order, is used as both segments.
 
-`segments`, no sentence task (Clark et al. 2020 and the published code): A is about the first half of a chunk's
+`pairs`, no sentence task (Clark et al. 2020 and the published code): A is about the first half of a chunk's
 sentences, B the rest, truncated at the end. With a probability of 10%, and if there is only one sentence, the sequence
 is a single segment, `[CLS] A [SEP]`.
 
@@ -45,8 +45,8 @@ from hornbook.data.shards import Shard, unpack_word_starts
 from hornbook.data.stream import DocumentStream
 from hornbook.text.tokenizer import Tokenizer
 
-Layout = Literal["packed", "segments", "nsp", "sop", "documents"]
-CHUNK_RULES = {"packed": "fit", "segments": "reach", "nsp": "reach", "sop": "even"}
+Layout = Literal["packed", "pairs", "nsp", "sop", "documents"]
+CHUNK_RULES = {"packed": "fit", "pairs": "reach", "nsp": "reach", "sop": "even"}
 LABELLED = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
 
@@ -190,7 +190,7 @@ class SequenceSampler:
 
     def _make_examples(self, number: int, first: int, indices: np.ndarray) -> list[tuple[tuple, tuple[int, int], int]]:
         """The sequences of a batch at these indices, sorted by length, each with its (corpus, chunk) and index."""
-        makers = {"packed": self._packed, "segments": self._segments, "nsp": self._nsp, "sop": self._sop}
+        makers = {"packed": self._packed, "pairs": self._pairs, "nsp": self._nsp, "sop": self._sop}
         make = makers[self.layout]
         seeds = np.random.SeedSequence([self.seed, number, self.length, self.held_out])
         key = int(seeds.generate_state(1, np.uint64)[0]) << 64
@@ -325,7 +325,7 @@ class SequenceSampler:
         a_start, a_stop, b_start, b_stop = _truncate(self.capacity, *first, *second, random)
         return *self._assemble((shard, a_start, a_stop), (shard, b_start, b_stop)), int(is_swapped)
 
-    def _segments(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def _pairs(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         shard_number, start, stop = self.chunks[which].locate(chunk)
         shard = self.corpora[which].shards[shard_number]
         stop, capacity = self._maybe_shorter(shard, start, stop, random)

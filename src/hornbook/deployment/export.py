@@ -67,7 +67,7 @@ def export(
     if is_exported(source.folder):
         raise ValueError(f"{source.folder} is already exported: give the original run or model")
     if source.output is not None and source.output.type.compares:
-        raise ValueError(f"{source.folder} embeds texts, which is not exported yet: use hornbook embed, or Python")
+        raise ValueError(f"{source.folder}: export of embedding models is not supported: use hornbook embed, or Python")
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
     features = comparison_inputs(source, texts, data, length, random)

@@ -1,5 +1,5 @@
-"""Minimal pairs: how often a model finds the good one of two sentences likelier (BLiMP, Warstadt et al. 2020, arXiv
-1912.00582). No training: a GPT's log-probability, or the pseudo-log-likelihood of an encoder.
+"""Minimal pairs: how often a model gives the acceptable sentence the higher probability (BLiMP, Warstadt et al. 2020,
+arXiv 1912.00582). No training: a GPT's log-probability, or the pseudo-log-likelihood of an encoder.
 
 Several continuations of one context, of which the first is right, are judged in the same way, by the log-probability of
 the continuation. Such are BabyLM's questions about entities (Kim and Schuster 2023, arXiv 2305.02363): which things a

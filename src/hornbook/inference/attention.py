@@ -46,11 +46,10 @@ def attentions_of(model: nn.Module, batch: Batch, layers: Sequence[int]) -> list
 def _weights(attention: nn.Module, qkv_T3HC: Tensor) -> Tensor:
     q_THC, k_THC, _ = qkv_T3HC.unbind(1)
     logits_HSS = torch.einsum("qhc,khc->hqk", q_THC, k_THC) * q_THC.shape[-1] ** -0.5
-    if attention.direction != "both":
+    if attention.direction == "left":
         mask_SS = torch.ones(logits_HSS.shape[1:], dtype=torch.bool, device=q_THC.device).tril()
         if attention.window is not None:
             mask_SS = mask_SS.triu(1 - attention.window)
-        mask_SS = mask_SS if attention.direction == "left" else mask_SS.T
         logits_HSS = logits_HSS.masked_fill(~mask_SS, -torch.inf)
     return logits_HSS.float().softmax(-1)
 

@@ -102,7 +102,7 @@ class LoadedModel:
         return self.predictor.predict(items, progress)
 
     def evaluate(self, data: Any, **columns: Any) -> dict[str, Any]:
-        """Official scores of a fine-tuned model on labelled data; see `Predictor.evaluate`."""
+        """The task's standard metrics of a fine-tuned model on labelled data; see `Predictor.evaluate`."""
         return self.predictor.evaluate(data, **columns)
 
     def save(self, folder: str | Path) -> None:

@@ -80,7 +80,7 @@ def evaluate(
     graph: str | Path | None = None,
     task: str | None = None,
 ) -> dict[str, Any]:
-    """Computes the official scores of a fine-tuned run on labelled data, with 95% intervals.
+    """Computes the task's standard metrics of a fine-tuned run on labelled data, with 95% intervals.
 
     Args:
         run: A fine-tuned run or folder, or several, which form an ensemble.

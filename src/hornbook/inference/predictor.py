@@ -251,9 +251,9 @@ class Predictor:
         progress: Callable[[int], None] | None = None,
         **reading: Any,
     ) -> dict[str, Any]:
-        """Computes the official scores with 95% intervals on every labelled split but train (on train if there is no
-        other), or on the given `split`. Under `tables`: precision, recall and F1 of each class, and the confusion
-        matrix (rows are the gold labels, columns the predicted ones).
+        """Computes the task's standard metrics with 95% intervals on every labelled split but train (on train if it is
+        the only one), or on the given `split`. Under `tables`: precision, recall and F1 of each class, and the
+        confusion matrix (rows are the gold labels, columns the predicted ones).
 
         A label unknown to the model counts as an error. Examples without a label are not scored; their number is under
         `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold

@@ -65,9 +65,7 @@ class Rules:
         if not gold and self.empty_f1:
             gold = [""]  # unanswerable: the empty prediction is correct
         if not gold:
-            raise ValueError(
-                "a question has no gold answer; for data with unanswerable questions set has_unanswerable=True"
-            )
+            raise ValueError("a question has no gold answer: use rules=SQUAD_2 for data with unanswerable questions")
         predicted = self.normalise(prediction)
         exact = [float(predicted == answer) for answer in gold]
         overlap = [_f1(self.units(predicted), self.units(answer), self.empty_f1) for answer in gold]

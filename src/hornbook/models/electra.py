@@ -184,7 +184,7 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
         near = " or ".join(f"{each:.4g}" for each in sorted(sorted(fitting, key=lambda each: abs(each - share))[:2]))
         raise ValueError(
             f"objective.generator_size={share:g} of model.width={config.width} gives heads whose width is not a "
-            f"multiple of {HEAD_MULTIPLE}; {near or 'a wider model'} would do"
+            f"multiple of {HEAD_MULTIPLE}; try {near or 'a wider model'}"
         )
     return dataclasses.replace(
         config,

@@ -131,7 +131,7 @@ class Naming:
     def _unusual(self, model: nn.Module) -> str:
         """The direction of the model if its family usually has another: `left` for an encoder, `both` for a GPT."""
         usual = "left" if self.is_decoder else "both"
-        return model.config.direction if model.config.direction in {"left", "both"} - {usual} else ""
+        return "" if model.config.direction == usual else model.config.direction
 
     def _class_of(self, model: nn.Module) -> str:
         return self.class_of(model.heads, model.output, self._unusual(model))
@@ -164,8 +164,8 @@ class Naming:
             hf_config |= hf_output(model.output)
         if model.config.positions != "learned":
             hf_config["position_kind"] = model.config.positions
-        if config.get("direction", "both") != "both":
-            hf_config |= {"attention_direction": model.config.direction, "is_decoder": model.config.direction == "left"}
+        if config.get("direction") == "left":
+            hf_config |= {"attention_direction": "left", "is_decoder": True}
         return hf_config
 
     def settings_in(self, hf_config: dict) -> dict[str, Any]:

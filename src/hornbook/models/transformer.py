@@ -55,7 +55,7 @@ class TransformerConfig(Typed, group="model"):
             divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
             nearest = min(divisors, key=lambda h: abs(h - self.num_heads))
             raise ValueError(
-                f"model.num_heads={self.num_heads} does not divide model.width={self.width}; {nearest} would do"
+                f"model.num_heads={self.num_heads} does not divide model.width={self.width}; try {nearest}"
             )
 
     @property

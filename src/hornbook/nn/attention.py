@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Direction = Literal["both", "left", "right"]
+Direction = Literal["both", "left"]
 FLASH_MULTIPLE, FLASH_WIDEST = 8, 256  # head widths that the FlashAttention kernel supports
 DENSE_WIDEST, DENSE_SHORTEST = 128, 512  # head width and sequence length from which cuDNN is used
 HOPPER = 9  # major compute capability
@@ -37,8 +37,8 @@ def attention(
     `offsets`, `offsets_host`: N + 1 offsets of the sequences, on the device and on the host. `offsets_host` may be None
     if `runs_flash`; `offsets` may be None too if `prefers_dense(max_length)` and every sequence has this length.
     `max_length`: upper bound on the sequence lengths.
-    `direction`: attend to `both` sides, only to the `left` (a token and those before it), or only to the `right`.
-    `window`: in one direction only, attend to at most `window` tokens: the token and its `window` - 1 neighbours.
+    `direction`: attend to `both` sides, or only to the `left` (a token and those before it).
+    `window`: to the left only, attend to at most `window` tokens: the token and the `window` - 1 before it.
     `num_left`: instead of `direction`, the first `num_left` tokens, which are whole sequences, attend to the left and
     all others to both sides.
     """
@@ -46,10 +46,6 @@ def attention(
         if 0 < num_left < len(q_THC):
             return _two_directions(q_THC, k_THC, v_THC, offsets, offsets_host, max_length, dropout, num_left)
         direction = "left" if num_left else "both"
-    if direction == "right":
-        flipped = _flipped(offsets, offsets_host)
-        out = attention(q_THC.flip(0), k_THC.flip(0), v_THC.flip(0), *flipped, max_length, "left", dropout, window)
-        return out.flip(0)
     causal = direction == "left"
     assert causal or window is None
     if window is not None and window >= max_length:
@@ -103,14 +99,6 @@ def prefers_dense(length: int) -> bool:
 def _has_fast_cudnn() -> bool:
     """cuDNN's kernels are written for Hopper; on other GPUs they are no faster than FlashAttention."""
     return torch.cuda.get_device_capability()[0] == HOPPER and torch.backends.cudnn.is_available()
-
-
-def _flipped(offsets: Tensor | None, offsets_host: np.ndarray | None) -> tuple[Tensor | None, np.ndarray | None]:
-    """The offsets after flipping the tokens: the last sequence, reversed, comes first."""
-    return (
-        None if offsets is None else (offsets[-1] - offsets).flip(0),
-        None if offsets_host is None else (offsets_host[-1] - offsets_host)[::-1],
-    )
 
 
 def _cudnn(q: Tensor, k: Tensor, v: Tensor, length: int, causal: bool, dropout: float) -> Tensor:

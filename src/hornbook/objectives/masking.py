@@ -37,7 +37,7 @@ class MaskingSettings(Typed, group="masking"):
     random_fraction: float = setting(
         0.1, "fraction of the predicted tokens replaced by a random token; the rest are unchanged", low=0, high=1
     )
-    unit: Literal["token", "word", "ngram"] = setting("token", "unit that is masked as a whole: token, word or n-gram")
+    unit: Literal["token", "word", "ngram"] = setting("token", "unit that is masked as a whole: token, word or ngram")
     max_ngram: int = setting(
         3, "longest n-gram, in words; n is sampled with probability proportional to 1/n", low=1, high=100
     )

@@ -82,7 +82,9 @@ class RtdSettings(Typed, group="objective"):
         None, "number of blocks of the generator; none: as many as the discriminator", low=1, high=10_000
     )
     generator_learns: Literal["likelihood", "adversarial"] = setting(
-        "likelihood", "objective of the generator: mlm, or policy gradient against the discriminator (paper: worse)"
+        "likelihood",
+        "training of the generator: likelihood (MLM), or adversarial: policy gradient against the discriminator "
+        "(paper: worse)",
     )
     generator_lr_ratio: float = setting(
         1.0, "learning rate of the generator's own weights, relative to optimizer.lr", low=0, high=1e6

@@ -9,10 +9,6 @@ from hornbook.report import wording
 FILE = "export.json"
 
 
-def is_exported(folder: str | Path) -> bool:
-    return (Path(folder) / FILE).is_file()
-
-
 def about_exported(folder: Path) -> dict[str, Any]:
     record = read_json(folder / FILE)
     if "agreement" not in record or "memory_bytes" not in record:

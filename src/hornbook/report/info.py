@@ -11,7 +11,8 @@ from hornbook.report import wording
 from hornbook.report.comparison import FILE as COMPARISON
 from hornbook.report.comparison import about_comparison
 from hornbook.report.experiment import about_experiment, experiment_lines
-from hornbook.report.exported import about_exported, exported_lines, is_exported
+from hornbook.report.exported import FILE as EXPORT
+from hornbook.report.exported import about_exported, exported_lines
 from hornbook.report.finetuned import (
     FinetunedRun,
     about_baseline,
@@ -86,7 +87,7 @@ def _described(path: Path) -> dict:
     elif (path / VECTOR_INDEX).is_file():
         with refusing_damage(path / VECTOR_INDEX, REPAIR):
             found = _index(path)
-    elif is_exported(path):
+    elif (path / EXPORT).is_file():
         found = about_exported(path)
     elif (path / "config.json").is_file():
         found = _model(path)

@@ -13,7 +13,7 @@ from hornbook.train.randomness import token_keys
 LAYOUTS = {
     "nsp": "next-sentence prediction (BERT): half of the second segments follow the first, half are random",
     "sop": "sentence-order prediction (ALBERT): two consecutive segments, half of them swapped",
-    "segments": "two segments without a sentence task (ELECTRA)",
+    "pairs": "two segments without a sentence task (ELECTRA)",
     "packed": "full sentences, across documents (RoBERTa)",
     "documents": "left to right (GPT): every token predicts the next one",
 }

@@ -1,4 +1,4 @@
-"""A ledger of the parameters of a model by part, which adds up to the exact number.
+"""A table of the parameters of a model by part, which adds up to the exact number.
 
 V is the vocabulary, E the embedding width, H the width of the blocks, I the inner width, L the number of blocks.
 """
@@ -26,7 +26,7 @@ from hornbook.show.words import PARTS, Language, say
 
 
 def show_parameters(name: str | Path, language: Language = "en") -> Picture:
-    """The ledger of a preset, or of the model in a folder.
+    """The table of a preset, or of the model in a folder.
 
     >>> show_parameters("bert-base").tables[-1].rows[0][1]
     '110,106,428'
@@ -40,7 +40,7 @@ def show_parameters(name: str | Path, language: Language = "en") -> Picture:
 
 
 def network_parameters(network: nn.Module, name: str, language: Language = "en") -> Picture:
-    """The ledger of a network that is called `name`."""
+    """The table of a network that is called `name`."""
     said = partial(say, language)
     models = {"": network}
     if isinstance(network, ElectraPair):

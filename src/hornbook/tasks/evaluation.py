@@ -1,4 +1,4 @@
-"""Predictions and official scores with confidence intervals of a fine-tuned model on a data split."""
+"""Predictions and the task's standard metrics with confidence intervals of a fine-tuned model on a data split."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,7 @@
 """What probes and baselines share: an output folder with the scores of a shallow model.
 
 OUT/run.json              the request, the data, and what was fitted
-OUT/scores.json           official scores with intervals, in the format of fine-tuning
+OUT/scores.json           standard metrics with intervals, in the format of fine-tuning
 OUT/predictions-dev.jsonl the prediction and the label of each dev example
 OUT/task.json             measures and threshold
 """

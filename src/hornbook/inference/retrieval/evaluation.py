@@ -19,6 +19,7 @@ from hornbook.inference.opening import load
 from hornbook.inference.retrieval.scan import top_rows
 from hornbook.metrics.bootstrap import intervals
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
+from hornbook.tasks.reading.rows import is_number
 
 TOP = 100  # results per query
 DOCUMENTS_AT_ONCE = 4_096  # embedded and compared together
@@ -81,9 +82,9 @@ def _judgements(
     num_unknown = 0
     with open(file, encoding="utf-8", newline="") as lines:
         for number, row in enumerate(csv.reader(lines, delimiter="\t"), 1):
-            if number == 1 and row and not _is_number(row[-1]):
+            if number == 1 and row and not is_number(row[-1]):
                 continue  # the header
-            if len(row) != 3 or not _is_number(row[2]):
+            if len(row) != 3 or not is_number(row[2]):
                 raise ValueError(f"{file} line {number} is not query-id, corpus-id and score, separated by tabs")
             if row[0] not in queries:
                 raise ValueError(f"{file} line {number}: there is no query '{row[0]}' in queries.jsonl; add it there")
@@ -93,14 +94,6 @@ def _judgements(
     if not relevant:
         raise ValueError(f"{file} has no relevant documents: every score is 0, or the file is empty")
     return relevant, num_unknown
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def evaluate_retrieval(

@@ -79,8 +79,9 @@ class Manifest:
             sources = tuple(IndexedTexts(**each) for each in found.pop("sources"))
             manifest = cls(**found | {"columns": tuple(found["columns"]), "sources": sources})
             VECTOR_FILES[manifest.vectors]
-            if min(manifest.count, manifest.bytes) < 0 or manifest.width < 1:
-                raise ValueError("its numbers are negative")
+            for name, low in (("count", 0), ("bytes", 0), ("width", 1)):
+                if getattr(manifest, name) < low:
+                    raise ValueError(f"its {name} is {getattr(manifest, name)}")
         return manifest
 
     def write(self, folder: Path) -> None:

@@ -219,7 +219,7 @@ def recipes_in(text: str, is_task: bool) -> tuple[DistillationRecipe, ...]:
 
 def _read(stage: Any) -> DistillationRecipe:
     if isinstance(stage, dict) and (unknown := sorted(stage.keys() - _RECIPE_NAMES)):
-        raise ValueError(f"a recipe has no '{unknown[0]}', but {', '.join(sorted(_RECIPE_NAMES))}")
+        raise ValueError(f"unknown recipe key '{unknown[0]}'; known: {', '.join(sorted(_RECIPE_NAMES))}")
     if not _is_recipe(stage):
         raise ValueError(
             'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "hard_label_weight": 0, '

@@ -3,7 +3,7 @@
 RUN/run.json              the resolved settings, data, labels and device
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
 RUN/task.json             what prediction needs in addition: measures, threshold, tagging scheme
-RUN/scores.json           official scores with intervals, for every split that has labels
+RUN/scores.json           standard metrics with intervals, for every split that has labels
 RUN/augmented.jsonl       with augmentation: the changed fields of each copy
 RUN/teacher/              with a teacher: its cached outputs; may be deleted when the run is finished
 RUN/illustrations.json    for answer spans: the probabilities of the tokens of a few dev examples
@@ -86,7 +86,7 @@ class Finetuned(FinishedRun):
         return self.predictor.predict(items)
 
     def evaluate(self, data: Any, **columns: str) -> dict:
-        """Official scores on other data with 95% intervals."""
+        """The standard metrics on other data with 95% intervals."""
         return self.predictor.evaluate(data, **columns)
 
 

@@ -89,11 +89,6 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         """The only unidirectional encoder that can be pre-trained is the BERT paper's left-to-right model, which
         predicts next tokens."""
         direction = self.model.direction
-        if direction == "right":
-            raise ValueError(
-                "model.direction=right cannot be pre-trained, because transformers would load the model as a "
-                "bidirectional one: set model.direction=left or both"
-            )
         if direction == "left" and isinstance(self.objective, RtdSettings):
             raise ValueError(
                 "model.direction=left predicts next tokens, but ELECTRA detects replaced ones: use a BERT or RoBERTa "
@@ -161,7 +156,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             return "documents"
         if self.objective.sentence != "none":
             return self.objective.sentence
-        return "segments" if self.data.layout == "pairs" else "packed"
+        return self.data.layout or "packed"
 
     def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:
         """Model FLOPs of the whole run, including the teacher's forward passes. With `minutes`, an estimate: the FLOPs

@@ -23,6 +23,7 @@ from hornbook.models.outputs import Output
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.reading.rows import is_number
 from hornbook.tasks.records import DataSet, TextExample
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Classification(TextKind):
     def hint(cls, data: DataSet) -> str | None:
         """A hint if the classes look like numbers."""
         num = len(data.labels)
-        if num < MANY_CLASSES or 2 * num < sum(map(len, data.splits.values())) or not all(map(_is_number, data.labels)):
+        if num < MANY_CLASSES or 2 * num < sum(map(len, data.splits.values())) or not all(map(is_number, data.labels)):
             return None
         return f"the {num} labels look like numbers: use --task regression to predict numbers"
 
@@ -173,10 +174,3 @@ def same_label(examples: Sequence[TextExample], predictions: Sequence[ClassPredi
     if len(predicted) == 1 and len(right) > 1:
         return f"it answers '{in_words(next(iter(predicted)))}' whatever the text"
     return None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from hornbook.tasks.reading.notes import RequestedColumns
-from hornbook.tasks.reading.rows import RowTable, is_missing
+from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
 from hornbook.tasks.reading.texts import Columns
 
 PAIRS = (
@@ -111,7 +111,7 @@ class Column:
             return False
         if kind != "number":
             return self.has_few_values
-        if not self.values or not all(map(_is_number, self.values)):
+        if not self.values or not all(map(is_number, self.values)):
             return False
         numbers = [float(value) for value in self.values]
         counts_rows = len(numbers) > 1 and all(after - before == 1 for before, after in itertools.pairwise(numbers))
@@ -241,14 +241,6 @@ def _is_date(value: Any) -> bool:
     return isinstance(value, str) and TIME.fullmatch(value.strip()) is not None
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def several_columns(table: RowTable, role: str, candidates: list[str]) -> ValueError:
     option = f"--{role} {shlex.quote(candidates[0])}"
     return _without_names(table) or ValueError(
@@ -271,7 +263,7 @@ def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError
 
 def _without_names(table: RowTable) -> ValueError | None:
     """An error if the names of the columns look like values."""
-    if not any(_is_number(name) for name in table.columns):
+    if not any(is_number(name) for name in table.columns):
         return None
     return ValueError(
         f"{table.file}: the first row looks like data ({table.names}); put a row of column names above it, such as "

@@ -301,3 +301,11 @@ def is_missing(value: Any) -> bool:
     if value is None or (isinstance(value, str) and not value.strip()):
         return True
     return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell or label is a finite number, or the text of one."""
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False

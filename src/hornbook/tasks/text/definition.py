@@ -140,7 +140,7 @@ class TextTask(Typed):
         super().__post_init__()
         for name in (self.name, *(variant.name for variant in self.variants)):
             if not NAME.fullmatch(name):
-                raise ValueError(f"'{name}' is not a valid name: use small letters, digits and hyphens")
+                raise ValueError(f"'{name}' is not a valid name: use lower-case letters, digits and hyphens")
         if not self.example:
             raise ValueError("example is missing: give the template of a question, such as 'Q: {question}\\nA:'")
         if self.answer.count("{answer}") != 1:

@@ -36,7 +36,7 @@ def as_restarted(resume: bool, overwrite: bool) -> tuple[bool, bool]:
 
 
 def is_already_printed(message: str) -> bool:
-    """Whether another process of the run has printed this error message already, as all of them meet most errors."""
+    """Whether another process of the run has already printed this error message: most errors occur in all of them."""
     if num_processes() == 1:
         return False
     from datetime import timedelta
