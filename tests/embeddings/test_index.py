@@ -320,8 +320,8 @@ def test_bad_searches(hornbook, model, table, tmp_path, tiny_tokenizer, tiny_run
     hornbook("embed", table, "--text", "body", "--model", model, "--out", index)
     for words, message in (
         (["  "], "the query is empty"),
-        (["a", "--where", "lang=xx"], "no row of the index has lang=xx"),
-        (["a", "--where", "lang=xx", "--where", "lang=yy"], "no row of the index has lang=xx or yy"),
+        (["a", "--where", "lang=xx"], "no row of the index has lang = xx"),
+        (["a", "--where", "lang=xx", "--where", "lang=yy"], "no row of the index has lang = xx or yy"),
         (["a", "--where", "tongue=de"], "no column 'tongue' to filter by (columns: id, text, lang)"),
         (["a", "--where", "lang"], "--where takes column=value"),
         (["a", "--top", "0"], "top must be at least 1"),
