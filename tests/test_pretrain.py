@@ -115,7 +115,7 @@ def test_the_number_of_loader_workers_changes_nothing(unbroken, tmp_path, tiny_c
 
 def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
     before = (unbroken / "model.safetensors").read_bytes()
-    with pytest.raises(ValueError, match="--resume"):
+    with pytest.raises(ValueError, match="resume=True"):
         run(unbroken, tiny_corpus)
     assert (unbroken / "model.safetensors").read_bytes() == before
 

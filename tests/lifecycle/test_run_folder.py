@@ -39,7 +39,7 @@ def test_a_folder_is_started_resumed_or_refused(tmp_path):
     }
     keys = {"hornbook", "torch", "command", "preset", "request", "inputs", "runtime", "settings", "unused"}
     assert read_json(folder.record).keys() == keys and recorded(folder.path)["command"] == "pretrain"
-    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+    with pytest.raises(ValueError, match="already holds a run: add resume=True"):
         folder.is_started(resume=False)
     with pytest.raises(ValueError, match=r"holds a run of 'pretrain', not of 'prompt': resume it with that command"):
         RunFolder(folder.path, "prompt").read_record()
