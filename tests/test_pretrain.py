@@ -127,7 +127,7 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
         ({"overrides": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
         ({"steps": None, "minutes": 3.0}, r"minutes is not set, not 3\.0"),
         ({"minutes": 3.0}, "give only one of steps, tokens and minutes"),
-        ({"base": "elsewhere"}, "--from"),
+        ({"base": "elsewhere"}, "base= is not set"),
     ],
 )
 def test_a_resumed_run_cannot_become_another(unbroken, tiny_corpus, change, said):

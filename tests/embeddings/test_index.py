@@ -298,10 +298,10 @@ def test_texts_in_memory_and_lines(model, tmp_path):
     ("content", "options", "message"),
     [
         ("id,body\n1,a\n1,b\n", {"text": "body"}, "the id '1' occurs twice in column 'id'"),
-        ("id,body\n1,a\n", {"text": "boddy"}, "has no column 'boddy' for the text; name the right one with --text"),
+        ("id,body\n1,a\n", {"text": "boddy"}, "has no column 'boddy' for the text; name the right one with text="),
         ("id,body\n1,a\n", {"text": "body", "key": "nr"}, "has no column 'nr' for the ids"),
         ("id,body\n1,a\n,b\n", {"text": "body"}, "a row has no id"),
-        ("text,pair\na,b\n", {}, "name the column to embed with --text"),
+        ("text,pair\na,b\n", {}, "name the column to embed with text="),
         ("id,body\n1,a\n", {"text": "body", "vectors": "int4"}, "vectors must be float32 or int8"),
     ],
 )

@@ -65,7 +65,7 @@ def test_what_differs_is_listed_in_one_form(tmp_path):
     with pytest.raises(ValueError) as error:
         folder.refuse(other_request(before, other, settings))
     assert str(error.value) == (
-        f"{tmp_path} was started with other settings: model is m, not n; base (--from) is not set, not b; "
+        f"{tmp_path} was started with other settings: model is m, not n; base= is not set, not b; "
         "stages.1.epochs is 3.0, not 4; schedule.steps is 5, not 6; leave these options out to resume, or choose "
         "another folder"
     )
