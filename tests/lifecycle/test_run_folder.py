@@ -70,7 +70,7 @@ def test_what_differs_is_listed_in_one_form(tmp_path):
         "another folder"
     )
     assert [each.name for each in other_request(before, other)] == [
-        *("model", "base (--from)", "stages.1.epochs", "schedule.steps")
+        *("model", "base=", "stages.1.epochs", "schedule.steps")
     ]
     with pytest.raises(ValueError, match=r"the data in x is not what .* was started with: restore it"):
         folder.refuse_other_input("the data in x", "abc", "abd")
