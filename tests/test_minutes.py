@@ -31,7 +31,7 @@ def test_the_batch_shrinks_until_enough_steps_fit(slow, tmp_path, tiny_corpus):
     tokens = settings["batch"]["tokens"]
     assert tokens == 256  # 16 x 60 s / 200 steps / 0.01 s = 480 tokens
     (words,) = [each for each in said if "instead of the published" in each]
-    assert "256 tokens instead of the published 131,072" in words and "--batch-tokens 131072 keeps" in words
+    assert "256 tokens instead of the published 131,072" in words and "batch_tokens= of 131072 keeps" in words
 
 
 def test_a_given_batch_size_is_kept(slow, tmp_path, tiny_corpus):
@@ -52,7 +52,7 @@ def test_a_fast_machine_keeps_the_published_batch(monkeypatch, tmp_path, tiny_co
 def test_validation_shrinks_with_it(slow, monkeypatch, tmp_path, tiny_corpus):
     monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 0.1)
     settings, said = begun(tmp_path / "run", tiny_corpus, {"batch.tokens": 512})
-    assert settings["validation"]["tokens"] < 262_144 and any("--set validation.tokens=262144" in each for each in said)
+    assert settings["validation"]["tokens"] < 262_144 and any("; validation.tokens=262144" in each for each in said)
     settings, _ = begun(tmp_path / "asked", tiny_corpus, {"batch.tokens": 512, "validation.tokens": 262_144})
     assert settings["validation"]["tokens"] == 262_144
 
@@ -76,7 +76,7 @@ def test_the_budget_recipe_takes_batch_and_learning_rate_from_the_speed(slow, tm
     settings, logged = begun(tmp_path / "slow", tiny_corpus, recipe=None)
     assert settings["batch"]["tokens"] == 2048 and settings["optimizer"]["name"] == "muon"
     (line,) = [each for each in logged if "recipe budget" in each]
-    assert "muon at 0.004, batches of 2,048 tokens" in line and "--recipe published" in line
+    assert "muon at 0.004, batches of 2,048 tokens" in line and "recipe='published'" in line
 
 
 def test_more_tokens_make_larger_batches(monkeypatch, tmp_path, tiny_corpus):

@@ -115,7 +115,7 @@ def test_the_number_of_loader_workers_changes_nothing(unbroken, tmp_path, tiny_c
 
 def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
     before = (unbroken / "model.safetensors").read_bytes()
-    with pytest.raises(ValueError, match="--resume"):
+    with pytest.raises(ValueError, match="resume=True"):
         run(unbroken, tiny_corpus)
     assert (unbroken / "model.safetensors").read_bytes() == before
 
@@ -127,7 +127,7 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
         ({"overrides": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
         ({"steps": None, "minutes": 3.0}, r"minutes is not set, not 3\.0"),
         ({"minutes": 3.0}, "give only one of steps, tokens and minutes"),
-        ({"base": "elsewhere"}, "--from"),
+        ({"base": "elsewhere"}, "base= is not set"),
     ],
 )
 def test_a_resumed_run_cannot_become_another(unbroken, tiny_corpus, change, said):

@@ -117,7 +117,7 @@ def test_a_run_logs_and_records_its_recipe(tmp_path, tiny_corpus):
     options = {"steps": 3, "batch_tokens": 512, "overrides": overrides, "log": logged.append}
     pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, on_progress=lambda status: status.step >= 1)
     (line,) = [each for each in logged if each.startswith("recipe budget, as this run is far shorter")]
-    assert "no dropout" in line and "no sentence task" in line and "--recipe published" in line
+    assert "no dropout" in line and "no sentence task" in line and "recipe='published'" in line
     assert read_json(tmp_path / "run" / "run.json")["recipe"] == "budget"
     with pytest.raises(ValueError, match="recipe is budget, not published"):
         pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, recipe="published", resume=True)

@@ -94,7 +94,7 @@ def test_resume_after_kill_makes_the_same_copies(tmp_path, teacher, base, data, 
     out = tmp_path / "killed"
     for stop in (8, 24):
         assert status_of(KILLED, teacher, base, data, out, stop) == -signal.SIGKILL, stop
-    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+    with pytest.raises(ValueError, match="already holds a run: add resume=True"):
         learn(teacher, base, data, out)
     shown = []
     learn(teacher, base, data, out, resume=True, on_progress=shown.append)
@@ -148,7 +148,7 @@ def test_without_a_model_that_fills_in_words(tmp_path, teacher, base, data):
     ):
         learn(other, base, data, tmp_path / "run")
     (other / "run.json").unlink()
-    with pytest.raises(ValueError, match=r"fine-tuned from is not known.*--augment-model"):
+    with pytest.raises(ValueError, match=r"fine-tuned from is not known.*augment.model="):
         learn(other, base, data, tmp_path / "run")
     assert learn(other, base, data, tmp_path / "run", {"augment.model": str(base)}).scores
 

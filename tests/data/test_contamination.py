@@ -89,7 +89,7 @@ def test_what_cannot_be_excluded_is_one_sentence(tmp_path):
         ExcludedTexts.of([tmp_path / "short.txt"])
     with pytest.raises(ValueError, match="is not valid JSON"):
         ExcludedTexts.of([tmp_path / "bad.json"])
-    with pytest.raises(ValueError, match="does not exist: check --exclude"):
+    with pytest.raises(ValueError, match="does not exist: check exclude="):
         ExcludedTexts.of([tmp_path / "nowhere"])
 
 

@@ -119,7 +119,7 @@ def test_json_lines_with_every_fault(tmp_path, monkeypatch):
     problems = Problems()
     list(read_documents(path, problems=problems))
     example = problems.as_dict()["no_text_column"]["examples"][0]
-    assert example["place"] == "line 4" and "title" in example["detail"] and "--text-column" in example["detail"]
+    assert example["place"] == "line 4" and "title" in example["detail"] and "text_column=" in example["detail"]
 
 
 def test_deep_json_is_a_problem_and_no_crash(tmp_path):
@@ -151,7 +151,7 @@ def test_tables(tmp_path, monkeypatch):
     assert [each.place for each in read_documents(tmp_path / "c.tsv")] == ["row 1", "row 2"]
     (tmp_path / "e.csv").write_text("text;a,b,c\nOne, really;1\nTwo;2\n")  # more commas in the header than delimiters
     assert read(tmp_path / "e.csv")[0] == ["One, really", "Two"]
-    with pytest.raises(ValueError, match=r"none of the columns text.*there are: label, review.*--text-column"):
+    with pytest.raises(ValueError, match=r"none of the columns text.*there are: label, review.*text_column="):
         read(tmp_path / "b.csv")
     monkeypatch.setattr("hornbook.data.sources.BLOCK_BYTES", 3)
     assert read(tmp_path / "a.csv") == (texts, problems)

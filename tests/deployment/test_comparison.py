@@ -124,7 +124,7 @@ def test_a_row_without_a_score_is_reported(learned, tiny_tokenizer, tmp_path):
     other = model_folder_of(tmp_path / "other", tiny_tokenizer, "bert", output)
     found = compare([learned.run, other], length=8, **FAST)
     assert "score" not in found["rows"][1] and "kept" not in found["rows"][1]
-    assert any(str(other) in note and "--data" in note for note in found["notes"])
+    assert any(str(other) in note and "data=" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize("scored_now", [False, True])

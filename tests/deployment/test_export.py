@@ -239,7 +239,7 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     [
         ({"to": "onnx-int4"}, "onnx or onnx-int8.*did you mean onnx-int8"),
         ({"to": "onnx", "threads": 0}, "threads must be at least 1"),
-        ({"to": "onnx", "data": "some.csv"}, "no task head.*--texts FILE"),
+        ({"to": "onnx", "data": "some.csv"}, "no task head.*give texts="),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_fix(asked, said, tiny_tokenizer, tmp_path):

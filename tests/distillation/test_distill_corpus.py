@@ -75,7 +75,7 @@ def test_a_distilbert_has_half_the_layers_of_any_teacher(tmp_path, teacher, tiny
     settings = {name: value for name, value in TINY_MODEL.items() if not name.startswith("model.")} | asked
     said, words = [], {"corpora": [tiny_corpus], "steps": 2, "batch_tokens": 512, "overrides": settings}
     distill(teacher, "distilbert", tmp_path / "run", log=said.append, **words)
-    assert any("--recipe tinybert retains more" in words for words in said)
+    assert any("recipe='tinybert' retains more" in words for words in said)
     config, theirs = (load_folder(each)[0].config for each in (tmp_path / "run", teacher))
     assert config.num_layers == num_layers and theirs.num_layers == 3
     for name in ("width", "num_heads", "inner_width"):

@@ -42,17 +42,17 @@ def test_on_a_task_with_each_stage_and_before_the_first(tmp_path, teacher, monke
     # 36 examples in batches of 32: 6 steps, then 2, and a validation on 4 examples after each stage
     assert re.fullmatch(r"expected time: about 1 min 21 s \(stage 1: 1 min 0 s, stage 2: 20 s\)", said[place])
     assert any(words.startswith("stage 1 of 2") for words in said[place:])
-    assert not any("--recipe distilbert" in words for words in said)
+    assert not any("recipe='distilbert'" in words for words in said)
 
 
 def test_a_long_one_names_the_quick_recipe(tmp_path, teacher, monkeypatch):
     monkeypatch.setattr(expected, "seconds_per_step", lambda *_: 1000.0)
     said: list[str] = []
     taught(teacher, tmp_path / "run", said)
-    assert any("--recipe distilbert has one stage on a task, and takes about 34 min" in words for words in said)
+    assert any("recipe='distilbert' has one stage on a task, and takes about 34 min" in words for words in said)
     said.clear()
     taught(teacher, tmp_path / "one", said, **{"objective.recipe": "distilbert", "stages.1.epochs": 2})
-    assert any("fewer --epochs" in words for words in said)
+    assert any("fewer epochs" in words for words in said)
 
 
 def test_on_plain_text_and_the_weights_do_not_change(tmp_path, tiny_corpus, monkeypatch):
@@ -63,5 +63,5 @@ def test_on_plain_text_and_the_weights_do_not_change(tmp_path, tiny_corpus, monk
     assert any(re.fullmatch(r"expected time: about .* for 3 steps", each) for each in said)
     monkeypatch.setattr(minutes, "mean_seconds_per_step", lambda *_: 3600.0)
     distill(tmp_path / "teacher", "bert-tiny", tmp_path / "unmeasured", log=said.append, **words)
-    assert any("--minutes 60, --steps or a smaller --batch-tokens" in each for each in said)
+    assert any("minutes=, steps= or a smaller batch_tokens=" in each for each in said)
     assert same(tmp_path / "run", tmp_path / "unmeasured")

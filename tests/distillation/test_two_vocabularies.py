@@ -87,7 +87,7 @@ def test_endings_too(tmp_path, encoder, student):
 
 
 def test_what_stands_at_tokens_is_refused(tmp_path, teacher, encoder, student, data):
-    refused = pytest.raises(ValueError, match=r"different vocabularies.*Instead, give.*--recipe minilm or distilbert")
+    refused = pytest.raises(ValueError, match=r"different vocabularies.*Instead, give.*recipe='minilm' or recipe=")
     with refused:
         distill(teacher, student, tmp_path / "run", task="classification", data=data, overrides=ONCE, **QUIET)
     tagged = rules.write_rows(tmp_path / "tagged", rows_of(rules.titled_names, 40), 10)

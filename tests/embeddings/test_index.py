@@ -307,10 +307,10 @@ def test_texts_in_memory_and_lines(model, tmp_path):
     ("content", "options", "message"),
     [
         ("id,body\n1,a\n1,b\n", {"text": "body"}, "the id '1' occurs twice in column 'id'"),
-        ("id,body\n1,a\n", {"text": "boddy"}, "has no column 'boddy' for the text; name the right one with --text"),
+        ("id,body\n1,a\n", {"text": "boddy"}, "has no column 'boddy' for the text; name the right one with text="),
         ("id,body\n1,a\n", {"text": "body", "key": "nr"}, "has no column 'nr' for the ids"),
         ("id,body\n1,a\n,b\n", {"text": "body"}, "a row has no id"),
-        ("text,pair\na,b\n", {}, "name the column to embed with --text"),
+        ("text,pair\na,b\n", {}, "name the column to embed with text="),
         ("id,body\n1,a\n", {"text": "body", "vectors": "int4"}, "vectors must be float32 or int8"),
     ],
 )
@@ -329,8 +329,8 @@ def test_bad_searches(hornbook, model, table, tmp_path, tiny_tokenizer, tiny_run
     hornbook("embed", table, "--text", "body", "--model", model, "--out", index)
     for words, message in (
         (["  "], "the query is empty"),
-        (["a", "--where", "lang=xx"], "no row of the index has lang=xx"),
-        (["a", "--where", "lang=xx", "--where", "lang=yy"], "no row of the index has lang=xx or yy"),
+        (["a", "--where", "lang=xx"], "no row of the index has lang = xx"),
+        (["a", "--where", "lang=xx", "--where", "lang=yy"], "no row of the index has lang = xx or yy"),
         (["a", "--where", "tongue=de"], "no column 'tongue' to filter by (columns: id, text, lang)"),
         (["a", "--where", "lang"], "--where takes column=value"),
         (["a", "--top", "0"], "top must be at least 1"),

@@ -101,7 +101,7 @@ def test_linked_rows_keep_their_links(made, tmp_path, tiny_tokenizer):
         *[("bread", "bread"), ("garden", "garden")],  # not linked in the file
     ]
     assert manifest["problems"]["missing_surface"]["count"] == 2
-    with pytest.raises(ValueError, match="leave out --clean"):
+    with pytest.raises(ValueError, match="leave out clean="):
         build_corpus(file, tiny_tokenizer, tmp_path / "x", workers=0, clean="wiki", linker=EntityLinker(made / "graph"))
 
 

@@ -89,7 +89,7 @@ def test_fill_mask_reads_entities(made):
     alone = [model.fill_mask(text, graph=graph) for text in texts]
     chances = [[guess.probability for masks in each for guess in masks[0]] for each in (read, alone)]
     assert chances[0] == pytest.approx(chances[1], abs=1e-6)
-    with pytest.raises(ValueError, match="--graph is for ERNIE"):
+    with pytest.raises(ValueError, match="graph= is for ERNIE"):
         library.load(made / "bert").fill_mask(texts, graph=graph)
 
 

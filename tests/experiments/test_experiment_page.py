@@ -44,7 +44,7 @@ def test_verdicts_come_with_their_reasons(whole):
     }
     for claim in results["claims"]:
         assert claim["words"] in page and claim["published"] in page
-    assert "pre-training seeds per arm (--seeds " in page
+    assert "pre-training seeds per arm, if the means" in page
     assert "checkpoints of one schedule, not separate runs" in page
     assert '<span class="badge finished">finished</span>' in page
 

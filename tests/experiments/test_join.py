@@ -142,7 +142,7 @@ def test_who_does_not_share_is_refused(home, tiny_corpus):
     claims.join()
     with (
         claims.take("overlap") as is_mine,
-        pytest.raises(ValueError, match=r"add --join \(join=True\) to work with them"),
+        pytest.raises(ValueError, match=r"add join=True to work with them"),
     ):
         assert is_mine
         reproduce(*arguments, log=lambda text: None)

@@ -202,7 +202,7 @@ def test_the_folder_predicts_evaluates_and_continues_a_text(judged, tmp_path):
     predictor = load_predictor(result.out)
     found = predictor.evaluate(data_of(tmp_path, rules.named_word, 60, 40), split="dev")
     assert found["splits"]["dev"]["accuracy"]["value"] == pytest.approx(dev_score(result))
-    with pytest.raises(ValueError, match="--pair-encoding both is for pairs of texts"):
+    with pytest.raises(ValueError, match=r"task.pair_encoding='both' is for pairs of texts"):
         predictor.predict(["one text alone"])
     assert hornbook.load(result.out).generate("the old", 5, temperature=0)[0].text
 

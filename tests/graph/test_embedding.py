@@ -120,7 +120,7 @@ def test_resuming_is_exact(ring, tmp_path, model):
         ring, tmp_path / "parts", model=model, epochs=6, on_progress=lambda now: now.step == 7, **SMALL
     )
     assert stopped["ended"] == "stopped" and stopped["step"] == 7
-    with pytest.raises(ValueError, match="add --resume"):
+    with pytest.raises(ValueError, match="add resume=True"):
         embed_graph(ring, tmp_path / "parts", model=model, epochs=6, **SMALL)
     with pytest.raises(ValueError, match=r"lr is 0.1, not 0.5"):
         embed_graph(ring, tmp_path / "parts", model=model, epochs=6, lr=0.5, resume=True, **SMALL)

@@ -47,7 +47,7 @@ def test_the_order_of_columns(tmp_path):
     (tmp_path / "a.txt").write_text("IsA\tdog\tanimal\n")
     build_graph(tmp_path / "a.txt", tmp_path / "graph", columns=["relation", "head", "tail"])
     assert edges(open_graph(tmp_path / "graph")) == {("dog", "IsA", "animal")}
-    with pytest.raises(ValueError, match="--columns must name head"):
+    with pytest.raises(ValueError, match="columns= must name head"):
         build_graph(tmp_path / "a.txt", tmp_path / "other", columns=["head", "tail"])
 
 

@@ -39,7 +39,7 @@ def test_a_folder_is_started_resumed_or_refused(tmp_path):
     }
     keys = {"hornbook", "torch", "command", "preset", "request", "inputs", "runtime", "settings", "unused"}
     assert read_json(folder.record).keys() == keys and recorded(folder.path)["command"] == "pretrain"
-    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+    with pytest.raises(ValueError, match="already holds a run: add resume=True"):
         folder.is_started(resume=False)
     with pytest.raises(ValueError, match=r"holds a run of 'pretrain', not of 'prompt': resume it with that command"):
         RunFolder(folder.path, "prompt").read_record()
@@ -65,12 +65,12 @@ def test_what_differs_is_listed_in_one_form(tmp_path):
     with pytest.raises(ValueError) as error:
         folder.refuse(other_request(before, other, settings))
     assert str(error.value) == (
-        f"{tmp_path} was started with other settings: model is m, not n; base (--from) is not set, not b; "
+        f"{tmp_path} was started with other settings: model is m, not n; base= is not set, not b; "
         "stages.1.epochs is 3.0, not 4; schedule.steps is 5, not 6; leave these options out to resume, or choose "
         "another folder"
     )
     assert [each.name for each in other_request(before, other)] == [
-        *("model", "base (--from)", "stages.1.epochs", "schedule.steps")
+        *("model", "base=", "stages.1.epochs", "schedule.steps")
     ]
     with pytest.raises(ValueError, match=r"the data in x is not what .* was started with: restore it"):
         folder.refuse_other_input("the data in x", "abc", "abd")

@@ -104,5 +104,5 @@ def test_names_are_those_of_transformers():
 
 
 def test_a_head_that_follows_sequences_to_their_ends_is_refused():
-    with pytest.raises(ValueError, match=r"bilstm.*--head linear, mlp, cnn or attention"):
+    with pytest.raises(ValueError, match=r"bilstm.*\(task.head=\): linear, mlp, cnn or attention"):
         PaddedModel(model_of("bert", Output("sequence", 3, LABELS, head="bilstm")))

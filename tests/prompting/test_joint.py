@@ -138,7 +138,7 @@ def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path)
         gpt, tasks / "joint.toml", out, overrides=QUICK, on_progress=lambda status: status.step == 7, log=quiet
     )
     assert outcome.ended == "stopped"
-    with pytest.raises(ValueError, match="add --resume"):
+    with pytest.raises(ValueError, match="add resume=True"):
         finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK, log=quiet)
     with pytest.raises(ValueError, match=r"started with other settings: epochs is 12.0, not 3"):
         finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK | {"epochs": 3}, resume=True, log=quiet)

@@ -160,7 +160,7 @@ def test_a_stopped_command_prints_how_to_resume(verb, gpt, task, data, tmp_path,
 def test_shots_and_seeds_may_be_added_later_and_nothing_else(gpt, task, data, tmp_path):
     out = tmp_path / "out"
     hornbook.prompt(gpt, task, data, out, shots=(0,), log=quiet)
-    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+    with pytest.raises(ValueError, match="already holds a run: add resume=True"):
         hornbook.prompt(gpt, task, data, out, shots=(0,), log=quiet)
     hornbook.prompt(gpt, task, data, out, shots=(2,), seeds=2, resume=True, log=quiet)
     (out / "predictions" / "shots-2-seed-1.jsonl").unlink()  # as if it had been stopped before it

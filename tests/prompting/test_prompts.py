@@ -46,7 +46,7 @@ def test_draws_follow_from_seed_and_question(task):
 def test_more_shots_than_examples_are_refused(task):
     with pytest.raises(ValueError, match="28 training examples to draw from, fewer than the 29"):
         pool_for(task, Splits(TRAIN, TEST), 29, print)
-    with pytest.raises(ValueError, match=r"no training split to draw examples from.*--shots 0"):
+    with pytest.raises(ValueError, match=r"no training split to draw examples from.*set shots= to 0"):
         pool_for(task, Splits([], TEST), 1, print)
     assert pool_for(task, Splits([], TEST), 0, print) == []
 

@@ -183,7 +183,7 @@ def test_a_timeout_is_a_time(hornbook, gpt, seconds, range):
 
 
 def test_a_port_in_use_and_a_missing_model_are_refused(hornbook, server, gpt):
-    assert "choose another --port" in hornbook("serve", gpt, "--port", server.port).error
+    assert "choose another port" in hornbook("serve", gpt, "--port", server.port).error
     assert "there is no folder ./nothing" in hornbook("serve", "./nothing", "--port", 0).error
 
 

@@ -157,5 +157,5 @@ def test_both_orders_stand_side_by_side(tokenizer, longest):
     if longest == 40:
         joint = SINGLE.encode([TextExample(str(i), *pair, "yes") for i, pair in enumerate(pairs)], tokenizer, longest)
         assert sum(a.tolist() == b.tolist() for a, b in zip(one.ids[::2], joint.ids, strict=True)) > 90
-    with pytest.raises(ValueError, match="--pair-encoding both is for pairs"):
+    with pytest.raises(ValueError, match=r"task.pair_encoding='both' is for pairs"):
         BOTH.encode([TextExample("0", "alone")], tokenizer, longest)

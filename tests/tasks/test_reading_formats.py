@@ -48,7 +48,7 @@ def test_a_delimiter_may_be_given(tmp_path):
     ]
     assert Format("tab").delimiter == Format("\\t").delimiter == "\t"
     for wrong in (";;", "", '"'):
-        with pytest.raises(ValueError, match="--delimiter must be a single character"):
+        with pytest.raises(ValueError, match="delimiter= must be a single character"):
             Format(wrong)
 
 
@@ -116,9 +116,9 @@ def test_utf_8_with_a_few_damaged_bytes_is_still_utf_8():
 
 def test_an_encoding_that_does_not_fit_is_refused(tmp_path):
     write(tmp_path, a__csv="text,label\n좋아요,1\n".encode("cp949"))
-    with pytest.raises(ValueError, match=r"a.csv cannot be decoded as --encoding ascii"):
+    with pytest.raises(ValueError, match=r"a.csv cannot be decoded as encoding='ascii'"):
         read("classification", tmp_path / "a.csv", encoding="ascii")
-    with pytest.raises(ValueError, match="--encoding 'klingon' is unknown"):
+    with pytest.raises(ValueError, match="encoding='klingon' is unknown"):
         read("classification", tmp_path / "a.csv", encoding="klingon")
 
 

@@ -168,7 +168,7 @@ def test_columns_may_be_named_otherwise(tmp_path):
     data = read("sst-2", tmp_path, text="review", label="stars")
     assert shown(data.splits["train"])[0] == ("0", "a", None, "0")
     with pytest.raises(
-        ValueError, match=r"no column 'sentence' for the text; name the right one with --text \(columns: review, stars"
+        ValueError, match=r"no column 'sentence' for the text; name the right one with text= \(columns: review, stars"
     ):
         read("sst-2", tmp_path)
 

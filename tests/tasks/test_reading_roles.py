@@ -35,7 +35,7 @@ def test_a_date_is_never_the_label(date):
     assert roles(rows) == {"text": "Ticket text", "label": "Team", "key": "ID"}
     without = [{name: value for name, value in row.items() if name != "Team"} for row in rows]
     with pytest.raises(
-        ValueError, match=r"no column is clearly the label; name it with --label \(columns: ID, Ticket text, When"
+        ValueError, match=r"no column is clearly the label; name it with label= \(columns: ID, Ticket text, When"
     ):
         roles(without)
 
@@ -54,7 +54,7 @@ def test_an_id_is_never_the_label():
 def test_several_candidates_for_the_label_are_refused():
     rows = tickets(Priority=lambda n: ("low", "high")[n % 2])
     with pytest.raises(
-        ValueError, match=r"several columns could be the label \(Team, Priority\); name one, such as --label Team"
+        ValueError, match=r"several columns could be the label \(Team, Priority\); name one, such as label='Team'"
     ):
         roles(rows)
     assert roles(rows, label="Priority")["label"] == "Priority"
@@ -74,7 +74,7 @@ def test_the_surest_name_wins():
 
 def test_several_candidates_for_the_text_are_refused():
     rows = tickets(Reply=lambda n: f"thank you for your message number {n}")
-    with pytest.raises(ValueError, match=r"the text \(Ticket text, Reply\); name one, such as --text 'Ticket text'"):
+    with pytest.raises(ValueError, match=r"the text \(Ticket text, Reply\); name one, such as text='Ticket text'"):
         roles(rows)
     rows = [{"title": f"about {n}", "body": f"some more words {n}", "label": n % 2} for n in range(30)]
     with pytest.raises(ValueError, match=r"the text \(title, body\)"):
@@ -88,7 +88,7 @@ def test_several_candidates_for_the_text_are_refused():
 def test_several_candidates_for_the_pair_are_refused():
     names = ("premise", "hypothesis", "question1", "question2")
     rows = [{**{name: f"{name} words {n}" for name in names}, "label": n % 2} for n in range(30)]
-    with pytest.raises(ValueError, match=r"such as --text premise --pair hypothesis"):
+    with pytest.raises(ValueError, match=r"such as text='premise' and pair='hypothesis'"):
         roles(rows)
 
 

@@ -124,15 +124,15 @@ def test_columns_that_are_named(tmp_path):
     for what in ("text", "pair", "label"):
         with pytest.raises(
             ValueError,
-            match=rf"no column 'zzz' for the {what}; name the right one with --{what} \(columns: text, a, b, label, c",
+            match=rf"no column 'zzz' for the {what}; name the right one with {what}= \(columns: text, a, b, label, c",
         ):
             read("classification", rows, **{what: "zzz"})
 
 
 def test_columns_that_cannot_be_guessed():
-    with pytest.raises(ValueError, match=r"no column is clearly the label; name it with --label \(columns: text\)"):
+    with pytest.raises(ValueError, match=r"no column is clearly the label; name it with label= \(columns: text\)"):
         read("classification", [{"text": "a b"}, {"text": "c d"}])
-    with pytest.raises(ValueError, match=r"no column is clearly the text; name it with --text \(columns: label"):
+    with pytest.raises(ValueError, match=r"no column is clearly the text; name it with text= \(columns: label"):
         read("classification", [{"label": 1}, {"label": 2}])
 
 

@@ -41,7 +41,7 @@ def test_another_column_of_conll(tmp_path, task, label):
 
 def test_an_unknown_column(tmp_path):
     write(tmp_path, train__txt=CONLL)
-    with pytest.raises(ValueError, match=r"--label case is not a column;.*word, pos, chunk, ner, last"):
+    with pytest.raises(ValueError, match=r"label='case' is not a column;.*word, pos, chunk, ner, last"):
         read("conll2003", tmp_path, label="case")
 
 

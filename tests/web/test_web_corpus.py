@@ -117,7 +117,7 @@ def test_options_without_a_preset(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"preset": "webtext"}, "give --links"),
+        ({"preset": "webtext"}, "give links="),
         ({"preset": "web"}, "there is no preset 'web'"),
         ({"executor": "cloud"}, "executor must be one of local, slurm, ray"),
         ({"language": "xx"}, "the language 'xx' is not known"),

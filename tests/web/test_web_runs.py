@@ -116,7 +116,7 @@ def test_slurm_jobs(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     write_warc(tmp_path / "pages.warc", pages())
     options = {"executor": "slurm", "workers": 7, "keep_near_duplicates": True}
-    with pytest.raises(ValueError, match="give --sbatch partition="):
+    with pytest.raises(ValueError, match=r"add partition=\.\.\. to sbatch="):
         build_web_corpus(tmp_path / "pages.warc", tmp_path / "out", **options, sbatch={"time": "1:00:00"})
     options["sbatch"] = {"time": "1:00:00", "partition": "cpu", "account": "me"}
     submitted = build_web_corpus(tmp_path / "pages.warc", tmp_path / "out", **options)

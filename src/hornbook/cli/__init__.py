@@ -26,7 +26,7 @@ from hornbook.cli import (
     texts,
     use,
 )
-from hornbook.cli.app import app, print_error
+from hornbook.cli.app import app, as_options, print_error
 from hornbook.train.parallel import launched
 
 __all__ = [
@@ -57,10 +57,11 @@ def hornbook(
     version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")] = False,
 ) -> None:
-    from hornbook.terminal import set_json, set_quiet
+    from hornbook.terminal import set_json, set_quiet, set_wording
 
     set_quiet(quiet or launched.rank() > 0)
     set_json(False)
+    set_wording(as_options)
     if version:
         from hornbook import __version__
 

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,42 @@ IN_ORDER = (
     *("embed", "search", "evaluate-retrieval"),
     *("features", "probe", "baseline", "label-curve", "glue", "reproduce", "graph"),
 )
+# The library names Python arguments (text=, resume=True, recipe='tinybert') in errors, log lines and descriptions of
+# settings, and the command line its options.
+SAME_NAME = """
+    api_key append batch_tokens beams choices clean columns data delimiter encoding exclude graph held_out host join
+    label links lr method minutes minutes_each model pair reason recipe resume sbatch shots slide steps strict task text
+    text_column texts vectors where
+"""
+OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
+    "augment.model": "--augment-model",
+    "base": "--from",
+    "corpora": "--corpus",
+    "key": "--id",
+    "task.head": "--head",
+    "task.pair_encoding": "--pair-encoding",
+    "tflops": "--device-tflops",
+}
+PHRASES = {"remove the folder": "add --overwrite", "model.fill(text)": "--fill"}  # what has no argument
+# A name as a word of its own, then True, a quoted value, or no value. So paths and settings (model.width=64) are kept.
+NAMES = "|".join(map(re.escape, OPTION_OF))
+ARGUMENT = re.compile(rf"(?<![\w./'\"=-])({NAMES})=(?:True\b|(['\"])(.*?)\2|(?=[\s,;:)]|$))")
+
+
+def as_options(text: str) -> str:
+    """A message of the library in the words of the command line.
+
+    >>> as_options("use recipe='tinybert' or a smaller batch_tokens=, or remove the folder")
+    'use --recipe tinybert or a smaller --batch-tokens, or add --overwrite'
+    """
+
+    def option(found: re.Match) -> str:
+        return OPTION_OF[found[1]] + ("" if found[3] is None else f" {shlex.quote(found[3])}")
+
+    text = ARGUMENT.sub(option, text)
+    for phrase, of_command in PHRASES.items():
+        text = text.replace(phrase, of_command)
+    return text
 
 
 class Commands(TyperGroup):
@@ -114,9 +151,7 @@ def _json(value: bool) -> bool:
 def print_error(error: Exception | str) -> None:
     if isinstance(error, OSError) and error.filename and error.strerror:
         error = f"{error.filename}: {error.strerror.lower()}"
-    # Errors of the Python API name arguments (text=); the command line has options (--text).
-    text = re.sub(r"\b(text|pair|label|model|vectors)=(?=\W|$)", r"--\1", str(error))
-    print(f"hornbook: {text}", file=sys.stderr)
+    print(f"hornbook: {as_options(str(error))}", file=sys.stderr)
 
 
 app = typer.Typer(
@@ -249,5 +284,5 @@ def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ..
     unused = {*unused_names(settings), *hidden}
     found = [] if new_model is None else list(iter_settings(new_model, "model."))
     found += [each for each in iter_settings(settings) if each.name not in unused]
-    table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "description"))
+    table([(each.name, each.value, as_options(each.doc)) for each in found], ("setting", "value", "description"))
     print_json(as_json, {each.name: each.value for each in found})

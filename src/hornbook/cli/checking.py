@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hornbook.cli.app import Device, Json, app, parse_overrides, print_json
+from hornbook.cli.app import Device, Json, app, as_options, parse_overrides, print_json
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import TaskName
 
@@ -77,7 +77,7 @@ def print_summary(found: dict[str, Any]) -> None:
     _print_cost(found)
     notes = [line for line in in_short(found) if line.startswith("note")]
     for line in [*found["inferred"], *problem_lines(found["problems"]), *notes]:
-        print_result(line)
+        print_result(as_options(line))
 
 
 def _range(stats: dict[str, int]) -> str:

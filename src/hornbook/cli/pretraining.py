@@ -14,6 +14,7 @@ from hornbook.cli.app import (
     Resume,
     Show,
     app,
+    as_options,
     check_writable,
     exit_if_stopped,
     parse_overrides,
@@ -201,7 +202,7 @@ def plan_command(
             ),
             ("tokens", f"{found.tokens:,}"),
             ("total FLOPs", f"{found.flops:.3g}"),
-            ("time", f"{took}, if each device reaches {utilisation:.0%} of {on.speed}"),
+            ("time", f"{took}, if each device reaches {utilisation:.0%} of {as_options(on.speed)}"),
             ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),
             ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB per token"),
             (

@@ -261,12 +261,12 @@ def _evaluation_set(text: str) -> str | list[str]:
 
 
 def _log_repeated_lines(report: dict) -> None:
-    from hornbook.terminal import log
+    from hornbook.terminal import log, log_console
 
     if report.get("repeated_share", 0) > 0.01:
         log(f"  note: {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
         for line in report.get("most_repeated", [])[:3]:
-            log(f"    {line['count']:,} x {line['line'][:90]}")
+            log_console.print(f"    {line['count']:,} x {line['line'][:90]}")  # as it is: the text is the user's
 
 
 @corpus_app.command(

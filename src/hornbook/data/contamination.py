@@ -33,7 +33,7 @@ class ExcludedTexts:
         hashes = np.concatenate(found) if found else np.empty(0, np.uint64)
         if not len(hashes):
             named = ", ".join(str(each) if isinstance(each, str | Path) else "the list" for each in sets)
-            raise ValueError(f"{named} has no text of {WORDS} words or more to exclude: check --exclude")
+            raise ValueError(f"{named} has no text of {WORDS} words or more to exclude: check exclude=")
         return cls(hashes)
 
     @property
@@ -57,7 +57,7 @@ def _all_texts(texts: str | Path | Sequence[str]) -> Iterator[str]:
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
-        raise ValueError(f"{path} does not exist: check --exclude")
+        raise ValueError(f"{path} does not exist: check exclude=")
     if path.is_dir():
         files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith(("train", ".")))
         files = [each for each in files if format_of(str(each), FORMATS)]
@@ -77,7 +77,7 @@ def _texts(path: Path) -> Iterator[str]:
     reader = ByteReader(str(path))
     text = b"".join(reader.blocks()).decode("utf-8", "replace")
     if reader.failure:
-        raise ValueError(f"{path} could not be read ({reader.failure.detail}): check --exclude")
+        raise ValueError(f"{path} could not be read ({reader.failure.detail}): check exclude=")
     if kind not in (".json", ".jsonl"):
         yield text
         return
@@ -85,7 +85,7 @@ def _texts(path: Path) -> Iterator[str]:
         for part in [text] if kind == ".json" else filter(str.strip, text.split("\n")):
             yield from _strings(json.loads(part))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): check --exclude") from None
+        raise ValueError(f"{path} is not valid JSON ({error}): check exclude=") from None
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -105,4 +105,4 @@ def _parquet_texts(path: Path) -> Iterator[str]:
             for row in batch.to_pylist():
                 yield from _strings(row)
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} could not be read ({str(error).splitlines()[0]}): check --exclude") from None
+        raise ValueError(f"{path} could not be read ({str(error).splitlines()[0]}): check exclude=") from None

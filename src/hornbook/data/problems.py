@@ -33,7 +33,7 @@ KINDS = {
     "several_spans": "answers that occur more than once in a passage, without a stated position: the first is used",
     "broken_tags": "tags that continue an entity without a start, changed to a start",
     "bad_triple": "rows that are not a head, a relation and a tail, dropped",
-    "other_language": "edges of another language than --language, dropped",
+    "other_language": "edges of another language than the requested one, dropped",
     "no_name": "identifiers without a label in a file of names, ignored",
     "not_names": "JSON files in a folder that hold no labels, skipped",
     "duplicate_edge": "edges that are given more than once, merged with their weights added",

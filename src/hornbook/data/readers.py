@@ -75,7 +75,7 @@ def no_documents(problems: Problems) -> str:
     reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "empty_file")
     reason = problems.first(*reasons, "empty_document", "line_too_long")
     columns = sum(map(problems.count, ("no_text_column", "text_not_string", "null_text")))
-    fix = "check the files" + (", or give the text column with --text-column" if columns else "")
+    fix = "check the files" + (", or give the text column with text_column=" if columns else "")
     return f"no document could be read ({reason}): {fix}"
 
 
@@ -274,7 +274,7 @@ class FileReader:
     def _no_column(self, column: str | None, names: list[str], place: str, count: int = 1) -> Problem:
         missing = f'no column "{column}"' if column else f"none of the columns {', '.join(TEXT_COLUMNS)}"
         present = ", ".join(names[:20]) or "no columns at all"
-        detail = f"{missing} (there are: {present}); give the text column with --text-column"
+        detail = f"{missing} (there are: {present}); give the text column with text_column="
         return Problem("no_text_column", self.path, place, detail, count)
 
     def _parts(self, text: str, place: str, part: int = 0) -> Iterator[Document | Problem]:

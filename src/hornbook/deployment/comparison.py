@@ -177,10 +177,10 @@ def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[
     notes = _degenerate_notes(models)
     without = [each.name for each, score in zip(models, found, strict=True) if score is None]
     if without and len(without) < len(models):
-        notes.append(f"there is no recorded score of {', '.join(without)}: give --data to score all models")
+        notes.append(f"there is no recorded score of {', '.join(without)}: give data= to score all models")
     prints = {recorded(each.folder).get("inputs", {}).get("data", {}).get("fingerprint") for each in _runs(models)}
     if len(prints) > 1:
-        notes.append("the recorded scores are of different data: give --data to score all models on the same data")
+        notes.append("the recorded scores are of different data: give data= to score all models on the same data")
     return found, {
         "task": of_task[0].predictor.spec.name,
         "metric_for_best": metric_for_best,

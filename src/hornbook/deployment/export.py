@@ -136,7 +136,7 @@ def comparison_inputs(
     """Returns the inputs on which the exported model is compared with the original."""
     if data is not None and source.predictor is None:
         raise ValueError(
-            f"{source.name} has no task head, so it cannot be scored on data: give texts (--texts FILE) to compare the "
+            f"{source.name} has no task head, so it cannot be scored on data: give texts= to compare the "
             "vectors of texts, or export a fine-tuned run"
         )
     if source.predictor is not None and (texts is not None or data is not None):

@@ -71,7 +71,7 @@ def build_graph(
         if not triples.heads:
             reason = problems.first("bad_triple", "unreadable", "not_json", "other_language", "empty_file", "not_names")
             raise ValueError(
-                f"no triple could be read ({reason or 'the files are empty'}): check the files or --columns"
+                f"no triple could be read ({reason or 'the files are empty'}): check the files or columns="
             )
         report("writing", len(triples.heads))
         totals = _write(out, triples)
@@ -97,7 +97,7 @@ def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     columns = tuple(column.strip().lower() for column in columns)
     if not set(COLUMNS[:3]) <= set(columns) or len(set(columns)) < len(columns):
         raise ValueError(
-            f"--columns must name head, relation and tail once each, as in relation,head,tail, not {','.join(columns)}"
+            f"columns= must name head, relation and tail once each, as in relation,head,tail, not {','.join(columns)}"
         )
     return columns
 
@@ -149,14 +149,14 @@ def _already_built(out: Path, request: dict) -> dict | None:
     if all(manifest.get(name) == value for name, value in request.items()):
         return manifest
     raise ValueError(
-        f"{out} already holds a graph of other sources or options: add --overwrite, or choose another --out"
+        f"{out} already holds a graph of other sources or options: remove the folder, or choose another one"
     )
 
 
 def _refuse_foreign(out: Path) -> None:
     others = [path.name for path in out.iterdir() if path.name not in FILES and not path.name.endswith(".tmp")]
     if others:
-        raise ValueError(f"{out} holds {min(others)}, which is not of a graph: choose another --out, or empty it")
+        raise ValueError(f"{out} holds {min(others)}, which is not of a graph: choose another folder, or empty it")
 
 
 def _write(out: Path, triples: Triples) -> dict:

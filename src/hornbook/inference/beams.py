@@ -67,7 +67,7 @@ def beam_search(
     if request.num > settings.beams:
         raise ValueError(f"num={request.num} continuations need at least as many beams, not {settings.beams}")
     if request.slide:
-        raise ValueError("beam search does not support slide: omit --slide or --beams")
+        raise ValueError("beam search does not support slide: omit slide= or beams=")
     prompts = fit_prompts(prompts, context, False)
     found: dict[int, list[Generated]] = {}
     for group in group_prompts(prompts, settings.beams, request.max_tokens, context):

@@ -148,7 +148,7 @@ class EncoderModel(LoadedModel):
         self._refuse_left_to_right("generate text")
         raise ValueError(
             f"{self.folder} is {self.model.in_words()}, which is bidirectional and cannot generate text: use a GPT, or "
-            "fill in masks one by one (--fill)"
+            "fill in masks one by one with model.fill(text)"
         )
 
     def perplexity(self, *_: object, **__: object) -> None:

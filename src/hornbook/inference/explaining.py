@@ -96,11 +96,11 @@ def explain(
     if member.grounder is None or len(predictor.members) > 1:
         raise ValueError(
             f"{member.folder} does not read a knowledge graph, so there are no paths to show: give one run that was "
-            "fine-tuned with --graph GRAPH --reason kagnet"
+            "fine-tuned with graph= and reason='kagnet'"
         )
     choices = [each.strip() for each in choices]
     if not question.strip() or len(choices) < 2 or not all(choices):
-        raise ValueError("explain needs a question and at least two answers: --choices 'a trowel,an excavator'")
+        raise ValueError("explain needs a question and at least two answers (choices=)")
     example = ChoiceExample("0", f"{context or ''} {question}".strip(), tuple(choices))
     task = predictor.task.fitting(example)
     schema = member.grounder.schema_graphs([example])

@@ -99,7 +99,7 @@ def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> 
         if len(prompt) > context:
             raise ValueError(
                 f"{which} has {len(prompt):,} tokens, {len(prompt) - context:,} more than the model's context of "
-                f"{context:,}: shorten it, or use slide (--slide), which keeps the last {context:,}"
+                f"{context:,}: shorten it, or use slide=True, which keeps the last {context:,}"
             )
     return prompts
 

@@ -315,7 +315,7 @@ def load_predictor(
     if not names:
         raise ValueError("no run was given: give at least one fine-tuned run")
     if task not in (None, SIMILARITY):
-        raise ValueError(f"only {SIMILARITY} needs no training, not {task}: leave out --task, or fine-tune the model")
+        raise ValueError(f"only {SIMILARITY} needs no training, not {task}: leave out task=, or fine-tune the model")
     return Predictor([_load_member(name, graph, task) for name in names]).to(chosen_device(device))
 
 
@@ -331,7 +331,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
     run = finished_run(folder)
     model, tokenizer = load_any(folder)
     if task is not None and model.output is not None and not model.output.type.compares:
-        raise ValueError(f"{folder} has the head of another task: leave out --task, or give the model it started from")
+        raise ValueError(f"{folder} has the head of another task: leave out task=, or give the model it started from")
     if model.output is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
@@ -344,7 +344,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
         raise ValueError(
             f"{folder} is a pre-trained model without a task head: fine-tune it with "
             f"hornbook finetune {name} --task NAME --data PATH --out RUN (or, to score how well its vectors compare "
-            f"texts, evaluate it with --task {SIMILARITY})"
+            f"texts, evaluate it with task={SIMILARITY!r})"
         )
     with refusing_damage(folder / "run.json"):
         member = member_of(folder, model, tokenizer, run, graph)
@@ -357,12 +357,12 @@ def with_linker(member: Member, graph: str | Path | None = None) -> Member:
     trained_with = member.spec.graph
     if trained_with is None:
         if graph is not None and member.grounder is None:
-            raise ValueError(f"{member.folder} was trained without a graph: leave out --graph")
+            raise ValueError(f"{member.folder} was trained without a graph: leave out graph=")
         return member
     if graph is None and not (Path(trained_with["folder"]) / "manifest.json").is_file():
         raise ValueError(
             f"the graph {trained_with['folder']}, which {member.folder} was trained with, is not there: give its "
-            "folder with --graph"
+            "folder with graph="
         )
     return replace(member, linker=open_linker(graph or trained_with["folder"], member.model))
 
@@ -374,7 +374,7 @@ def finished_run(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder} is a {run['command']} run, which saves no model: give a fine-tuned run")
     is_of_task = run.get("command") == "finetune" or (run.get("command") == "distill" and "task" in run)
     if is_of_task and not all((folder / name).is_file() for name in WRITTEN_LAST):
-        raise ValueError(f"the run in {folder} is not finished: resume it with --resume")
+        raise ValueError(f"the run in {folder} is not finished: resume it with resume=True")
     return run
 
 

@@ -51,7 +51,7 @@ class Claims:
         if self.folder.parent.is_dir() and is_locked(self.folder.parent):
             raise ValueError(
                 f"a process that does not share its runs is writing to {self.folder.parent}: stop it, and start it "
-                "again with --join (join=True)"
+                "again with join=True"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -61,7 +61,7 @@ class Claims:
             with self.take(file.name.removesuffix(".lock")) as is_mine:
                 if not is_mine:
                     raise ValueError(
-                        f"other processes are writing to {self.folder.parent}: add --join (join=True) to work with them"
+                        f"other processes are writing to {self.folder.parent}: add join=True to work with them"
                     )
 
     @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hornbook import config as configuration
 from hornbook.lifecycle.requests import RunRequest
 
-OPTION_OF = {"base": "base (--from)"}  # fields of a request whose option has another name
+SHOWN_AS = {"base": "base="}  # named as an argument, as the option of the command line has another name
 
 
 class Difference(NamedTuple):
@@ -21,7 +21,7 @@ def other_options(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list
     """The options whose given value differs from the recorded one. None and False mean: not given."""
     is_given = {name: value for name, value in given.items() if value is not None and value is not False}
     return [
-        Difference(OPTION_OF.get(name, name), recorded.get(name), value)
+        Difference(SHOWN_AS.get(name, name), recorded.get(name), value)
         for name, value in is_given.items()
         if value != recorded.get(name)
     ]

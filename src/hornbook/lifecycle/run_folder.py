@@ -50,7 +50,7 @@ class RunFolder:
         if any((self.path / mark).exists() for mark in self.marks):
             if not resume:
                 raise ValueError(
-                    f"{self.path} already holds {self.what}: add --resume (resume=True) to resume it, --overwrite to "
+                    f"{self.path} already holds {self.what}: add resume=True to resume it, remove the folder to "
                     "replace it, or choose another folder"
                 )
             return True

@@ -47,7 +47,7 @@ class ErnieConfig(BertConfig):
     graph: str | None = setting(None, "fingerprint of the graph; taken from the graph")
     fusion: bool = setting(True, "fuse entities with tokens; false: read tokens only, as a BERT (ablation)")
     entity_vectors: Literal["graph", "random"] = setting(
-        "graph", "initial entity vectors: those of the graph (--vectors), or random ones (ablation)"
+        "graph", "initial entity vectors: those of the graph (vectors=), or random ones (ablation)"
     )
     trains_entities: bool = setting(False, "train the entity vectors too (ablation)")
 

@@ -78,7 +78,7 @@ class Output:
         if not self.type.of_texts and (self.head != "linear" or self.pairs != "joint"):
             raise ValueError(f"other heads and pair encodings are for classification and regression, not {self.kind}")
         if self.pairs != "joint" and self.head != "linear":
-            raise ValueError(f"{self.pairs} pairs need the linear head: drop --head or --pair-encoding {self.pairs}")
+            raise ValueError(f"{self.pairs} pairs need the linear head: leave out task.head= or task.pair_encoding=")
 
     @property
     def group_size(self) -> int:

@@ -80,7 +80,7 @@ class PaddedModel(nn.Module):
         if model.output is not None and model.output.head == "bilstm":
             raise ValueError(
                 "the bilstm head needs the length of each sequence and cannot be exported as a padded graph: fine-tune "
-                "with --head linear, mlp, cnn or attention to export it"
+                "with another head (task.head=): linear, mlp, cnn or attention"
             )
         if model.reads_entities:
             raise ValueError(

@@ -47,7 +47,7 @@ class RunRecord:
         if (folder / EXPORT).is_file():
             raise ValueError(f"{folder} is an exported model, not a run: describe it with hornbook info {folder}")
         if not (folder / "run.json").is_file():
-            raise ValueError(f"{folder} is not a run: it has no run.json; give the --out folder of a run")
+            raise ValueError(f"{folder} is not a run: it has no run.json; give the folder of a run")
         run = read_json(folder / "run.json")
         if (command := run.get("command")) in RESULTS_OF:
             raise ValueError(

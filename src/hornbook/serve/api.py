@@ -148,7 +148,7 @@ class Server:
 
     @property
     def too_slow(self) -> str:
-        return f"the request took longer than {self.settings.timeout:g} s: send less text, or raise --timeout"
+        return f"the request took longer than {self.settings.timeout:g} s: send less text, or raise the timeout"
 
 
 def _texts_in(item: Any, depth: int = 0) -> list[str]:
@@ -291,7 +291,7 @@ def _add_status(app: FastAPI, server: Server) -> None:
     async def runs() -> dict[str, Any]:
         """The runs in the folder of --runs, with their loss curves."""
         if server.settings.runs is None:
-            raise HTTPException(404, "the server shows no runs: start it with --runs FOLDER")
+            raise HTTPException(404, "the server shows no runs: start it with 'hornbook serve MODEL --runs FOLDER'")
         return {"runs": await asyncio.to_thread(list_runs, server.settings.runs)}
 
     app.include_router(routes)

@@ -61,7 +61,7 @@ def serve(
     """Loads the models and answers requests until the process is stopped. Port 0 chooses a free one."""
     settings = settings or ServeSettings()
     if not is_loopback(host) and settings.api_key is None:
-        raise ValueError(f"{host} can be reached by others: add --api-key KEY, or leave --host out")
+        raise ValueError(f"{host} can be reached by others: add api_key=, or leave out host=")
     if is_loopback(host) and settings.api_key is None:
         # Another page in the same browser must not reach the server under a name of its own.
         settings = dataclasses.replace(settings, hosts=tuple(dict.fromkeys((*LOOPBACK, host))))
@@ -93,6 +93,6 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         reason = (error.strerror or str(error)).lower()
-        raise ValueError(f"cannot listen on {host}:{port} ({reason}): choose another --port") from None
+        raise ValueError(f"cannot listen on {host}:{port} ({reason}): choose another port") from None
     listening.set_inheritable(True)
     return listening

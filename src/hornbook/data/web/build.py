@@ -110,7 +110,7 @@ def build_web_corpus(
     settings = {**given, **PRESETS.get(preset or "", {}), **{name: value for name, value in given.items() if value}}
     links = [str(path) for path in ([links] if isinstance(links, str | Path) else links)]
     if settings["min_votes"] and not links:
-        raise ValueError("votes are read from lists of links: give --links")
+        raise ValueError("votes are read from lists of links: give links=")
     if links and not settings["min_votes"]:
         settings["min_votes"] = 3
     if settings["language"] is not None:
@@ -352,7 +352,7 @@ def _submit(work: Path, stages: list, workers: int, sbatch: dict[str, str]) -> d
     if shutil.which("sbatch") is None:
         raise ValueError("the executor slurm needs the command sbatch: run hornbook on a machine of the cluster")
     if missing := {"partition", "time"} - set(sbatch):
-        raise ValueError(f"Slurm needs a {min(missing)}: give --sbatch {min(missing)}=...")
+        raise ValueError(f"Slurm needs a {min(missing)}: add {min(missing)}=... to sbatch=")
     submitted = work / "submitted.json"
     jobs = read_json(submitted)["jobs"] if submitted.exists() else []
     queue = ["squeue", "--noheader", "--me", "--format=%A"]

@@ -52,7 +52,7 @@ def read_links(paths: Iterable[str | Path], min_votes: int, problems: Problems) 
     found, some = [np.empty(0, np.uint64)], []
     for path in map(str, paths):
         if not Path(path).is_file():
-            raise ValueError(f"{path} is not a file: give --links a list of URLs and votes")
+            raise ValueError(f"{path} is not a file: give links= a list of URLs and votes")
         for url, votes in _rows(path, problems):
             if votes >= min_votes:
                 some.append(page_hash(url))
@@ -62,7 +62,7 @@ def read_links(paths: Iterable[str | Path], min_votes: int, problems: Problems) 
     hashes = np.unique(np.concatenate([*found, np.array(some, np.uint64)]))
     if not len(hashes):
         reason = problems.first("bad_link", "unreadable")
-        raise ValueError(f"no link has {min_votes} votes{f' ({reason})' if reason else ''}: check --links")
+        raise ValueError(f"no link has {min_votes} votes{f' ({reason})' if reason else ''}: check links=")
     return hashes
 
 

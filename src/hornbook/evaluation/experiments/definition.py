@@ -35,7 +35,7 @@ class Equal(Typed):
 
     flops: float = setting(
         0.0,
-        "pre-training FLOPs of each arm, in the model convention; 0: measured with --minutes-each",
+        "pre-training FLOPs of each arm, in the model convention; 0: measured (minutes_each=)",
         low=0,
         high=1e30,
     )
@@ -102,7 +102,7 @@ class TaskPlan(Typed):
 
     name: str = setting("", "name of the task, used in results")
     task: str = setting("", "task of hornbook finetune, or minimal-pairs; defaults to the name")
-    places: tuple[str, ...] = setting((), "candidate paths under --data; the first that exists is used")
+    places: tuple[str, ...] = setting((), "candidate paths under the folder of the data; the first that exists is used")
     measure: str = setting("", "metric that counts; defaults to the first metric of the task")
     seeds: tuple[int, ...] = setting((0, 1, 2), "fine-tuning seeds", low=0, high=LARGEST_SEED)
     parts: Literal["as published", "by article"] = setting(

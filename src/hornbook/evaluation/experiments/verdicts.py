@@ -140,7 +140,7 @@ def _would_decide(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
     judged = zip(claim.conditions, results, strict=True)
     needed = [each["seeds_needed"] for one, each in judged if each["seeds_needed"] and one.of not in doubtful]
     number = max(needed, default=0)
-    more_seeds = f"about {number} pre-training seeds per arm (--seeds {number}), if the means stay the same"
+    more_seeds = f"about {number} pre-training seeds per arm, if the means stay the same"
     return "; ".join(filter(None, (claim.would_decide, more_seeds if number else "")))
 
 

@@ -104,9 +104,7 @@ def prompt(
         model, data = model or before["model"], data or before["data"]
         limit = before["limit"] if limit is None else limit
     if model is None or data is None or (task is None and not run):
-        raise ValueError(
-            "the model, the task or its data is missing: give all three, or resume a run (--resume, resume=True)"
-        )
+        raise ValueError("the model, the task or its data is missing: give all three, or resume a run (resume=True)")
     defined = from_dict(TextTask, recorded_task) if task is None else read_task(task)
     if run and defined.choices.is_given:
         normalise = normalise or recorded_task["choices"]["normalise"]

@@ -34,7 +34,7 @@ def write_scores(
     """Writes and returns the scores of all finished runs."""
     done = [run for run in runs if run.file(out).exists()]
     groups = dict.fromkeys((run.variant, run.shots) for run in done)
-    with refusing_damage(out / PREDICTIONS, "remove the folder and resume"):
+    with refusing_damage(out / PREDICTIONS, "remove its folder and resume"):
         points = [
             _point(out, task, [run for run in done if (run.variant, run.shots) == group], len(splits.test))
             for group in groups

@@ -84,7 +84,7 @@ def embed_graph(
     `epochs`.
     """
     opened, out = open_graph(graph), Path(out)
-    minutes = None if minutes is None else checked(minutes, float, "--minutes", above=0, high=1e6)
+    minutes = None if minutes is None else checked(minutes, float, "minutes=", above=0, high=1e6)
     folder = RunFolder(out, COMMAND, what="vectors of a graph")
     recorded, threads, recorded_share = GraphEmbeddingSettings(), None, HELD_OUT
     is_started = folder.is_started(resume)
@@ -94,7 +94,7 @@ def embed_graph(
         recorded, threads = GraphEmbeddingSettings(**record["settings"]), record["runtime"].get("threads")
         recorded_share = record["request"]["held_out"]
     chosen = with_overrides(dataclasses.replace(recorded, **settings), overrides or {})
-    held_out = checked(recorded_share if held_out is None else held_out, float, "--held-out", low=0, high=0.4)
+    held_out = checked(recorded_share if held_out is None else held_out, float, "held_out=", low=0, high=0.4)
     request = {"graph": str(graph), "held_out": held_out}
     if is_started:
         before = dataclasses.asdict(recorded) | {"held_out": recorded_share, "epochs": chosen.epochs}
@@ -181,7 +181,7 @@ class _Training:
         self.state.tokens += len(rows)
         if not math.isfinite(loss):
             raise ValueError(
-                f"the loss of step {step + 1:,} is not finite: use a smaller --lr than {self.settings.lr:g}"
+                f"the loss of step {step + 1:,} is not finite: use a smaller lr= than {self.settings.lr:g}"
             )
         return loss
 

@@ -32,7 +32,7 @@ class ReasonSettings(Typed, group="reason"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.method is not None and self.graph is None:
-            raise ValueError(f"--reason {self.method} needs a graph: give --graph GRAPH, from 'hornbook graph build'")
+            raise ValueError(f"reason={self.method!r} needs a graph: give graph=, from 'hornbook graph build'")
         if self.method is None and (self.graph or self.vectors):
-            given = "--graph" if self.graph else "--vectors"
-            raise ValueError(f"{given} has no effect without --reason: add --reason kagnet, or omit it")
+            given = "graph=" if self.graph else "vectors="
+            raise ValueError(f"{given} has no effect without reason=: add reason='kagnet', or omit it")

@@ -107,13 +107,13 @@ def read_texts(
     for examples, columns in pieces:
         if rows is None:
             if any(each.pair is not None for each in examples[:1]):
-                raise ValueError(f"{name} has two texts in each row: name the column to embed with --text")
+                raise ValueError(f"{name} has two texts in each row: name the column to embed with text=")
             key = _key_column(key, columns[0], notes, name)
             roles = {key, *notes.roles.get("text", "").split(",")}
             rows = _Rows(spool, [each for each in columns[0] if each not in roles], name, key)
         rows.add([each.text for each in examples], columns)
     if rows is None or not rows.num_kept:
-        raise ValueError(f"{name} has no text that is not empty: name the right column with --text")
+        raise ValueError(f"{name} has no text that is not empty: name the right column with text=")
     names = ", ".join(
         f"{role} = '{column}'" for role, column in (("text", notes.roles.get("text")), ("id", key)) if column
     )
@@ -171,7 +171,7 @@ class _Rows:
             key = plain(row.get(self.key)) if self.key else str(number)
             if not key:
                 where = f"{self.file}: a row has no id in column '{self.key}'"
-                raise ValueError(f"{where}; fill it in, or number the rows with --id none")
+                raise ValueError(f"{where}; fill it in, or number the rows with key='none'")
             others = {name: _as_text(row.get(name)) for name in self.names}
             self.digest.update(_row_bytes(key, text, others))
             if self.key:
@@ -196,7 +196,7 @@ class _Rows:
             if hashed in suspects and key in seen:
                 raise ValueError(
                     f"{self.file}: the id '{key}' occurs twice in column '{self.key}'; remove one of the rows, name a "
-                    "column of unique ids with --id, or use --id none for row numbers"
+                    "column of unique ids with key=, or use key='none' for row numbers"
                 )
             if hashed in suspects:
                 seen.add(key)
@@ -212,7 +212,7 @@ def _key_column(key: str | None, row: dict[str, Any], notes: Notes, file: str) -
         return None
     if key is not None and key not in row:
         columns = ", ".join(row) or "none, as it is not a table"
-        raise ValueError(f"{file} has no column '{key}' for the ids; name the right one with --id (columns: {columns})")
+        raise ValueError(f"{file} has no column '{key}' for the ids; name the right one with key= (columns: {columns})")
     return key or notes.roles.get("key")
 
 
@@ -293,7 +293,7 @@ def _build(
         log(f"{found.num_empty:,} rows have no text and are left out")
     before = Manifest.read(out) if (out / FILE).is_file() else None
     if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
-        raise ValueError(f"{out} exists and is not an index: choose another --out, or empty it")
+        raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
     name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
     source = IndexedTexts(found.file and str(Path(found.file).resolve()), found.fingerprint, len(found))
     is_built = before is not None and _is_built(before, source, append, out)
@@ -329,14 +329,14 @@ def _is_built(before: Manifest, source: IndexedTexts, append: bool, out: Path) -
             return False
         name = last.file or "texts in memory"
         raise ValueError(
-            f"{out} holds an unfinished index of {name}: run that command again to finish it, or add --overwrite"
+            f"{out} holds an unfinished index of {name}: run that command again to finish it, or remove the folder"
         )
     if any(each.fingerprint == source.fingerprint for each in before.sources):
         return True
     if not append:
         raise ValueError(
-            f"{out} holds an index of other texts: add --append to add these, --overwrite to replace it, or choose "
-            "another --out"
+            f"{out} holds an index of other texts: add append=True to add these, remove the folder to "
+            "replace it, or choose another folder"
         )
     return False
 
@@ -383,7 +383,7 @@ def _already_built(
 def _refuse_other_vectors(manifest: Manifest, vectors: VectorType | None, out: Path) -> None:
     if vectors is not None and vectors != manifest.vectors:
         raise ValueError(
-            f"{out} has {manifest.vectors} vectors, not {vectors}: leave out --vectors, or add --overwrite"
+            f"{out} has {manifest.vectors} vectors, not {vectors}: leave out vectors=, or remove the folder"
         )
 
 
@@ -421,7 +421,7 @@ def _check_ids(found: Texts, manifest: Manifest, out: Path, log: Callable[[str],
         repeated = new.filter(is_there)[0].as_py()
         raise ValueError(
             f"{found.file or 'texts'}: the id '{repeated}' is already in {out}; remove these rows, or name a column of "
-            "new ids with --id"
+            "new ids with key="
         )
     return first
 
@@ -432,7 +432,7 @@ def _check_disk_space(out: Path, manifest: Manifest, num_rows: int) -> None:
     if num_bytes > free:
         raise ValueError(
             f"the vectors need {num_bytes / 1e9:,.1f} GB, but {out} has {free / 1e9:,.1f} GB free: write elsewhere, or "
-            "use --vectors int8"
+            "use vectors='int8'"
         )
 
 

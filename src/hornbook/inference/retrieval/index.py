@@ -182,7 +182,7 @@ class IndexWriter:
             if not path.exists() and not size:
                 path.touch()
             if path.stat().st_size < size:
-                raise ValueError(f"{path} is truncated: restore it, or build the index again with --overwrite")
+                raise ValueError(f"{path} is truncated: restore it, or remove the folder and build the index again")
             os.truncate(path, size)
 
     def add(

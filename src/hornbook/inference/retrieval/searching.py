@@ -77,8 +77,8 @@ class SearchIndex:
         top = checked(top, int, "top", low=1, high=LARGEST_TOP)
         chosen = self.index.matching(where) if where else None
         if chosen is not None and not len(chosen):
-            values = " and ".join(f"{name}={_one_of(value)}" for name, value in where.items())
-            raise ValueError(f"no row of the index has {values}: check the spelling, or leave out --where")
+            values = " and ".join(f"{name} = {_one_of(value)}" for name, value in where.items())
+            raise ValueError(f"no row of the index has {values}: check the spelling, or leave out where=")
         if not queries:
             return []
         vectors = self.model.embed(

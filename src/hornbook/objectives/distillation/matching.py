@@ -213,7 +213,7 @@ def recipes_in(text: str, is_task: bool) -> tuple[DistillationRecipe, ...]:
     plan = PUBLISHED[text]
     if not is_task and plan.general is None:
         general = ", ".join(name for name, each in PUBLISHED.items() if each.general)
-        raise ValueError(f"the recipe {text} is for tasks: add --task and --data, or use {general}")
+        raise ValueError(f"the recipe {text} is for tasks: add task= and data=, or use {general}")
     return plan.task if is_task else (plan.general,)
 
 

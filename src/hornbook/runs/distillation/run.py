@@ -76,9 +76,7 @@ def distill(
     if not corpora and "task" in started_run:
         task, data = task or started_run["task"], data if data is not None else started_run["inputs"]["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:
-        raise ValueError(
-            "give either corpora (--corpus), to distil on plain text, or task and data, to distil on a task"
-        )
+        raise ValueError("give either corpora=, to distil on plain text, or task= and data=, to distil on a task")
     loaded = open_teacher(str(teacher))
     student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(loaded))
     overrides = resolved_overrides(loaded, student, task, recipe, overrides, started_run, log)
@@ -200,7 +198,7 @@ def _default_recipe(teacher: Teacher, preset: str, task: str | None, overrides: 
     if preset.startswith("tinybert"):
         return "tinybert"
     if not isinstance(teacher.model, Gpt):
-        log("recipe distilbert; if the student will also be distilled on tasks, --recipe tinybert retains more")
+        log("recipe distilbert; if the student will also be distilled on tasks, recipe='tinybert' retains more")
     return "distilbert"
 
 

@@ -175,9 +175,9 @@ def _log_expected_time(stages: Sequence[DistillationStage], inputs: Inputs, runt
     if sum(seconds) < LONG_RUN:
         return
     if len(stages) > 1:
-        log(f"--recipe distilbert has one stage on a task, and takes about {duration(seconds[-1])}")
+        log(f"recipe='distilbert' has one stage on a task, and takes about {duration(seconds[-1])}")
     else:
-        log("fewer --epochs or a smaller student take less time")
+        log("fewer epochs or a smaller student take less time")
 
 
 def _seconds_left(stage: DistillationStage, inputs: Inputs, runtime: Runtime) -> float:

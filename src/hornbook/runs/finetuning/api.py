@@ -51,10 +51,7 @@ class Stopped(RuntimeError):
     `resume=True` continues it."""
 
     def __init__(self, out: Path, outcome: Outcome):
-        super().__init__(
-            f"stopped at step {outcome.step:,} and saved in {out}: the same command with --resume (resume=True) "
-            "continues"
-        )
+        super().__init__(f"stopped at step {outcome.step:,} and saved in {out}: resume=True continues it")
         self.outcome = outcome
 
 

@@ -54,14 +54,14 @@ def _filler_folder(named: str | None, request: FinetuneRequest, teacher: Teacher
     if base is None:
         raise ValueError(
             f"the model that the teacher {teacher.name} was fine-tuned from is not known, and augmentation needs a "
-            "masked-language model: name one by augment.model (--augment-model)"
+            "masked-language model: name one by augment.model="
         )
     try:
         return model_folder(base)
     except ValueError as error:
         raise ValueError(
             f"the teacher {teacher.name} was fine-tuned from {base}, which augmentation uses by default, but {error}: "
-            "name another model by augment.model (--augment-model)"
+            "name another model by augment.model="
         ) from None
 
 

@@ -254,7 +254,7 @@ def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) 
     """What links texts to the graph of an ERNIE; raises a `ValueError` if it cannot be used."""
     if graph is None:
         if isinstance(pretrained, Ernie) and pretrained.config.fusion:
-            log("note: without --graph the model reads no entities")
+            log("note: without graph= the model reads no entities")
         return None
     if task.output.kind == "choice":
         raise ValueError("graph has no effect without reason: give kagnet as reason, or omit it")
@@ -273,7 +273,7 @@ def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettin
     if grounder.vectors is None:
         log(
             "note: there are no vectors of the graph, so concepts have random ones and paths are not scored; make some "
-            "with 'hornbook graph embed' and give --vectors"
+            "with 'hornbook graph embed' and give vectors="
         )
     return grounder
 

@@ -72,7 +72,7 @@ class TaskSettings(Typed, group="task"):
 
     graph: str | None = setting(
         None,
-        "ERNIE, with entity typing and relations: folder of the graph to whose entities texts are linked (--graph)",
+        "ERNIE, with entity typing and relations: folder of the graph to whose entities texts are linked",
     )
     pooling: EmbeddingPooling | None = setting(
         None, "similarity: how tokens are pooled into a vector; none: as in the model folder, else the mean"

@@ -48,7 +48,7 @@ def with_batch_that_fits(
         published = settings.batch.tokens
         log(
             f"batches of {fitting:,} tokens instead of the published {published:,}, so that about {ENOUGH_STEPS} steps "
-            f"or more fit into --minutes {minutes:g}; --batch-tokens {published} keeps the published size"
+            f"or more fit into {minutes:g} minutes; batch_tokens= of {published} keeps the published size"
         )
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
     fitting = _halved(settings.validation.tokens, max_tokens, MIN_VALIDATION_TOKENS)
@@ -56,7 +56,7 @@ def with_batch_that_fits(
     if "validation.tokens" not in given and fitting < min(settings.validation.tokens, num_held_out):
         overrides["validation.tokens"] = fitting
         default = settings.validation.tokens
-        log(f"validation on {fitting:,} tokens; --set validation.tokens={default} restores the default")
+        log(f"validation on {fitting:,} tokens; validation.tokens={default} restores the default")
     return configuration.with_overrides(settings, overrides)
 
 
@@ -77,7 +77,7 @@ def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, co
     seconds = token_seconds * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
     log(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
     if seconds >= LONG_RUN:
-        log("--minutes 60, --steps or a smaller --batch-tokens make the run shorter")
+        log("minutes=, steps= or a smaller batch_tokens= make the run shorter")
 
 
 def _seconds_per_token(
@@ -117,8 +117,8 @@ def with_steps_in(
     log(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
     if steps < FEW_STEPS:
         log(
-            f"note: a model learns little in {steps} steps; use more --minutes, a smaller preset or fewer "
-            f"--batch-tokens (now {settings.batch.tokens:,})"
+            f"note: a model learns little in {steps} steps; use more minutes=, a smaller preset or fewer "
+            f"batch_tokens= (now {settings.batch.tokens:,})"
         )
     return configuration.with_overrides(settings, {"schedule.steps": steps, "validation.every_steps": every})
 

@@ -240,11 +240,11 @@ def machine(
         num_bytes = (GPU_GIB if gibibytes is None else gibibytes) * GIB
         where = f"{devices:,} x {num_bytes / GIB:.0f} GiB"
     if tflops is not None:
-        flops, speed = tflops * 1e12, f"{tflops:g} TFLOP/s, as given by --device-tflops"
+        flops, speed = tflops * 1e12, f"{tflops:g} TFLOP/s, as given"
     elif is_here or device == "cpu":
         flops = matrix_flops(here)
         speed = f"{flops / 1e12:.3g} TFLOP/s, measured on this machine in matrix products"
     else:
         flops = GPU_TFLOPS * 1e12
-        speed = f"{GPU_TFLOPS:g} TFLOP/s, the assumed bfloat16 peak of an H100; --device-tflops overrides it"
+        speed = f"{GPU_TFLOPS:g} TFLOP/s, the assumed bfloat16 peak of an H100; tflops= overrides it"
     return Machine(where, num_bytes, flops, speed, is_here)

@@ -168,4 +168,4 @@ def description(settings: PretrainSettings, request: PretrainRequest, recipe: Re
     if getattr(settings.objective, "correction", 0) and not published.objective.correction:
         parts.append("correction loss")
     why = "" if request.recipe == recipe else ", as this run is far shorter than the published one"
-    return f"recipe budget{why}: {', '.join(parts)}; --recipe published keeps the published settings"
+    return f"recipe budget{why}: {', '.join(parts)}; recipe='published' keeps the published settings"

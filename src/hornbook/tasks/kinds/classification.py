@@ -73,7 +73,7 @@ class Classification(TextKind):
         num = len(data.labels)
         if num < MANY_CLASSES or 2 * num < sum(map(len, data.splits.values())) or not all(map(is_number, data.labels)):
             return None
-        return f"the {num} labels look like numbers: use --task regression to predict numbers"
+        return f"the {num} labels look like numbers: use task='regression' to predict numbers"
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Marked:
 
     def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", longest: int) -> Features:
         if self.output.pairs != "joint":
-            raise ValueError("--pair-encoding is for pairs of texts: leave it out")
+            raise ValueError("task.pair_encoding= is for pairs of texts: leave it out")
         texts, mentions = zip(*(each.marked(self.marks) for each in examples), strict=True) if examples else ((), ())
         mark_ids = [tokenizer.id(mark) for mark in self.marks]
         capacity, num_truncated, encodings = longest - tokenizer.num_special(False), 0, []

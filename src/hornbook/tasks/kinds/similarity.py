@@ -128,7 +128,7 @@ class Similarity(TaskKind):
     @classmethod
     def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
         if pairs != "joint":
-            raise ValueError("similarity always encodes the texts of a pair separately: leave out --pair-encoding")
+            raise ValueError("similarity always encodes the texts of a pair separately: leave out task.pair_encoding=")
         first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
         return Output("vectors", problem="single" if first.score is None else "number", head=head)
 

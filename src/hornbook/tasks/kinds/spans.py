@@ -86,7 +86,7 @@ class Spans(TaskKind):
     max_length = 384
     truncated = "questions"
     tab_separated = "the question and the passage"
-    unscored_hint = "; use --task squad2 or spans-or-none for them"
+    unscored_hint = "; use task='squad2' or task='spans-or-none' for them"
     unit = "passage"
     pipeline = "question-answering"
     has_pipeline = False

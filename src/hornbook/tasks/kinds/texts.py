@@ -117,8 +117,8 @@ def encode_texts(
         two = next(second) if paired else None
         if pairs != "joint" and two is None:
             raise ValueError(
-                f"--pair-encoding {pairs} is for pairs of texts, but an example has only one text; give a pair (--pair "
-                "names its column) or leave the option out"
+                f"task.pair_encoding={pairs!r} is for pairs of texts, but an example has only one text; give a pair "
+                "(pair= names its column) or leave it out"
             )
         if pairs == "separate":
             capacity = longest - tokenizer.num_special(False)

@@ -90,7 +90,7 @@ def column_number(path: Path, requested: str, names: Mapping[str, int], role: st
     if requested.lower() in names:
         return names[requested.lower()]
     known = ", ".join([*names, "last"])
-    raise ValueError(f"{path}: --{role} {requested} is not a column; use one of {known}, or its index from 0")
+    raise ValueError(f"{path}: {role}={requested!r} is not a column; use one of {known}, or its index from 0")
 
 
 @dataclass(frozen=True)

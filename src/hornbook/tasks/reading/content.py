@@ -53,10 +53,10 @@ def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
         if notes.format.encoding is None:
             return decoded(data, file, "", notes)
         raise ValueError(
-            f"{file} cannot be decoded as --encoding {encoding} ({error}): give the right one, or leave the option out"
+            f"{file} cannot be decoded as encoding={encoding!r} ({error}): give the right one, or leave it out"
         ) from None
     if notes.format.encoding is None:
-        notes.log(f"{file}: encoding {encoding} (detected; --encoding overrides it)")
+        notes.log(f"{file}: encoding {encoding} (detected; encoding= overrides it)")
     return text.removeprefix("\ufeff")
 
 

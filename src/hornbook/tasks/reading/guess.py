@@ -4,7 +4,6 @@ that, from the values. If several columns are possible, the user has to name one
 import datetime
 import itertools
 import re
-import shlex
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Literal
@@ -163,7 +162,7 @@ def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: 
         if missing:
             raise ValueError(
                 f"{table.file} has no column '{missing[0]}', which the run was trained on as the {role}; name another "
-                f"one with --{role} (columns: {table.names})"
+                f"one with {role}= (columns: {table.names})"
             )
 
 
@@ -189,9 +188,9 @@ def _pair(table: RowTable, columns: list[Column]) -> tuple[str | None, str | Non
     found = [names for names in found if len(names) == 2]
     if len(found) > 1:
         several = " or ".join(f"{first} and {second}" for first, second in found)
-        options = f"--text {shlex.quote(found[0][0])} --pair {shlex.quote(found[0][1])}"
+        arguments = f"text={found[0][0]!r} and pair={found[0][1]!r}"
         raise ValueError(
-            f"{table.file}: several columns could be the text and its pair ({several}); name them, such as {options}"
+            f"{table.file}: several columns could be the text and its pair ({several}); name them, such as {arguments}"
         )
     return tuple(found[0]) if found else (None, None)
 
@@ -242,9 +241,9 @@ def _is_date(value: Any) -> bool:
 
 
 def several_columns(table: RowTable, role: str, candidates: list[str]) -> ValueError:
-    option = f"--{role} {shlex.quote(candidates[0])}"
     return _without_names(table) or ValueError(
-        f"{table.file}: several columns could be the {role} ({', '.join(candidates)}); name one, such as {option}"
+        f"{table.file}: several columns could be the {role} ({', '.join(candidates)}); name one, such as "
+        f"{role}={candidates[0]!r}"
     )
 
 
@@ -257,7 +256,7 @@ def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError
     if candidates:
         return several_columns(table, role, [column.name for column in candidates])
     return _without_names(table) or ValueError(
-        f"{table.file}: no column is clearly the {role}; name it with --{role} (columns: {table.names})"
+        f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.names})"
     )
 
 

@@ -26,13 +26,13 @@ class Format:
         if self.delimiter in ("tab", "\\t"):
             object.__setattr__(self, "delimiter", "\t")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ValueError(f"--delimiter must be a single character or 'tab', not {self.delimiter!r}")
+            raise ValueError(f"delimiter= must be a single character or 'tab', not {self.delimiter!r}")
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
             except LookupError:
                 raise ValueError(
-                    f"--encoding '{self.encoding}' is unknown: use a codec such as utf-8, utf-16, cp949 or cp1252"
+                    f"encoding={self.encoding!r} is unknown: use a codec such as utf-8, utf-16, cp949 or cp1252"
                 ) from None
 
 
@@ -73,7 +73,7 @@ class Notes:
         if self.strict and kind not in HARMLESS:
             where = " ".join(filter(None, (file, place)))
             raise ValueError(
-                f"{where}: {detail or KINDS[kind]} (without --strict, problems are counted and reading continues)"
+                f"{where}: {detail or KINDS[kind]} (without strict=True, problems are counted and reading continues)"
             )
         self.problems.add(Problem(kind, file, place, detail, count))
 

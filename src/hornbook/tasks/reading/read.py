@@ -77,9 +77,7 @@ def _from_files(entry: KnownDataSet, path: Path, notes: Notes, default_split: st
     if path.is_file() and "train" in paths and "train" not in path.name.lower():
         paths = {default_split: paths["train"]}
     if notes.requested and not layout.takes_columns:
-        raise ValueError(
-            f"{entry.name} has a fixed layout: leave out --text, --pair and --label (text=, pair=, label=)"
-        )
+        raise ValueError(f"{entry.name} has a fixed layout: leave out text=, pair= and label=")
     notes.file_of.update({split: str(files[0]) for split, files in paths.items()})
     return layout.read(paths, notes)
 

@@ -66,7 +66,7 @@ class RowTable:
             raise ValueError(f"{self.file} is empty: check the file, or give another")
         if column not in self.columns:
             raise ValueError(
-                f"{self.file} has no column '{column}' for the {what}; name the right one with --{what} "
+                f"{self.file} has no column '{column}' for the {what}; name the right one with {what}= "
                 f"(columns: {self.names})"
             )
 
@@ -110,7 +110,7 @@ def dialect_of(text: str, suffix: str, file: str, notes: Notes, goes_on: bool = 
     default = Dialect("\t" if suffix == ".tsv" else ",")
     found = detected(text, requested or default.delimiter, is_given=requested is not None)
     if found != default and requested is None:
-        notes.log(f"{file}: {found.described()} (detected; --delimiter overrides it)")
+        notes.log(f"{file}: {found.described()} (detected; delimiter= overrides it)")
     has_no_quotes = is_plain(text, suffix, found, goes_on)
     if suffix == ".tsv" and found == default and not has_no_quotes:
         notes.log(f"{file}: fields are quoted; the quotes were removed")

@@ -101,7 +101,7 @@ def _text_pieces(path: Path, notes: Notes, unread: list[int]) -> Iterator[Piece]
     notes.files.append(file)
     is_utf_8 = codecs.lookup(encoding).name == UTF_8
     if not is_utf_8 and notes.format.encoding is None:
-        notes.log(f"{file}: encoding {encoding} (detected; --encoding overrides it)")
+        notes.log(f"{file}: encoding {encoding} (detected; encoding= overrides it)")
     rest, first_line = "", 1
     with open(path, "rb") as opened:
         while data := opened.read(PIECE_BYTES):

@@ -143,7 +143,7 @@ def find_column(
     found = by_name[present[0]] if present else None
     if found is None and not may_be_missing:
         raise ValueError(
-            f"{table.file}: no column for the {what} (looked for {', '.join(names)}); name it with --{what} "
+            f"{table.file}: no column for the {what} (looked for {', '.join(names)}); name it with {what}= "
             f"(columns: {table.names})"
         )
     return found

@@ -185,7 +185,7 @@ def read_task(name: str | Path) -> TextTask:
         path = SHIPPED / f"{name}.toml"
     elif not path.is_file():
         if path.suffix == ".toml":
-            raise ValueError(f"there is no file {name}: check the path, or use a shipped task (--list)")
+            raise ValueError(f"there is no file {name}: check it, or use a shipped task ('hornbook prompt --list')")
         near = difflib.get_close_matches(str(name), shipped(), n=2, cutoff=0.4) or shipped()
         raise ValueError(f"there is no task '{name}': give a .toml file, or a shipped one: {' or '.join(near)}")
     values = read_toml(path)

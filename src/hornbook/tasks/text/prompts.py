@@ -68,8 +68,8 @@ def drawn(task: TextTask, pool_size: int, num: int, seed: int, number: int) -> l
     """Indices of the `num` examples for question `number`. A smaller `num` gives a prefix of a larger one."""
     if num > pool_size:
         raise ValueError(
-            f"there are {pool_size:,} training examples to draw from, fewer than the {num} that --shots needs: give "
-            "more of them, or lower --shots"
+            f"there are {pool_size:,} training examples to draw from, fewer than the {num} that shots= needs: give "
+            "more of them, or lower shots="
         )
     generator = np.random.default_rng(seed_of("shots", seed, number if task.draw == "each" else "once"))
     found: dict[int, None] = {}
@@ -85,7 +85,7 @@ def pool_for(task: TextTask, splits: Splits, num: int, log: Log) -> list[Item]:
     if not splits.train:
         raise ValueError(
             f"the data has no training split to draw examples from: give a folder with a training split "
-            f"({', '.join(task.source.train or ('train',))}), or --shots 0"
+            f"({', '.join(task.source.train or ('train',))}), or set shots= to 0"
         )
     pool = drawable(task, splits.train, splits.test)
     if len(pool) < len(splits.train):

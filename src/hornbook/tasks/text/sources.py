@@ -53,7 +53,7 @@ def read_items(task: TextTask, data: str | Path, log: Log) -> Splits:
     """Reads the training and test splits, and logs bad rows."""
     path = Path(data).expanduser()
     if not path.exists():
-        raise ValueError(f"{path} does not exist: check the spelling of --data")
+        raise ValueError(f"{path} does not exist: check the spelling of data=")
     train, test = _known(task, path, log) if task.source.known else _from_files(task, path, log)
     if not test:
         raise ValueError(f"{path} has no examples with an answer: {_expected(task)}")
