@@ -27,6 +27,7 @@ from hornbook.cli import (
     use,
 )
 from hornbook.cli.app import app, print_error
+from hornbook.terminal import set_json, set_quiet
 from hornbook.train.parallel import launched
 
 __all__ = [
@@ -57,8 +58,6 @@ def hornbook(
     version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")] = False,
 ) -> None:
-    from hornbook.terminal import set_json, set_quiet
-
     set_quiet(quiet or launched.rank() > 0)
     set_json(False)
     if version:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.lifecycle.stopping import begin_work
+from hornbook.terminal import log, set_json, set_quiet, table
 from hornbook.train.parallel.launched import refuse_command
 
 IN_ORDER = (
@@ -77,15 +78,11 @@ def _add_option(commands: dict, option) -> None:
 
 
 def _quiet(ctx: object, option: object, value: bool) -> None:
-    from hornbook.terminal import set_quiet
-
     if value:
         set_quiet(True)
 
 
 def _json(value: bool) -> bool:
-    from hornbook.terminal import set_json
-
     set_json(value)
     return value
 
@@ -141,7 +138,6 @@ def print_json(as_json: bool, value: dict) -> None:
 
 def log_problems(problems: dict) -> None:
     from hornbook.data.problems import problem_lines
-    from hornbook.terminal import log
 
     for line in problem_lines(problems):
         log(line)
@@ -152,7 +148,6 @@ def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
     """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
     from hornbook.runs.finetuning.api import Stopped
     from hornbook.runs.finetuning.record import MARKS
-    from hornbook.terminal import log
 
     try:
         yield
@@ -223,7 +218,6 @@ def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ..
     """Prints every setting that is used and not `hidden`, with its value and description; those of a `new_model` first,
     where it is not part of the settings."""
     from hornbook.config import iter_settings, unused_names
-    from hornbook.terminal import table
 
     unused = {*unused_names(settings), *hidden}
     found = [] if new_model is None else list(iter_settings(new_model, "model."))

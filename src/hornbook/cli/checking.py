@@ -7,6 +7,7 @@ import typer
 from hornbook.cli.app import Device, Json, app, parse_overrides, print_json
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import TaskName
+from hornbook.terminal import log, print_result, table
 
 MAX_ROWS = 50  # classes that are printed
 
@@ -55,7 +56,6 @@ def print_summary(found: dict[str, Any]) -> None:
     """Prints a summary of data, for `check` and `finetune --dry-run`."""
     from hornbook.data.problems import problem_lines
     from hornbook.tasks.summary import in_short
-    from hornbook.terminal import log, print_result, table
 
     if found["columns"]:
         table([(name, role or "not used") for name, role in found["columns"].items()], ("column", "role"))
@@ -88,7 +88,6 @@ def _range(stats: dict[str, int]) -> str:
 
 def _print_cost(found: dict[str, Any]) -> None:
     from hornbook.report.wording import amount, counted, duration
-    from hornbook.terminal import print_result
 
     for split, each in found.get("tokens", {}).items():
         if split != "longest":

@@ -1,12 +1,12 @@
 """Prints the per-class scores and the confusion matrix of `evaluate`."""
 
+from hornbook.terminal import log, table
+
 MAX_ROWS = 50  # classes that are printed
 
 
 def print_tables(tables: dict, split: str) -> None:
     """Prints the per-class scores and the confusion matrix of one split, from `Predictor.evaluate`."""
-    from hornbook.terminal import log, table
-
     if classes := tables.get("classes"):
         rows = [
             (

@@ -9,6 +9,7 @@ from hornbook.cli.app import Device, Json, Model, Overwrite, Seed, app, check_wr
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import TaskName, print_scores
+from hornbook.terminal import TrainingDisplay, log, print_result, table
 
 NeededData = Annotated[str, typer.Option("--data", help="The folder of a known data set, or your own table.")]
 Out = Annotated[Path, typer.Option(help="Run folder to write.")]
@@ -36,7 +37,6 @@ def baseline_command(
     """Score a baseline that uses no pre-training, to compare a fine-tuned model with."""
     check_writable(out)
     from hornbook.evaluation.baselines.run import baseline
-    from hornbook.terminal import TrainingDisplay, log
 
     overrides = parse_overrides(None, device)
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
@@ -79,7 +79,6 @@ def probe_command(
     """Train a classifier on the frozen hidden states of a pre-trained model, and score it."""
     check_writable(out)
     from hornbook.evaluation.baselines.probe import probe
-    from hornbook.terminal import TrainingDisplay, log
 
     overrides = parse_overrides(None, device)
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
@@ -101,7 +100,6 @@ def probe_command(
 
 
 def _exit_if_stopped(found, out: Path) -> None:
-    from hornbook.terminal import log
     from hornbook.train.job import Outcome
 
     if isinstance(found, Outcome):
@@ -110,8 +108,6 @@ def _exit_if_stopped(found, out: Path) -> None:
 
 
 def _report_scored(found, out: Path, as_json: bool) -> None:
-    from hornbook.terminal import log
-
     _exit_if_stopped(found, out)
     print_scores(found.scores)
     if found.degenerate:
@@ -146,7 +142,6 @@ def label_curve_command(
     from hornbook.evaluation.label_curve import label_curve
     from hornbook.lifecycle.claims import Claims
     from hornbook.report.several import draw_curve, read_curve
-    from hornbook.terminal import TrainingDisplay, log, table
 
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
         found = label_curve(
@@ -182,7 +177,6 @@ def glue(
     """Print the validation scores of runs on GLUE's tasks, and their average."""
     from hornbook.files import read_json
     from hornbook.metrics.glue import OFFICIAL, glue_average
-    from hornbook.terminal import print_result, table
 
     found: dict[str, dict[str, float]] = {}
     for run in runs:

@@ -9,6 +9,7 @@ from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable
 from hornbook.cli.overwriting import overwriting
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import Data
+from hornbook.terminal import counting_display, log, print_result, table
 
 Threads = Annotated[int, typer.Option(help="CPU threads for the latency measurement.")]
 Length = Annotated[int, typer.Option(help="Length in tokens of the timed input.")]
@@ -37,7 +38,6 @@ def export_command(
     check_writable(out)
     from hornbook.deployment.export import export
     from hornbook.report.exported import measured_words
-    from hornbook.terminal import counting_display, print_result, table
 
     with overwriting(out, frozenset({"exported model"}), overwrite), counting_display("opening the model") as show:
         refuse_existing(out, "model.onnx", "an exported model")
@@ -78,7 +78,6 @@ def compare_command(
     """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
     from hornbook.deployment.comparison import compare, folder_for
     from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
-    from hornbook.terminal import counting_display, log, print_result, table
 
     out = folder_for(models) if out is None else out
     check_writable(out)
@@ -122,7 +121,6 @@ def push_command(
 ) -> None:
     """Upload a model with its model card to the Hugging Face Hub."""
     from hornbook.deployment.push import push
-    from hornbook.terminal import log, print_result
 
     found = push(run, name, private=private, dry_run=dry_run, log=log)
     if dry_run:

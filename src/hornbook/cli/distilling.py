@@ -27,6 +27,7 @@ from hornbook.cli.pretraining import MEASURED, MEASURED_NOTE, report_outcome
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import Data, report_result
 from hornbook.lifecycle.requests import as_overrides
+from hornbook.terminal import TrainingDisplay, log
 from hornbook.train.parallel.launched import as_restarted
 
 TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
@@ -109,7 +110,6 @@ def distill_command(
     check_writable(out)
     from hornbook.runs.distillation.run import distill
     from hornbook.runs.finetuning.api import Finetuned
-    from hornbook.terminal import TrainingDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
     with replaced, report_interruption(out, as_json), TrainingDisplay() as display:
@@ -139,7 +139,6 @@ def distill_command(
 
 def _show(teacher: str, student: str | None, request: dict, more: dict, as_json: bool) -> None:
     from hornbook.runs.distillation.run import resolve_settings
-    from hornbook.terminal import log
 
     settings, new_model = resolve_settings(teacher, student, log=log, **request, **more)
     measured = ()

@@ -7,6 +7,7 @@ import typer
 
 from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, parse_overrides, print_json
 from hornbook.cli.overwriting import overwriting
+from hornbook.terminal import TrainingDisplay, log, print_result, table
 
 EXAMPLE = "Example: hornbook reproduce equal-compute --corpus wiki --data tasks --out runs/equal --minutes-each 10"
 
@@ -45,7 +46,6 @@ def reproduce_command(
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
     check_writable(out)
     from hornbook.evaluation.experiments.runner import reproduce
-    from hornbook.terminal import TrainingDisplay, log, print_result, table
 
     with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), TrainingDisplay() as display:
         found = reproduce(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import Device, Json, app, print_json
+from hornbook.terminal import print_result, table
 
 PAGE = "explanation.html"
 
@@ -29,7 +30,6 @@ def explain_command(
     """Answer a question and show the paths of the graph that were weighed, as text and as a page with pictures."""
     import hornbook
     from hornbook.report.explained import write_explanation
-    from hornbook.terminal import print_result, table
 
     if choices is None:
         raise ValueError(

@@ -11,6 +11,7 @@ import typer
 from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, log_problems, print_json
 from hornbook.cli.overwriting import GRAPH, VECTORS, overwriting, refuse_existing_file
 from hornbook.cli.texts import FILES_HELP, TextColumn
+from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table
 
 graph_app = typer.Typer(
     help="Build a knowledge graph, find paths in it, link texts to it, train vectors.", no_args_is_help=True
@@ -39,7 +40,6 @@ def graph_build(
     """Build a graph folder from triples, names of entities, or WordNet."""
     from hornbook.graph.build import build_graph
     from hornbook.report.wording import counted
-    from hornbook.terminal import counting_display, log, print_result
 
     check_writable(out)
     with overwriting(out, GRAPH, overwrite), counting_display("reading") as show:
@@ -71,7 +71,6 @@ def graph_paths(
 ) -> None:
     """Print the paths between two entities: short ones first, then those through rarely connected entities."""
     from hornbook.graph.graph import open_graph
-    from hornbook.terminal import log, print_result
 
     opened = open_graph(graph)
     found, is_cut = opened.search(head, tail, hops, limit)
@@ -106,7 +105,6 @@ def graph_link(
     from hornbook.files import replacing
     from hornbook.graph.graph import open_graph
     from hornbook.graph.linked_texts import Place, link_files
-    from hornbook.terminal import counting_display, print_result
 
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
@@ -177,7 +175,6 @@ def graph_embed(
     """Train vectors of the entities and relations; print filtered MRR and Hits@1, 3 and 10."""
     from hornbook.cli.app import parse_overrides
     from hornbook.graph.embedding.training import embed_graph
-    from hornbook.terminal import TrainingDisplay, log, print_result, table
 
     check_writable(out)
     given = {"model": model, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}

@@ -7,6 +7,7 @@ import typer
 
 from hornbook.cli.app import Device, Json, Model, Seed, app, log_problems, print_json, refuse_unused_options
 from hornbook.cli.texts import FILES_HELP, TextColumn
+from hornbook.terminal import counting_display, log, print_result, table
 
 Weights = Annotated[
     str, typer.Option(help="float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
@@ -47,7 +48,6 @@ def generate(
     import hornbook
     from hornbook.inference.encoder import NUM_MASKS, EncoderModel
     from hornbook.inference.generation import MAX_TOKENS
-    from hornbook.terminal import log, print_result
 
     sampling = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
     if fill:
@@ -106,8 +106,6 @@ class _Stream:
         self.before = prompt
 
     def __call__(self, prompt: int, sample: int, text: str) -> None:
-        from hornbook.terminal import print_result
-
         print_result(self.before + text, end="")
         self.before = ""
 
@@ -122,7 +120,6 @@ def score(
 ) -> None:
     """Print the log-probability of texts, in total and per token."""
     import hornbook
-    from hornbook.terminal import print_result, table
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: omit it")
@@ -161,7 +158,6 @@ def minimal_pairs_command(
 ) -> None:
     """Judge grammar without training: how often is the good one of two sentences likelier?"""
     from hornbook.evaluation.minimal_pairs import minimal_pairs
-    from hornbook.terminal import counting_display, print_result, table
 
     with counting_display("scoring") as show:
         found = minimal_pairs(
@@ -205,7 +201,6 @@ def perplexity(
     import hornbook
     from hornbook.data.problems import Problems
     from hornbook.report.wording import counted
-    from hornbook.terminal import counting_display, log, print_result, table
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -255,8 +250,6 @@ def lm_eval(
     as_json: Json = False,
 ) -> None:
     """Evaluate a GPT on tasks of lm-evaluation-harness."""
-    from hornbook.terminal import log, table
-
     try:
         import lm_eval as harness
     except ModuleNotFoundError:

@@ -22,6 +22,7 @@ from hornbook.cli.app import (
     show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.terminal import TrainingDisplay, log, print_result, short, table
 from hornbook.train.parallel.launched import as_restarted
 
 PRESET_HELP = (
@@ -89,7 +90,6 @@ def pretrain_command(
     check_writable(out)
     resume, overwrite = as_restarted(resume, overwrite)
     from hornbook.runs.pretraining.run import pretrain
-    from hornbook.terminal import TrainingDisplay, log
 
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = pretrain(
@@ -118,7 +118,6 @@ def pretrain_command(
 def _show(preset: str, corpora: list[str], base: str | None, amount: dict, overrides: dict, as_json: bool) -> None:
     from hornbook.runs.pretraining.record import PretrainRequest
     from hornbook.runs.pretraining.run import resolve_settings
-    from hornbook.terminal import log
 
     request = PretrainRequest(preset, corpora, base, **amount, overrides=overrides)
     settings = resolve_settings(request)
@@ -130,7 +129,6 @@ def _show(preset: str, corpora: list[str], base: str | None, amount: dict, overr
 def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
     from hornbook.report.wording import counted, duration
-    from hornbook.terminal import log, print_result, short
 
     if outcome.ended == "already finished":
         log(f"{out} is already finished")
@@ -184,7 +182,6 @@ def plan_command(
     from hornbook.report.wording import duration
     from hornbook.runs.pretraining.plan import GIB, machine, plan
     from hornbook.runs.pretraining.presets import preset_settings
-    from hornbook.terminal import print_result, table
 
     overrides = parse_overrides(override)
     preset_settings(preset, overrides)  # errors are raised before the machine is measured
@@ -242,6 +239,4 @@ def _devices_needed(number: int | None, gibibytes: float) -> str:
 
 
 def _tokens_at_once(length: int, most: int) -> str:
-    from hornbook.terminal import short
-
     return short(most) if most >= length else f"less than one sequence of {length:,}: does not fit"

@@ -9,6 +9,7 @@ import typer
 
 from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, exit_if_stopped, print_json, show_settings
 from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.terminal import TrainingDisplay, answering_display, log, print_result, table
 
 EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out runs/sst-shots"
 
@@ -54,7 +55,6 @@ def prompt_command(
     from hornbook.evaluation.prompting.run import prompt
     from hornbook.report.prompted import degenerate_words, rows_of
     from hornbook.report.wording import measure
-    from hornbook.terminal import answering_display, log, print_result, table
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
     with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
@@ -102,7 +102,6 @@ def _numbers(shots: str) -> list[int]:
 
 def _list(as_json: bool) -> None:
     from hornbook.tasks.text.definition import read_task, shipped
-    from hornbook.terminal import table
 
     tasks = [read_task(name) for name in shipped()]
     rows = [(each.name, ", ".join(each.measures), each.about) for each in tasks]
@@ -114,7 +113,6 @@ def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
     """Prints the prompt of the first question, regardless of the context length of any model."""
     from hornbook.tasks.text.definition import AS_WRITTEN, read_task
     from hornbook.tasks.text.prompts import shown_prompts
-    from hornbook.terminal import print_result
 
     found = shown_prompts(read_task(task), data, shots)
     for each in found:
@@ -137,7 +135,6 @@ def finetune_as_text(
 ) -> None:
     """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
     from hornbook.runs.finetuning.text_run import finetune_text, resolve_settings
-    from hornbook.terminal import TrainingDisplay, log, print_result
 
     if show:
         show_settings(resolve_settings(model, data, overrides, log), as_json)

@@ -8,6 +8,7 @@ import typer
 from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, log_problems, print_json
 from hornbook.cli.overwriting import INDEX, overwriting
 from hornbook.cli.reading import Reading, reads_data
+from hornbook.terminal import counting_display, log, print_result, table
 
 IndexFolder = Annotated[Path, typer.Argument(help="Index folder that hornbook embed wrote.")]
 MAX_CHARACTERS = 200  # of a text in the printed table
@@ -37,7 +38,6 @@ def embed(
     """Embed texts into an index for search. After Ctrl-C, the same command embeds the rest."""
     check_writable(out)
     from hornbook.inference.retrieval.building import build_index
-    from hornbook.terminal import counting_display, log, print_result
 
     if append and overwrite:
         raise ValueError("--append adds to the index and --overwrite replaces it: give only one of them")
@@ -80,7 +80,6 @@ def search_command(
 ) -> None:
     """Print the texts of an index that are most similar to a query. The search is exact unless --approximate."""
     from hornbook.inference.retrieval.searching import SearchIndex
-    from hornbook.terminal import log, table
 
     opened = SearchIndex(index, model, device, approximate, log)
     if not opened.index.manifest.is_finished:
@@ -123,7 +122,6 @@ def evaluate_retrieval_command(
     """Score how well a model finds relevant documents: nDCG@10, MRR@10 and recall, with 95% intervals, and the nearest
     wrong results."""
     from hornbook.inference.retrieval.evaluation import evaluate_retrieval, read_retrieval
-    from hornbook.terminal import counting_display, log, table
 
     if wrong < 0:
         raise ValueError(f"--wrong must be at least 0, not {wrong}")

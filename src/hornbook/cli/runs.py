@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from hornbook.cli.app import Json, app, print_json
+from hornbook.terminal import log, print_result, table
 
 Folder = Annotated[Path, typer.Argument(help="The folder that holds the runs.")]
 
@@ -28,7 +29,6 @@ app.add_typer(runs_app, name="runs")
 def list_command(folder: Folder = Path("runs"), as_json: Json = False) -> None:
     """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
     from hornbook.report.runs import HEADINGS, about_run, find_runs, row
-    from hornbook.terminal import log, table
 
     found = [about_run(run) for run in find_runs(folder)]
     if found:
@@ -47,7 +47,6 @@ def clean_command(
     """Remove the checkpoints of finished runs. Their weights stay; runs that are not finished are not touched."""
     from hornbook.report.runs import find_runs
     from hornbook.report.wording import counted, size
-    from hornbook.terminal import print_result, table
 
     freed = {str(run): _clean(run, dry_run) for run in find_runs(folder)}
     freed = {run: num_bytes for run, num_bytes in freed.items() if num_bytes}

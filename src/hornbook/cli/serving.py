@@ -8,6 +8,7 @@ import typer
 
 from hornbook.cli.app import MODEL, Device, app
 from hornbook.cli.language import Weights
+from hornbook.terminal import log
 
 
 @app.command("serve", epilog="Example: hornbook serve runs/reviews runs/gpt --port 8080")
@@ -38,7 +39,6 @@ def serve_command(
         raise ValueError(f'serving needs the package {error.name}: pip install "hornbook[serve]"') from None
     from hornbook.config import checked
     from hornbook.interop.builtin import builtin_names
-    from hornbook.terminal import log
 
     checked(timeout, float, "--timeout", above=0, high=86_400)
     if runs is not None and not runs.is_dir():

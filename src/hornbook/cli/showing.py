@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hornbook.cli.app import MODEL, Device, Json, Model, app, print_json
+from hornbook.terminal import log, print_result, result_console, table
 
 if TYPE_CHECKING:
     from hornbook.show.picture import Picture
@@ -136,7 +137,6 @@ def print_picture(picture: "Picture", html: Path | None, as_json: bool, drawn: "
     from rich.text import Text
 
     from hornbook.show.picture import write_picture
-    from hornbook.terminal import log, print_result, result_console, table
 
     for note in picture.notes:
         print_result(note)

@@ -32,6 +32,7 @@ from hornbook.cli.app import (
 from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
 from hornbook.cli.reading import Reading, reads_data
 from hornbook.lifecycle.requests import as_overrides
+from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table
 from hornbook.train.parallel.launched import as_restarted, refuse_command
 
 TaskName = Annotated[str, typer.Option("--task", help="Data set (mrpc, squad2, conll2003 ...) or task kind.")]
@@ -132,7 +133,6 @@ def finetune_command(
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     check_writable(out)
     from hornbook.runs.finetuning.api import finetune
-    from hornbook.terminal import TrainingDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
     with replaced, report_interruption(out, as_json), TrainingDisplay() as display:
@@ -172,7 +172,6 @@ def _is_text_run(out: Path | None) -> bool:
 def _show(model: str | None, task: str, data: str | None, options: dict, as_json: bool) -> None:
     from hornbook.runs.finetuning.api import resolve_settings
     from hornbook.runs.finetuning.record import FinetuneRequest
-    from hornbook.terminal import log
 
     show_settings(resolve_settings(FinetuneRequest.of(model, data, task, **options), data, log=log), as_json)
 
@@ -182,7 +181,6 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
     from hornbook.interop.sentence_transformers import MODULES
     from hornbook.report.run import read_stages
     from hornbook.report.wording import counted, duration
-    from hornbook.terminal import log, print_result, table
 
     tries = result.out / "tries.json"
     if tries.exists():
@@ -207,8 +205,6 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
 
 
 def print_scores(splits: dict) -> None:
-    from hornbook.terminal import table
-
     rows = [
         (split, name, f"{found['value']:.4g}", f"{found['low']:.4g} to {found['high']:.4g}")
         for split, scores in splits.items()
@@ -235,7 +231,6 @@ def evaluate(
     confusion matrix. Several runs form an ensemble."""
     from hornbook.cli.class_tables import print_tables
     from hornbook.inference.predictor import load_predictor
-    from hornbook.terminal import counting_display, log
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
@@ -298,7 +293,6 @@ def predict(
     from hornbook.inference.predictor import load_predictor
     from hornbook.tasks.reading.standard_input import spooled
     from hornbook.tasks.tables_out import format_of
-    from hornbook.terminal import log
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
@@ -340,7 +334,6 @@ def _predict(
 ) -> None:
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
     from hornbook.tasks.tables_out import FORMATS, formatted, readable, renamed, with_columns, write_rows
-    from hornbook.terminal import counting_display, log, print_result, table
 
     if file is not None:
         inputs = read_input_rows(file, predictor.spec, log=log, **reading)
@@ -379,7 +372,6 @@ def _is_model(name: str) -> bool:
 
 def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     from hornbook.tasks.submissions import missing_glue, write_submission
-    from hornbook.terminal import log, print_result
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test split")
@@ -412,7 +404,6 @@ def features(
 ) -> None:
     """Write the hidden states of texts to a .npy file, as features for another model."""
     from hornbook.inference.features import extract_features
-    from hornbook.terminal import counting_display, log, print_result
 
     model, file = split_model(arguments, "a file")
     check_writable(out.parent)

@@ -24,6 +24,7 @@ from hornbook.cli.app import (
     refuse_existing,
 )
 from hornbook.cli.overwriting import CORPUS, TOKENIZER, overwriting
+from hornbook.terminal import building_display, counting_display, log, print_result, short, table, web_display
 
 tokenizer_app = typer.Typer(help="Train a tokenizer, or add words to one.", no_args_is_help=True)
 corpus_app = typer.Typer(
@@ -57,7 +58,6 @@ def tokenizer_train(
     from hornbook.data.problems import Problems
     from hornbook.data.readers import read_documents
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.terminal import counting_display, print_result
     from hornbook.text.training import train_tokenizer
 
     check_writable(out)
@@ -118,7 +118,6 @@ def tokenizer_extend(
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.terminal import log, print_result
     from hornbook.text.extension import MIN_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
@@ -151,7 +150,6 @@ def _words_in(word_list: Path) -> list[str]:
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
     """Measures how well a tokenizer fits the first 5 million characters of the files, and prints it."""
     from hornbook.data.readers import read_documents
-    from hornbook.terminal import print_result, table
     from hornbook.text.fit import measure_fit
 
     def beginning():
@@ -208,7 +206,6 @@ def corpus_build(
     from hornbook.data.build import build_corpus
     from hornbook.interop.hub import model_folder
     from hornbook.report.wording import counted
-    from hornbook.terminal import building_display, log, print_result, short
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -261,8 +258,6 @@ def _evaluation_set(text: str) -> str | list[str]:
 
 
 def _log_repeated_lines(report: dict) -> None:
-    from hornbook.terminal import log
-
     if report.get("repeated_share", 0) > 0.01:
         log(f"  note: {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
         for line in report.get("most_repeated", [])[:3]:
@@ -306,7 +301,6 @@ def corpus_web(
     """Extract and filter the text of web pages. Run the same command again to resume."""
     from hornbook.data.web.build import build_web_corpus
     from hornbook.report.wording import counted
-    from hornbook.terminal import log, print_result, short, table, web_display
 
     check_writable(out)
     if bad := [each for each in sbatch or [] if "=" not in each]:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hornbook.cli.app import Device, Json, Model, app, print_json, split_model, with_optional_model
+from hornbook.terminal import print_result, table
 
 PLOTS = (
     *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "tries.png", "curve.png", "score-by-flops.png"),
@@ -25,7 +26,6 @@ def fill_mask(
     """Predict the masked tokens of a text. Several models, such as a teacher and its student, are compared."""
     import hornbook
     from hornbook.interop.builtin import builtin_for
-    from hornbook.terminal import table
 
     *models, text = arguments
     if len(models) > 1 and not any(mask in text for mask in MASKS):
@@ -45,7 +45,6 @@ def _compare_masks(models: list[str], text: str, top: int, device: str, as_json:
     """Prints the probability that each model gives to the best tokens of all of them. Tokens of different vocabularies
     are the same if they stand for the same text."""
     import hornbook
-    from hornbook.terminal import print_result, table
     from hornbook.text.matching import find_token, surface
 
     loaded = [hornbook.load(model, device=device) for model in models]
@@ -83,7 +82,6 @@ def next_sentence(
 ) -> None:
     """Print the probability that sentence B follows sentence A."""
     import hornbook
-    from hornbook.terminal import print_result
 
     probability = hornbook.load(model, device=device).next_sentence(a, b)
     print_result(f"{probability:.1%} probability that the second sentence follows the first")
@@ -102,7 +100,6 @@ def detect(
     """Mark the words of a text that look replaced, with an ELECTRA discriminator."""
     import hornbook
     from hornbook.interop.builtin import builtin_for
-    from hornbook.terminal import print_result, table
 
     model, text = split_model(arguments, "a text")
     if not 0 < threshold < 1:
@@ -125,7 +122,6 @@ def info(
 ) -> None:
     """Describe a folder: what it is, parameters, tokens, data, loss or scores."""
     from hornbook.report.info import describe, lines
-    from hornbook.terminal import table
 
     description = describe(path)
     table(lines(description))
@@ -136,7 +132,6 @@ def info(
 def report(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Json = False) -> None:
     """Write report.html and its plots into a run folder."""
     from hornbook.report.page import write_report
-    from hornbook.terminal import print_result
 
     page = write_report(run)
     plots = [name for name in PLOTS if (run / name).exists()]
