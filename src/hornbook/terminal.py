@@ -46,6 +46,10 @@ def set_json(as_json: bool) -> None:
     result_console.quiet = as_json
 
 
+def wants_json() -> bool:
+    return result_console.quiet
+
+
 def log(text: str) -> None:
     """Logs a line."""
     log_console.print(text)

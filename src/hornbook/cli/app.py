@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.lifecycle.stopping import begin_work
-from hornbook.terminal import log, set_json, set_quiet, table
+from hornbook.terminal import log, set_json, set_quiet, table, wants_json
 from hornbook.train.parallel.launched import refuse_command
 
 IN_ORDER = (
@@ -43,10 +43,14 @@ IN_ORDER = (
 
 class Commands(TyperGroup):
     def __init__(self, **settings):
-        """Adds the application's --quiet to every command, so that it may also follow the command."""
+        """Adds --json and the application's --quiet to every command."""
         super().__init__(**settings)
         quiet = copy.copy(next(option for option in self.params if option.name == "quiet"))
-        quiet.expose_value, quiet.callback = False, _quiet
+        quiet.expose_value, quiet.callback = False, lambda ctx, option, value: set_quiet(True) if value else None
+        as_json = copy.copy(quiet)
+        as_json.name, as_json.opts, as_json.help = "as_json", ["--json"], "Print the result as one JSON object."
+        as_json.callback = lambda ctx, option, value: set_json(value)
+        _add_option({name: each for name, each in self.commands.items() if name != "serve"}, as_json)
         _add_option(self.commands, quiet)
 
     def invoke(self, ctx):
@@ -77,22 +81,26 @@ def _add_option(commands: dict, option) -> None:
             command.params.append(option)
 
 
-def _quiet(ctx: object, option: object, value: bool) -> None:
-    if value:
-        set_quiet(True)
-
-
-def _json(value: bool) -> bool:
-    set_json(value)
-    return value
-
-
 def print_error(error: Exception | str) -> None:
     if isinstance(error, OSError) and error.filename and error.strerror:
         error = f"{error.filename}: {error.strerror.lower()}"
     # Errors of the Python API name arguments (text=); the command line has options (--text).
     text = re.sub(r"\b(text|pair|label|model|vectors)=(?=\W|$)", r"--\1", str(error))
     print(f"hornbook: {text}", file=sys.stderr)
+
+
+def option(kind: Any, help: str, *names: str, **more: Any) -> Any:
+    """The type of a parameter that is an option; `names` if it is not called as the parameter."""
+    return Annotated[kind, typer.Option(*names, help=help, **more)]
+
+
+def flag(name: str, help: str) -> Any:
+    return option(bool, help, name)
+
+
+def argument(kind: Any, help: str, **more: Any) -> Any:
+    """The type of a parameter that is an argument."""
+    return Annotated[kind, typer.Argument(help=help, **more)]
 
 
 app = typer.Typer(
@@ -104,24 +112,21 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Json = Annotated[bool, typer.Option("--json", callback=_json, help="Print the result as one JSON object.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N; defaults to a GPU if there is one.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")]
-Show = Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
-OptionalSeed = Annotated[int | None, typer.Option(help="Random seed.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornbook wrote to --out before.")]
+Device = option(str, "cpu, cuda or cuda:N; defaults to a GPU if there is one.")
+Overrides = option(list[str] | None, "Override a setting: key=value; --show lists the keys.", "--set")
+Resume = flag("--resume", "Resume the run in --out, or start it.")
+Show = flag("--show", "Print all settings with their values and exit.")
+Seed = option(int, "Random seed.")
+OptionalSeed = option(int | None, "Random seed.")
+Overwrite = flag("--overwrite", "Replace what hornbook wrote to --out before.")
 MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
-Model = Annotated[str, typer.Argument(help=MODEL)]
+Model = argument(str, MODEL)
 
 
 def with_optional_model(last: str, help: str, first: str = "[MODEL]"):
     """The arguments of a command that takes [MODEL] LAST: `split_model` tells them apart."""
     help = f"{help} Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
-    return Annotated[list[str], typer.Argument(help=help, metavar=f"{first} {last}", show_default=False)]
+    return argument(list[str], help, metavar=f"{first} {last}", show_default=False)
 
 
 def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
@@ -131,8 +136,8 @@ def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
     return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
 
 
-def print_json(as_json: bool, value: dict) -> None:
-    if as_json:
+def print_json(value: dict) -> None:
+    if wants_json():
         print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
@@ -144,7 +149,7 @@ def log_problems(problems: dict) -> None:
 
 
 @contextmanager
-def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
+def report_interruption(out: Path) -> Iterator[None]:
     """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
     from hornbook.runs.finetuning.api import Stopped
     from hornbook.runs.finetuning.record import MARKS
@@ -153,7 +158,7 @@ def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
         yield
     except Stopped as stopped:
         log(str(stopped))
-        print_json(as_json, {"out": str(out), **vars(stopped.outcome)})
+        print_json({"out": str(out), **vars(stopped.outcome)})
         sys.stdout.flush()
         raise typer.Exit(130) from None
     except KeyboardInterrupt:  # before training: during augmentation or while teacher outputs are cached
@@ -214,7 +219,7 @@ def recorded_settings(out: Path | None, resume: bool):
     return settings_in(run)
 
 
-def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ...] = ()) -> None:
+def show_settings(settings, new_model=None, hidden: tuple[str, ...] = ()) -> None:
     """Prints every setting that is used and not `hidden`, with its value and description; those of a `new_model` first,
     where it is not part of the settings."""
     from hornbook.config import iter_settings, unused_names
@@ -223,4 +228,4 @@ def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ..
     found = [] if new_model is None else list(iter_settings(new_model, "model."))
     found += [each for each in iter_settings(settings) if each.name not in unused]
     table([(each.name, each.value, each.doc) for each in found], ("setting", "value", "description"))
-    print_json(as_json, {each.name: each.value for each in found})
+    print_json({each.name: each.value for each in found})

@@ -3,27 +3,18 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from hornbook.cli.app import flag, option
 
 Reading = dict[str, Any]  # an argument that `reads_data` fills
 OPTIONS: dict[str, tuple[Any, Any]] = {  # (type, default)
-    "text": (Annotated[str | None, typer.Option(help="Column of the text; inferred when omitted.")], None),
-    "pair": (Annotated[str | None, typer.Option(help="Column of the second text.")], None),
-    "label": (Annotated[str | None, typer.Option(help="Column of the label.")], None),
-    "delimiter": (
-        Annotated[str | None, typer.Option(help="Field separator, such as ';' or tab; detected when omitted.")],
-        None,
-    ),
-    "encoding": (
-        Annotated[str | None, typer.Option(help="File encoding, such as cp949; detected when omitted.")],
-        None,
-    ),
-    "strict": (
-        Annotated[bool, typer.Option("--strict", help="Stop at the first bad row instead of skipping it.")],
-        False,
-    ),
+    "text": (option(str | None, "Column of the text; inferred when omitted."), None),
+    "pair": (option(str | None, "Column of the second text."), None),
+    "label": (option(str | None, "Column of the label."), None),
+    "delimiter": (option(str | None, "Field separator, such as ';' or tab; detected when omitted."), None),
+    "encoding": (option(str | None, "File encoding, such as cp949; detected when omitted."), None),
+    "strict": (flag("--strict", "Stop at the first bad row instead of skipping it."), False),
 }
 
 
