@@ -25,7 +25,8 @@ from hornbook.cli import (  # noqa: F401  they register their commands
     texts,
     use,
 )
-from hornbook.cli.app import app, option, print_error
+from hornbook.cli.app import app, print_error
+from hornbook.cli.options import option
 from hornbook.terminal import set_json, set_quiet
 from hornbook.train.parallel import launched
 

@@ -2,18 +2,15 @@
 
 import copy
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from hornbook.lifecycle.requests import as_overrides
 from hornbook.lifecycle.stopping import begin_work
 from hornbook.terminal import log, set_json, set_quiet, table, wants_json
 from hornbook.train.parallel.launched import refuse_command
@@ -89,20 +86,6 @@ def print_error(error: Exception | str) -> None:
     print(f"hornbook: {text}", file=sys.stderr)
 
 
-def option(kind: Any, help: str, *names: str, **more: Any) -> Any:
-    """The type of a parameter that is an option; `names` if it is not called as the parameter."""
-    return Annotated[kind, typer.Option(*names, help=help, **more)]
-
-
-def flag(name: str, help: str) -> Any:
-    return option(bool, help, name)
-
-
-def argument(kind: Any, help: str, **more: Any) -> Any:
-    """The type of a parameter that is an argument."""
-    return Annotated[kind, typer.Argument(help=help, **more)]
-
-
 app = typer.Typer(
     name="hornbook",
     cls=Commands,
@@ -111,29 +94,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-
-Device = option(str, "cpu, cuda or cuda:N; defaults to a GPU if there is one.")
-Overrides = option(list[str] | None, "Override a setting: key=value; --show lists the keys.", "--set")
-Resume = flag("--resume", "Resume the run in --out, or start it.")
-Show = flag("--show", "Print all settings with their values and exit.")
-Seed = option(int, "Random seed.")
-OptionalSeed = option(int | None, "Random seed.")
-Overwrite = flag("--overwrite", "Replace what hornbook wrote to --out before.")
-MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
-Model = argument(str, MODEL)
-
-
-def with_optional_model(last: str, help: str, first: str = "[MODEL]"):
-    """The arguments of a command that takes [MODEL] LAST: `split_model` tells them apart."""
-    help = f"{help} Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
-    return argument(list[str], help, metavar=f"{first} {last}", show_default=False)
-
-
-def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
-    """The model, None if there is none, and the last argument."""
-    if len(arguments) > 2:
-        raise ValueError(f"there are {len(arguments)} arguments, and only a model and {last} are expected: quote texts")
-    return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
 
 
 def print_json(value: dict) -> None:
@@ -174,13 +134,6 @@ def exit_if_stopped(outcome) -> None:
         raise typer.Exit(130)
 
 
-def check_writable(out: Path) -> None:
-    """Raises, before any work is done, if the folder cannot be written."""
-    nearest = next(path for path in (out, *out.parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise ValueError(f"{out} cannot be written, as {nearest} is not a writable folder: choose another --out")
-
-
 def refuse_existing(out: Path, file: str, what: str) -> None:
     if (out / file).exists():
         raise ValueError(f"{out} already holds {what}: add --overwrite to replace it, or choose another --out")
@@ -192,15 +145,6 @@ def refuse_unused_options(why: str, given: dict[str, bool]) -> None:
     if unused:
         has, pronoun = ("has", "it") if len(unused) == 1 else ("have", "them")
         raise ValueError(f"{' and '.join(unused)} {has} no effect {why}: omit {pronoun}")
-
-
-def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
-    """Parses --set and --device into overrides of settings."""
-    for pair in pairs or []:
-        if "=" not in pair:
-            raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
-    overrides = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
-    return overrides | as_overrides(device=None if device == "auto" else device)
 
 
 def recorded_settings(out: Path | None, resume: bool):

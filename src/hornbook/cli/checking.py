@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hornbook.cli.app import Device, app, argument, option, parse_overrides, print_json
-from hornbook.cli.reading import Reading, reads_data
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import Device, Reading, argument, option, parse_overrides, reads_data
 from hornbook.cli.tasks import MAX_ROWS, TaskName
 from hornbook.terminal import log, print_result, table
 

@@ -4,21 +4,20 @@ from pathlib import Path
 
 import typer
 
-from hornbook.cli.app import (
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import (
     Device,
     Model,
     Overwrite,
+    Reading,
     Seed,
-    app,
     argument,
-    check_writable,
     flag,
     option,
     parse_overrides,
-    print_json,
+    reads_data,
 )
 from hornbook.cli.overwriting import RUN, overwriting
-from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import TaskName, print_scores
 from hornbook.terminal import TrainingDisplay, log, print_result, table
 
@@ -41,7 +40,6 @@ def baseline_command(
     device: Device = "auto",
 ) -> None:
     """Score a baseline that uses no pre-training, to compare a fine-tuned model with."""
-    check_writable(out)
     from hornbook.evaluation.baselines.run import baseline
 
     overrides = parse_overrides(None, device)
@@ -78,7 +76,6 @@ def probe_command(
     device: Device = "auto",
 ) -> None:
     """Train a classifier on the frozen hidden states of a pre-trained model, and score it."""
-    check_writable(out)
     from hornbook.evaluation.baselines.probe import probe
 
     overrides = parse_overrides(None, device)
@@ -134,7 +131,6 @@ def label_curve_command(
     device: Device = "auto",
 ) -> None:
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
-    check_writable(out)
     from hornbook.evaluation.label_curve import label_curve
     from hornbook.lifecycle.claims import Claims
     from hornbook.report.several import draw_curve, read_curve

@@ -2,20 +2,9 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import (
-    Device,
-    Model,
-    Overwrite,
-    app,
-    argument,
-    check_writable,
-    flag,
-    option,
-    print_json,
-    refuse_existing,
-)
+from hornbook.cli.app import app, print_json, refuse_existing
+from hornbook.cli.options import Device, Model, Overwrite, Reading, argument, flag, option, reads_data
 from hornbook.cli.overwriting import overwriting
-from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import Data
 from hornbook.terminal import counting_display, log, print_result, table
 
@@ -38,7 +27,6 @@ def export_command(
 ) -> None:
     """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
     out = out or _default_out(model, to)
-    check_writable(out)
     from hornbook.deployment.export import export
     from hornbook.report.exported import measured_words
 
@@ -78,7 +66,6 @@ def compare_command(
     from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
 
     out = folder_for(models) if out is None else out
-    check_writable(out)
     with overwriting(out, frozenset({"comparison"}), overwrite), counting_display("opening the models") as show:
         found = compare(
             models,

@@ -2,27 +2,22 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import (
+from hornbook.cli.app import app, exit_if_stopped, print_json, recorded_settings, report_interruption, show_settings
+from hornbook.cli.options import (
     Device,
     OptionalSeed,
     Overrides,
     Overwrite,
+    Reading,
     Resume,
     Show,
-    app,
     argument,
-    check_writable,
-    exit_if_stopped,
     option,
     parse_overrides,
-    print_json,
-    recorded_settings,
-    report_interruption,
-    show_settings,
+    reads_data,
 )
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.pretraining import MEASURED, MEASURED_NOTE, report_outcome
-from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import Data, report_result
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.terminal import TrainingDisplay, log
@@ -102,7 +97,6 @@ def distill_command(
         raise ValueError(f"distill needs {missing}; see 'hornbook distill --help'")
     if task is not None and data is None and not resume:
         raise ValueError("--task needs --data; see 'hornbook distill --help'")
-    check_writable(out)
     from hornbook.runs.distillation.run import distill
     from hornbook.runs.finetuning.api import Finetuned
 

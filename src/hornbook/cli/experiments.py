@@ -4,7 +4,8 @@ from pathlib import Path
 
 import typer
 
-from hornbook.cli.app import Device, Overwrite, app, argument, check_writable, flag, option, parse_overrides, print_json
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import Device, Overwrite, argument, flag, option, parse_overrides
 from hornbook.cli.overwriting import overwriting
 from hornbook.terminal import TrainingDisplay, log, print_result, table
 
@@ -30,7 +31,6 @@ def reproduce_command(
     device: Device = "auto",
 ) -> None:
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
-    check_writable(out)
     from hornbook.evaluation.experiments.runner import reproduce
 
     with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), TrainingDisplay() as display:

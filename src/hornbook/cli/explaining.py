@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import Device, app, argument, option, print_json
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import Device, argument, option
 from hornbook.terminal import print_result, table
 
 PAGE = "explanation.html"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from hornbook.cli.app import Device, Overwrite, app, argument, check_writable, flag, log_problems, option, print_json
+from hornbook.cli.app import app, log_problems, print_json
+from hornbook.cli.options import Device, Overwrite, argument, flag, option
 from hornbook.cli.overwriting import GRAPH, VECTORS, overwriting, refuse_existing_file
 from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
@@ -34,7 +35,6 @@ def graph_build(
     from hornbook.graph.build import build_graph
     from hornbook.report.wording import counted
 
-    check_writable(out)
     with overwriting(out, GRAPH, overwrite), counting_display("reading") as show:
         order = columns.split(",") if columns else None
         manifest = build_graph(sources, out, columns=order, language=language, report=show)
@@ -154,10 +154,9 @@ def graph_embed(
     device: Device = "auto",
 ) -> None:
     """Train vectors of the entities and relations; print filtered MRR and Hits@1, 3 and 10."""
-    from hornbook.cli.app import parse_overrides
+    from hornbook.cli.options import parse_overrides
     from hornbook.graph.embedding.training import embed_graph
 
-    check_writable(out)
     given = {"model": model, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
     with overwriting(out, VECTORS, overwrite, resume), TrainingDisplay() as show:
         found = embed_graph(

@@ -2,18 +2,8 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import (
-    Device,
-    Model,
-    Seed,
-    app,
-    argument,
-    flag,
-    log_problems,
-    option,
-    print_json,
-    refuse_unused_options,
-)
+from hornbook.cli.app import app, log_problems, print_json, refuse_unused_options
+from hornbook.cli.options import Device, Model, Seed, argument, flag, option
 from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import counting_display, log, print_result, table
 

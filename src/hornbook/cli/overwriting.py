@@ -42,7 +42,8 @@ OWN_NAMES = (
 def overwriting(out: Path, kinds: frozenset[str], overwrite: bool, resume: bool = False) -> Iterator[None]:
     """With `--overwrite`, moves the folder `out` aside while the command writes a new one, then removes the old one. If
     the command fails before it writes anything, the old folder is restored. A folder of another kind than `kinds`, or
-    with files that hornbook did not write, is refused."""
+    with files that hornbook did not write, is refused, as is one that cannot be written."""
+    check_writable(out)
     if overwrite and resume:
         raise ValueError("--overwrite starts from scratch and --resume continues: give only one of them")
     if not overwrite or not out.exists() or not any(out.iterdir()):
@@ -61,6 +62,13 @@ def overwriting(out: Path, kinds: frozenset[str], overwrite: bool, resume: bool 
         else:
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(old, folder)
+
+
+def check_writable(out: Path) -> None:
+    """Raises, before any work is done, if the folder cannot be written."""
+    nearest = next(path for path in (out, *out.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise ValueError(f"{out} cannot be written, as {nearest} is not a writable folder: choose another --out")
 
 
 def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:

@@ -2,22 +2,17 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import (
+from hornbook.cli.app import app, exit_if_stopped, print_json, recorded_settings, show_settings
+from hornbook.cli.options import (
     Device,
     OptionalSeed,
     Overrides,
     Overwrite,
     Resume,
     Show,
-    app,
     argument,
-    check_writable,
-    exit_if_stopped,
     option,
     parse_overrides,
-    print_json,
-    recorded_settings,
-    show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.terminal import TrainingDisplay, log, print_result, short, table
@@ -79,7 +74,6 @@ def pretrain_command(
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus"
         raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
-    check_writable(out)
     resume, overwrite = as_restarted(resume, overwrite)
     from hornbook.runs.pretraining.run import pretrain
 

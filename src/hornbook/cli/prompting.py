@@ -4,18 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from hornbook.cli.app import (
-    Device,
-    Overwrite,
-    app,
-    argument,
-    check_writable,
-    exit_if_stopped,
-    flag,
-    option,
-    print_json,
-    show_settings,
-)
+from hornbook.cli.app import app, exit_if_stopped, print_json, show_settings
+from hornbook.cli.options import Device, Overwrite, argument, flag, option
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.terminal import TrainingDisplay, answering_display, log, print_result, table
 
@@ -56,7 +46,6 @@ def prompt_command(
     if out is None or (model is None and not is_resumed):
         missing = "--out" if out is None else "a model"
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
-    check_writable(out)
     from hornbook.evaluation.prompting.run import prompt
     from hornbook.report.prompted import degenerate_words, rows_of
     from hornbook.report.wording import measure
@@ -145,7 +134,6 @@ def finetune_as_text(
         return
     if out is None or (data is None and not resume):
         raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}; --data is a .toml file")
-    check_writable(out)
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
     if outcome.ended == "stopped":

@@ -2,20 +2,9 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import (
-    Device,
-    Model,
-    Overwrite,
-    app,
-    argument,
-    check_writable,
-    flag,
-    log_problems,
-    option,
-    print_json,
-)
+from hornbook.cli.app import app, log_problems, print_json
+from hornbook.cli.options import Device, Model, Overwrite, Reading, argument, flag, option, reads_data
 from hornbook.cli.overwriting import INDEX, overwriting
-from hornbook.cli.reading import Reading, reads_data
 from hornbook.terminal import counting_display, log, print_result, table
 
 IndexFolder = argument(Path, "Index folder that hornbook embed wrote.")
@@ -38,7 +27,6 @@ def embed(
     device: Device = "auto",
 ) -> None:
     """Embed texts into an index for search. After Ctrl-C, the same command embeds the rest."""
-    check_writable(out)
     from hornbook.inference.retrieval.building import build_index
 
     if append and overwrite:

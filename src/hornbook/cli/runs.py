@@ -5,7 +5,8 @@ from pathlib import Path
 import typer
 from typer.core import TyperGroup
 
-from hornbook.cli.app import app, argument, flag, print_json
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import argument, flag
 from hornbook.terminal import log, print_result, table
 
 Folder = argument(Path, "The folder that holds the runs.")

@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
-from hornbook.cli.app import MODEL, Device, app, argument, flag, option
+from hornbook.cli.app import app
 from hornbook.cli.language import Weights
+from hornbook.cli.options import MODEL, Device, argument, flag, option
 from hornbook.terminal import log
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hornbook.cli.app import MODEL, Device, Model, app, argument, option, print_json
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import MODEL, Device, Model, argument, option
 from hornbook.terminal import log, print_result, result_console, table
 
 if TYPE_CHECKING:

@@ -6,30 +6,32 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from hornbook.cli.app import (
-    MODEL,
-    Device,
-    OptionalSeed,
-    Overrides,
-    Overwrite,
-    Resume,
-    Show,
     app,
-    argument,
-    check_writable,
-    flag,
     log_problems,
-    option,
-    parse_overrides,
     print_json,
     recorded_settings,
     refuse_unused_options,
     report_interruption,
     show_settings,
+)
+from hornbook.cli.options import (
+    MODEL,
+    Device,
+    OptionalSeed,
+    Overrides,
+    Overwrite,
+    Reading,
+    Resume,
+    Show,
+    argument,
+    flag,
+    option,
+    parse_overrides,
+    reads_data,
     split_model,
     with_optional_model,
 )
-from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
-from hornbook.cli.reading import Reading, reads_data
+from hornbook.cli.overwriting import RUN, check_writable, overwriting, refuse_existing_file
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
 from hornbook.train.parallel.launched import as_restarted, refuse_command
@@ -109,7 +111,6 @@ def finetune_command(
         data = recorded_request(out).get("data")
     if data is None or out is None:
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
-    check_writable(out)
     from hornbook.runs.finetuning.api import finetune
 
     replaced = overwriting(out, RUN, overwrite, resume)

@@ -12,19 +12,9 @@ from pathlib import Path
 
 import typer
 
-from hornbook.cli.app import (
-    Overwrite,
-    app,
-    argument,
-    check_writable,
-    flag,
-    log_problems,
-    option,
-    print_error,
-    print_json,
-    refuse_existing,
-)
-from hornbook.cli.overwriting import CORPUS, TOKENIZER, overwriting
+from hornbook.cli.app import app, log_problems, print_error, print_json, refuse_existing
+from hornbook.cli.options import Overwrite, argument, flag, option
+from hornbook.cli.overwriting import CORPUS, TOKENIZER, check_writable, overwriting
 from hornbook.terminal import building_display, counting_display, log, print_result, short, table, web_display
 
 tokenizer_app = typer.Typer(help="Train a tokenizer, or add words to one.", no_args_is_help=True)
@@ -58,7 +48,6 @@ def tokenizer_train(
     from hornbook.lifecycle.locking import run_lock
     from hornbook.text.training import train_tokenizer
 
-    check_writable(out)
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
     with _exit_on_interrupt(), overwriting(out, TOKENIZER, overwrite), run_lock(out):
@@ -116,7 +105,6 @@ def tokenizer_extend(
     from hornbook.text.extension import MIN_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
-    check_writable(out)
     with overwriting(out, TOKENIZER, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         extended = Tokenizer.load(model_folder(tokenizer))
@@ -195,7 +183,6 @@ def corpus_build(
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
-    check_writable(out)
     linker = None
     if graph is not None:
         from hornbook.graph.annotation import EntityLinker

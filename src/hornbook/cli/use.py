@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import Device, Model, app, argument, option, print_json, split_model, with_optional_model
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import Device, Model, argument, option, split_model, with_optional_model
 from hornbook.terminal import print_result, table
 
 PLOTS = (
