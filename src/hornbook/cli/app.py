@@ -15,27 +15,11 @@ from hornbook.lifecycle.stopping import begin_work
 from hornbook.terminal import log, set_json, set_quiet, table, wants_json
 from hornbook.train.parallel.launched import refuse_command
 
-IN_ORDER = (
-    *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect", "show"),
-    *("generate", "score", "perplexity", "minimal-pairs", "prompt", "lm-eval"),
-    *(
-        "check",
-        "finetune",
-        "distill",
-        "evaluate",
-        "predict",
-        "explain",
-        "export",
-        "compare",
-        "push",
-        "report",
-        "info",
-        "runs",
-    ),
-    "serve",
-    *("embed", "search", "evaluate-retrieval"),
-    *("features", "probe", "baseline", "label-curve", "glue", "reproduce", "graph"),
-)
+IN_ORDER = """
+    tokenizer corpus pretrain plan fill-mask next-sentence detect show generate score perplexity minimal-pairs prompt
+    lm-eval check finetune distill evaluate predict explain export compare push report info runs serve embed search
+    evaluate-retrieval features probe baseline label-curve glue reproduce graph
+"""
 
 
 class Commands(TyperGroup):
@@ -67,7 +51,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx) -> list[str]:
         """Lists the commands in the order in which they are usually used."""
-        return sorted(super().list_commands(ctx), key=IN_ORDER.index)
+        return sorted(super().list_commands(ctx), key=IN_ORDER.split().index)
 
 
 def _add_option(commands: dict, option) -> None:

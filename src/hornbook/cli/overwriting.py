@@ -14,28 +14,17 @@ VECTORS = frozenset({"graph vectors"})
 CORPUS = frozenset({"corpus", "unfinished corpus"})
 INDEX = frozenset({"index", "unfinished index"})
 # Everything that hornbook writes at the top level of any kind of folder.
-OWN_NAMES = (
-    *("run.json", "metrics.jsonl", "samples.json", "tensorboard", "checkpoints", "best", "kept", "generator", "stages"),
-    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "projections.safetensors"),
-    *(
-        "task.json",
-        "scores.json",
-        "predictions-*.jsonl",
-        "attention.json",
-        "illustrations.json",
-        "teacher",
-        "augmented.json*",
-    ),
-    *("README.md", "report.html", "*.png", "tries", "tries.json", "sweep.json", "curve.json", "jobs"),
-    *("predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
-    *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md", ".claims"),
-    *("modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"),
-    *("index.json", "vectors.f32", "vectors.i8", "scales.f32", "residuals.i8", "rows.arrow", "graph.faiss"),
-    *("manifest.json", "sources.ndjson", "progress*", "chunks", "shard-*.npy", "token_counts.npy", "excluded.npy"),
-    ".*.tmp",
-    *("entities.txt", "relations.tsv", "names.tsv", "vectors.safetensors"),
-    *("heads.npy", "kinds.npy", "tails.npy", "weights.npy", "splits.npy", "pair*.npy", "edge_offsets.npy"),
-)
+OWN_NAMES = """
+    run.json metrics.jsonl samples.json tensorboard checkpoints best kept generator stages config.json
+    model.safetensors tokenizer.json tokenizer_config.json projections.safetensors task.json scores.json
+    predictions-*.jsonl attention.json illustrations.json teacher augmented.json* README.md report.html *.png tries
+    tries.json sweep.json curve.json jobs predictions comparison.json model.onnx export.json tagger.safetensors
+    results.json skipped.json pretrained running RESULTS-*.md .claims modules.json 1_Pooling sentence_bert_config.json
+    config_sentence_transformers.json index.json vectors.f32 vectors.i8 scales.f32 residuals.i8 rows.arrow graph.faiss
+    manifest.json sources.ndjson progress* chunks shard-*.npy token_counts.npy excluded.npy .*.tmp entities.txt
+    relations.tsv names.tsv vectors.safetensors heads.npy kinds.npy tails.npy weights.npy splits.npy pair*.npy
+    edge_offsets.npy
+"""
 
 
 @contextmanager
@@ -78,7 +67,9 @@ def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
 
     if not out.is_dir():
         raise ValueError(f"{out} is a file: --overwrite replaces only folders that hornbook wrote")
-    foreign = [path.name for path in out.iterdir() if not any(fnmatch.fnmatch(path.name, own) for own in OWN_NAMES)]
+    foreign = [
+        path.name for path in out.iterdir() if not any(fnmatch.fnmatch(path.name, own) for own in OWN_NAMES.split())
+    ]
     if foreign:
         raise ValueError(f"{out} holds {min(foreign)}, which hornbook did not write: move it, or choose another --out")
     kind = describe(out)["kind"]
