@@ -84,7 +84,7 @@ class Labelled:
 class Inputs(Labelled):
     """Everything a run needs, read once for all runs of a search.
 
-    `copies` are augmented examples that are added to train (`augmented.py`). `projections` map a student's hidden
+    `copies` are augmented examples that are added to train (`runs.augmentation`). `projections` map a student's hidden
     states to its teacher's width, as learned in an earlier stage.
     """
 
