@@ -133,7 +133,7 @@ def label_curve_command(
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     from hornbook.evaluation.label_curve import label_curve
     from hornbook.lifecycle.claims import Claims
-    from hornbook.report.several import draw_curve, read_curve
+    from hornbook.report.several import draw, read_curve
 
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
         found = label_curve(
@@ -157,7 +157,7 @@ def label_curve_command(
     ]
     table(rows, ("method", "labels", found["metric_for_best"], "95% interval"))
     with Claims(out, is_shared=join).wait_for("results"):
-        draw_curve(out, read_curve(out))
+        draw(out, read_curve(out))
     log(f"{out / 'curve.png'}")
     print_json({"out": str(out), **found})
 
