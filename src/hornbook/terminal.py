@@ -53,6 +53,10 @@ def set_wording(wording: Callable[[str], str]) -> None:
     _wording = wording
 
 
+def wants_json() -> bool:
+    return result_console.quiet
+
+
 def log(text: str) -> None:
     """Logs a line."""
     log_console.print(_wording(text))

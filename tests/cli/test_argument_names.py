@@ -10,7 +10,7 @@ import typer.main
 
 import hornbook as library
 from hornbook import cli, terminal
-from hornbook.cli.app import OPTION_OF, PHRASES, as_options
+from hornbook.cli.wording import OPTION_OF, PHRASES, as_options
 
 SOURCE = Path(cli.__file__).parents[1]
 COMMAND = re.compile(r"hornbook [^'(),;]*")  # a command shown whole, with its options
@@ -55,7 +55,7 @@ def test_every_argument_in_a_message_has_its_option():
     named = {name for file in SOURCE.rglob("*.py") for text in texts(file) for name in argument.findall(text)}
     roles = {"x"}  # a column: text, pair or label
     in_programs = {"return_tensors", "padding", "function_to_apply"}  # shown on model cards
-    assert named - set(OPTION_OF) == roles | in_programs | {"has_unanswerable"}
+    assert named - set(OPTION_OF) == roles | in_programs
 
 
 def options_of(command) -> Iterator[str]:

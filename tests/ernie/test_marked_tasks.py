@@ -9,8 +9,7 @@ from hornbook.metrics import classification as measured
 from hornbook.models.outputs import Output
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds.classification import ClassPrediction
-from hornbook.tasks.kinds.entity_typing import EntityTyping
-from hornbook.tasks.kinds.relation import Relation
+from hornbook.tasks.kinds.marked import EntityTyping, Relation
 from hornbook.tasks.reading.marked import split_marks
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import MarkedExample

@@ -17,7 +17,7 @@ from hornbook.report.page import write_report
 from hornbook.report.plots.errors import confusion_figure
 from hornbook.report.plots.learning import learning_figure
 from hornbook.report.plots.scores import curve_figure, tries_figure
-from hornbook.report.several import draw_tries, read_curve, read_tries
+from hornbook.report.several import draw, read_curve, read_tries
 
 
 def opened(folder):
@@ -301,7 +301,7 @@ def write_curve(folder):
 @pytest.mark.pictures
 def test_the_picture_of_a_search(tmp_path):
     folder = write_tries(tmp_path / "search")
-    draw_tries(folder, read_tries(folder))
+    draw(folder, read_tries(folder))
     assert (folder / "tries.png").stat().st_size > 5_000
     axes = tries_figure(read_tries(folder)).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["2e-5", "3e-5", "4e-5", "5e-5"]

@@ -11,7 +11,7 @@ from finetuned import encoder, finetuned, words
 from hornbook.inference.predictor import load_predictor
 from hornbook.models.outputs import Output
 from hornbook.report.card import write_card
-from hornbook.tasks.kinds.entity_typing import EntityTyping
+from hornbook.tasks.kinds.marked import EntityTyping
 from hornbook.tasks.kinds.multi_label import FEWEST, THRESHOLDS, MultiLabel
 from hornbook.tasks.records import MarkedExample, TextExample
 from hornbook.tasks.spec import TaskSpec, load_task, save_task

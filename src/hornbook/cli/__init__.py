@@ -3,11 +3,10 @@ inside the commands."""
 
 import os
 import sys
-from typing import Annotated
 
 import typer
 
-from hornbook.cli import (
+from hornbook.cli import (  # noqa: F401  they register their commands
     checking,
     comparing,
     deployment,
@@ -26,39 +25,20 @@ from hornbook.cli import (
     texts,
     use,
 )
-from hornbook.cli.app import app, as_options, print_error
+from hornbook.cli.app import app, print_error
+from hornbook.cli.options import option
+from hornbook.cli.wording import as_options
+from hornbook.terminal import set_json, set_quiet, set_wording
 from hornbook.train.parallel import launched
 
-__all__ = [
-    "app",
-    "checking",
-    "comparing",
-    "deployment",
-    "distilling",
-    "experiments",
-    "explaining",
-    "graphs",
-    "language",
-    "main",
-    "pretraining",
-    "prompting",
-    "retrieval",
-    "runs",
-    "serving",
-    "showing",
-    "tasks",
-    "texts",
-    "use",
-]
+__all__ = ["app", "main"]
 
 
 @app.callback(invoke_without_command=True)
 def hornbook(
-    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")] = False,
+    version: option(bool, "Print the version and exit.", "--version", "-V") = False,
+    quiet: option(bool, "Print only the result and errors.", "--quiet", "-q") = False,
 ) -> None:
-    from hornbook.terminal import set_json, set_quiet, set_wording
-
     set_quiet(quiet or launched.rank() > 0)
     set_json(False)
     set_wording(as_options)

@@ -2,87 +2,36 @@
 
 import copy
 import json
-import os
-import re
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
 
-from hornbook.lifecycle.requests import as_overrides
+from hornbook.cli.wording import as_options
 from hornbook.lifecycle.stopping import begin_work
+from hornbook.terminal import log, set_json, set_quiet, table, wants_json
 from hornbook.train.parallel.launched import refuse_command
 
-IN_ORDER = (
-    *("tokenizer", "corpus", "pretrain", "plan", "fill-mask", "next-sentence", "detect", "show"),
-    *("generate", "score", "perplexity", "minimal-pairs", "prompt", "lm-eval"),
-    *(
-        "check",
-        "finetune",
-        "distill",
-        "evaluate",
-        "predict",
-        "explain",
-        "export",
-        "compare",
-        "push",
-        "report",
-        "info",
-        "runs",
-    ),
-    "serve",
-    *("embed", "search", "evaluate-retrieval"),
-    *("features", "probe", "baseline", "label-curve", "glue", "reproduce", "graph"),
-)
-# The library names Python arguments (text=, resume=True, recipe='tinybert') in errors, log lines and descriptions of
-# settings, and the command line its options.
-SAME_NAME = """
-    api_key append batch_tokens beams choices clean columns data delimiter encoding exclude graph held_out host join
-    label links lr method minutes minutes_each model pair reason recipe resume sbatch shots slide steps strict task text
-    text_column texts vectors where
+IN_ORDER = """
+    tokenizer corpus pretrain plan fill-mask next-sentence detect show generate score perplexity minimal-pairs prompt
+    lm-eval check finetune distill evaluate predict explain export compare push report info runs serve embed search
+    evaluate-retrieval features probe baseline label-curve glue reproduce graph
 """
-OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
-    "augment.model": "--augment-model",
-    "base": "--from",
-    "corpora": "--corpus",
-    "key": "--id",
-    "task.head": "--head",
-    "task.pair_encoding": "--pair-encoding",
-    "tflops": "--device-tflops",
-}
-PHRASES = {"remove the folder": "add --overwrite", "model.fill(text)": "--fill"}  # what has no argument
-# A name as a word of its own, then True, a quoted value, or no value. So paths and settings (model.width=64) are kept.
-NAMES = "|".join(map(re.escape, OPTION_OF))
-ARGUMENT = re.compile(rf"(?<![\w./'\"=-])({NAMES})=(?:True\b|(['\"])(.*?)\2|(?=[\s,;:)]|$))")
-
-
-def as_options(text: str) -> str:
-    """A message of the library in the words of the command line.
-
-    >>> as_options("use recipe='tinybert' or a smaller batch_tokens=, or remove the folder")
-    'use --recipe tinybert or a smaller --batch-tokens, or add --overwrite'
-    """
-
-    def option(found: re.Match) -> str:
-        return OPTION_OF[found[1]] + ("" if found[3] is None else f" {shlex.quote(found[3])}")
-
-    text = ARGUMENT.sub(option, text)
-    for phrase, of_command in PHRASES.items():
-        text = text.replace(phrase, of_command)
-    return text
 
 
 class Commands(TyperGroup):
     def __init__(self, **settings):
-        """Adds the application's --quiet to every command, so that it may also follow the command."""
+        """Adds --json and the application's --quiet to every command."""
         super().__init__(**settings)
         quiet = copy.copy(next(option for option in self.params if option.name == "quiet"))
-        quiet.expose_value, quiet.callback = False, _quiet
+        quiet.expose_value, quiet.callback = False, lambda ctx, option, value: set_quiet(True) if value else None
+        as_json = copy.copy(quiet)
+        as_json.name, as_json.opts, as_json.help = "as_json", ["--json"], "Print the result as one JSON object."
+        as_json.callback = lambda ctx, option, value: set_json(value)
+        _add_option({name: each for name, each in self.commands.items() if name != "serve"}, as_json)
         _add_option(self.commands, quiet)
         _simplify_help(self)
 
@@ -103,7 +52,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx) -> list[str]:
         """Lists the commands in the order in which they are usually used."""
-        return sorted(super().list_commands(ctx), key=IN_ORDER.index)
+        return sorted(super().list_commands(ctx), key=IN_ORDER.split().index)
 
 
 def _add_option(commands: dict, option) -> None:
@@ -134,20 +83,6 @@ def _simplify_help(command) -> None:
         _simplify_help(each)
 
 
-def _quiet(ctx: object, option: object, value: bool) -> None:
-    from hornbook.terminal import set_quiet
-
-    if value:
-        set_quiet(True)
-
-
-def _json(value: bool) -> bool:
-    from hornbook.terminal import set_json
-
-    set_json(value)
-    return value
-
-
 def print_error(error: Exception | str) -> None:
     if isinstance(error, OSError) and error.filename and error.strerror:
         error = f"{error.filename}: {error.strerror.lower()}"
@@ -163,58 +98,30 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Json = Annotated[bool, typer.Option("--json", callback=_json, help="Print the result as one JSON object.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N; defaults to a GPU if there is one.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", help="Override a setting: key=value; --show lists the keys.")
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out, or start it.")]
-Show = Annotated[bool, typer.Option("--show", help="Print all settings with their values and exit.")]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
-OptionalSeed = Annotated[int | None, typer.Option(help="Random seed.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what hornbook wrote to --out before.")]
-MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
-Model = Annotated[str, typer.Argument(help=MODEL)]
 
-
-def with_optional_model(last: str, help: str, first: str = "[MODEL]"):
-    """The arguments of a command that takes [MODEL] LAST: `split_model` tells them apart."""
-    help = f"{help} Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
-    return Annotated[list[str], typer.Argument(help=help, metavar=f"{first} {last}", show_default=False)]
-
-
-def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
-    """The model, None if there is none, and the last argument."""
-    if len(arguments) > 2:
-        raise ValueError(f"there are {len(arguments)} arguments, and only a model and {last} are expected: quote texts")
-    return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
-
-
-def print_json(as_json: bool, value: dict) -> None:
-    if as_json:
+def print_json(value: dict) -> None:
+    if wants_json():
         print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def log_problems(problems: dict) -> None:
     from hornbook.data.problems import problem_lines
-    from hornbook.terminal import log
 
     for line in problem_lines(problems):
         log(line)
 
 
 @contextmanager
-def report_interruption(out: Path, as_json: bool) -> Iterator[None]:
+def report_interruption(out: Path) -> Iterator[None]:
     """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
     from hornbook.runs.finetuning.api import Stopped
     from hornbook.runs.finetuning.record import MARKS
-    from hornbook.terminal import log
 
     try:
         yield
     except Stopped as stopped:
         log(str(stopped))
-        print_json(as_json, {"out": str(out), **vars(stopped.outcome)})
+        print_json({"out": str(out), **vars(stopped.outcome)})
         sys.stdout.flush()
         raise typer.Exit(130) from None
     except KeyboardInterrupt:  # before training: during augmentation or while teacher outputs are cached
@@ -230,13 +137,6 @@ def exit_if_stopped(outcome) -> None:
         raise typer.Exit(130)
 
 
-def check_writable(out: Path) -> None:
-    """Raises, before any work is done, if the folder cannot be written."""
-    nearest = next(path for path in (out, *out.parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise ValueError(f"{out} cannot be written, as {nearest} is not a writable folder: choose another --out")
-
-
 def refuse_existing(out: Path, file: str, what: str) -> None:
     if (out / file).exists():
         raise ValueError(f"{out} already holds {what}: add --overwrite to replace it, or choose another --out")
@@ -248,15 +148,6 @@ def refuse_unused_options(why: str, given: dict[str, bool]) -> None:
     if unused:
         has, pronoun = ("has", "it") if len(unused) == 1 else ("have", "them")
         raise ValueError(f"{' and '.join(unused)} {has} no effect {why}: omit {pronoun}")
-
-
-def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
-    """Parses --set and --device into overrides of settings."""
-    for pair in pairs or []:
-        if "=" not in pair:
-            raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
-    overrides = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
-    return overrides | as_overrides(device=None if device == "auto" else device)
 
 
 def recorded_settings(out: Path | None, resume: bool):
@@ -275,14 +166,13 @@ def recorded_settings(out: Path | None, resume: bool):
     return settings_in(run)
 
 
-def show_settings(settings, as_json: bool, new_model=None, hidden: tuple[str, ...] = ()) -> None:
+def show_settings(settings, new_model=None, hidden: tuple[str, ...] = ()) -> None:
     """Prints every setting that is used and not `hidden`, with its value and description; those of a `new_model` first,
     where it is not part of the settings."""
     from hornbook.config import iter_settings, unused_names
-    from hornbook.terminal import table
 
     unused = {*unused_names(settings), *hidden}
     found = [] if new_model is None else list(iter_settings(new_model, "model."))
     found += [each for each in iter_settings(settings) if each.name not in unused]
     table([(each.name, each.value, as_options(each.doc)) for each in found], ("setting", "value", "description"))
-    print_json(as_json, {each.name: each.value for each in found})
+    print_json({each.name: each.value for each in found})

@@ -1,38 +1,33 @@
 """The command `check`: a summary of labelled data before training."""
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from hornbook.cli.app import Device, Json, app, as_options, parse_overrides, print_json
-from hornbook.cli.reading import Reading, reads_data
-from hornbook.cli.tasks import TaskName
-
-MAX_ROWS = 50  # classes that are printed
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import Device, Reading, argument, option, parse_overrides, reads_data
+from hornbook.cli.tasks import MAX_ROWS, TaskName
+from hornbook.cli.wording import as_options
+from hornbook.terminal import log, print_result, table
 
 
 @app.command("check", epilog="Example: hornbook check reviews.csv --task classification --model runs/first")
 @reads_data()
 def check_command(
-    data: Annotated[str, typer.Argument(help="The folder of a known data set, or your own table.")],
+    data: argument(str, "The folder of a known data set, or your own table."),
     task: TaskName = "classification",
-    model: Annotated[
-        str | None, typer.Option(help="The model to fine-tune: adds lengths in tokens and the expected training time.")
-    ] = None,
+    model: option(str | None, "The model to fine-tune: adds lengths in tokens and the expected training time.") = None,
     reading: Reading = None,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
     from hornbook.runs.finetuning.checking import check
 
     found = check(data, task, model, **reading, overrides=parse_overrides(None, device))
     print_summary(found)
-    print_json(as_json, found)
+    print_json(found)
 
 
 def print_dry_run(
-    model: str | None, data: str | None, task: str | None, restarts: int, search: bool, as_json: bool, **options: Any
+    model: str | None, data: str | None, task: str | None, restarts: int, search: bool, **options: Any
 ) -> None:
     """Prints the summary of `finetune --dry-run`."""
     from hornbook.runs.finetuning.checking import AUTO, check
@@ -48,14 +43,13 @@ def print_dry_run(
         num_runs=(len(SEARCHED_LRS) if search else 1) + restarts - 1,
     )
     print_summary(found)
-    print_json(as_json, found)
+    print_json(found)
 
 
 def print_summary(found: dict[str, Any]) -> None:
     """Prints a summary of data, for `check` and `finetune --dry-run`."""
     from hornbook.data.problems import problem_lines
     from hornbook.tasks.summary import in_short
-    from hornbook.terminal import log, print_result, table
 
     if found["columns"]:
         table([(name, role or "not used") for name, role in found["columns"].items()], ("column", "role"))
@@ -88,7 +82,6 @@ def _range(stats: dict[str, int]) -> str:
 
 def _print_cost(found: dict[str, Any]) -> None:
     from hornbook.report.wording import amount, counted, duration
-    from hornbook.terminal import print_result
 
     for split, each in found.get("tokens", {}).items():
         if split != "longest":

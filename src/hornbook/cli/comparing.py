@@ -1,42 +1,46 @@
 """Commands that compare with baselines: `baseline`, `probe`, `label-curve`, `glue`."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Model, Overwrite, Seed, app, check_writable, parse_overrides, print_json
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import (
+    Device,
+    Model,
+    Overwrite,
+    Reading,
+    Seed,
+    argument,
+    flag,
+    option,
+    parse_overrides,
+    reads_data,
+)
 from hornbook.cli.overwriting import RUN, overwriting
-from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import TaskName, print_scores
+from hornbook.terminal import TrainingDisplay, log, print_result, table
 
-NeededData = Annotated[str, typer.Option("--data", help="The folder of a known data set, or your own table.")]
-Out = Annotated[Path, typer.Option(help="Run folder to write.")]
+NeededData = option(str, "The folder of a known data set, or your own table.", "--data")
+Out = option(Path, "Run folder to write.")
 
 
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
 @reads_data()
 def baseline_command(
-    name: Annotated[str, typer.Argument(help="majority, tfidf, vectors (averaged), or random (untrained network).")],
+    name: argument(str, "majority, tfidf, vectors (averaged), or random (untrained network)."),
     data: NeededData,
     out: Out,
     task: TaskName = "classification",
-    model: Annotated[
-        str | None, typer.Option(help="Model whose embeddings (vectors) or shape (random) is used.")
-    ] = None,
-    vectors: Annotated[
-        Path | None, typer.Option(help="Text file of word vectors: a word and its numbers per line.")
-    ] = None,
+    model: option(str | None, "Model whose embeddings (vectors) or shape (random) is used.") = None,
+    vectors: option(Path | None, "Text file of word vectors: a word and its numbers per line.") = None,
     seed: Seed = 0,
     reading: Reading = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Train and score a baseline without pre-training."""
-    check_writable(out)
     from hornbook.evaluation.baselines.run import baseline
-    from hornbook.terminal import TrainingDisplay, log
 
     overrides = parse_overrides(None, device)
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
@@ -53,7 +57,7 @@ def baseline_command(
             on_progress=display,
             log=log,
         )
-    _report_scored(found, out, as_json)
+    _report_scored(found, out)
 
 
 @app.command("probe", epilog="Example: hornbook probe runs/first --task conll2003 --data conll2003 --out runs/probe")
@@ -63,23 +67,16 @@ def probe_command(
     data: NeededData,
     out: Out,
     task: TaskName = "classification",
-    method: Annotated[
-        str, typer.Option(help="logistic (regression); for tags also bilstm, as in BERT's paper.")
-    ] = "logistic",
-    layers: Annotated[
-        str, typer.Option(help="Layers to read: last, last4, mean-last4, all, embeddings, or numbers.")
-    ] = "last4",
-    pooling: Annotated[str | None, typer.Option(help="Pooling of texts: cls (GPT: last token) or mean.")] = None,
+    method: option(str, "logistic (regression); for tags also bilstm, as in BERT's paper.") = "logistic",
+    layers: option(str, "Layers to read: last, last4, mean-last4, all, embeddings, or numbers.") = "last4",
+    pooling: option(str | None, "Pooling of texts: cls (GPT: last token) or mean.") = None,
     seed: Seed = 0,
     reading: Reading = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Train a classifier on the frozen hidden states of a pre-trained model, and score it."""
-    check_writable(out)
     from hornbook.evaluation.baselines.probe import probe
-    from hornbook.terminal import TrainingDisplay, log
 
     overrides = parse_overrides(None, device)
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
@@ -97,11 +94,10 @@ def probe_command(
             on_progress=display,
             log=log,
         )
-    _report_scored(found, out, as_json)
+    _report_scored(found, out)
 
 
 def _exit_if_stopped(found, out: Path) -> None:
-    from hornbook.terminal import log
     from hornbook.train.job import Outcome
 
     if isinstance(found, Outcome):
@@ -109,14 +105,12 @@ def _exit_if_stopped(found, out: Path) -> None:
         raise typer.Exit(130)
 
 
-def _report_scored(found, out: Path, as_json: bool) -> None:
-    from hornbook.terminal import log
-
+def _report_scored(found, out: Path) -> None:
     _exit_if_stopped(found, out)
     print_scores(found.scores)
     if found.degenerate:
         log(f"note: this run is degenerate: {found.degenerate}")
-    print_json(as_json, {"out": str(out), "scores": found.scores, "degenerate": found.degenerate})
+    print_json({"out": str(out), "scores": found.scores, "degenerate": found.degenerate})
 
 
 @app.command("label-curve", epilog="Example: hornbook label-curve runs/first --data reviews.csv --out runs/curve")
@@ -126,27 +120,20 @@ def label_curve_command(
     data: NeededData,
     out: Out,
     task: TaskName = "classification",
-    sizes: Annotated[
-        str | None, typer.Option(help="Training-set sizes: 32,128,all; defaults to 32, 128, 512 ...")
-    ] = None,
-    methods: Annotated[str, typer.Option(help="Some of random, features, finetune, tfidf, vectors, majority.")] = (
+    sizes: option(str | None, "Training-set sizes: 32,128,all; defaults to 32, 128, 512 ...") = None,
+    methods: option(str, "Some of random, features, finetune, tfidf, vectors, majority.") = (
         "random,features,finetune,tfidf"
     ),
-    seeds: Annotated[int, typer.Option(help="Runs with different seeds per point, for the interval.")] = 3,
+    seeds: option(int, "Runs with different seeds per point, for the interval.") = 3,
     reading: Reading = None,
-    join: Annotated[
-        bool, typer.Option("--join", help="Share the runs with other processes that have the same --out and --join.")
-    ] = False,
+    join: flag("--join", "Share the runs with other processes that have the same --out and --join.") = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
-    check_writable(out)
     from hornbook.evaluation.label_curve import label_curve
     from hornbook.lifecycle.claims import Claims
-    from hornbook.report.several import draw_curve, read_curve
-    from hornbook.terminal import TrainingDisplay, log, table
+    from hornbook.report.several import draw, read_curve
 
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
         found = label_curve(
@@ -170,19 +157,16 @@ def label_curve_command(
     ]
     table(rows, ("method", "labels", found["metric_for_best"], "95% interval"))
     with Claims(out, is_shared=join).wait_for("results"):
-        draw_curve(out, read_curve(out))
+        draw(out, read_curve(out))
     log(f"{out / 'curve.png'}")
-    print_json(as_json, {"out": str(out), **found})
+    print_json({"out": str(out), **found})
 
 
 @app.command("glue", epilog="Example: hornbook glue runs/cola runs/mrpc runs/rte")
-def glue(
-    runs: Annotated[list[Path], typer.Argument(help="Finished runs of GLUE's tasks.")], as_json: Json = False
-) -> None:
+def glue(runs: argument(list[Path], "Finished runs of GLUE's tasks.")) -> None:
     """Print the validation scores of runs on GLUE's tasks, and their average."""
     from hornbook.files import read_json
     from hornbook.metrics.glue import OFFICIAL, glue_average
-    from hornbook.terminal import print_result, table
 
     found: dict[str, dict[str, float]] = {}
     for run in runs:
@@ -200,4 +184,4 @@ def glue(
     missing = [task for task in OFFICIAL if task not in counted]
     without = f"; without {', '.join(missing)}" if missing else ""
     print_result(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")
-    print_json(as_json, {"average": average, "tasks": list(counted), "missing": missing})
+    print_json({"average": average, "tasks": list(counted), "missing": missing})

@@ -1,43 +1,34 @@
 """Commands for deployment: `export`, `compare`, `push`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, print_json, refuse_existing
+from hornbook.cli.app import app, print_json, refuse_existing
+from hornbook.cli.options import Device, Model, Overwrite, Reading, argument, flag, option, reads_data
 from hornbook.cli.overwriting import overwriting
-from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import Data
+from hornbook.terminal import counting_display, log, print_result, table
 
-Threads = Annotated[int, typer.Option(help="CPU threads for the latency measurement.")]
-Length = Annotated[int, typer.Option(help="Length in tokens of the timed input.")]
-Rounds = Annotated[int, typer.Option(help="Timed repetitions per model, interleaved.")]
+Threads = option(int, "CPU threads for the latency measurement.")
+Length = option(int, "Length in tokens of the timed input.")
+Rounds = option(int, "Timed repetitions per model, interleaved.")
 
 
 @app.command("export", epilog="Example: hornbook export runs/small-reviews --to onnx-int8 --out phone")
 def export_command(
     model: Model,
-    to: Annotated[str, typer.Option(help="onnx (float32, same outputs) or onnx-int8 (a quarter of the size).")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write; defaults to MODEL-onnx or MODEL-onnx-int8.")
-    ] = None,
+    to: option(str, "onnx (float32, same outputs) or onnx-int8 (a quarter of the size)."),
+    out: option(Path | None, "Folder to write; defaults to MODEL-onnx or MODEL-onnx-int8.") = None,
     data: Data = None,
-    texts: Annotated[
-        Path | None, typer.Option(help="File of texts to compare both models on, as for predict --file.")
-    ] = None,
+    texts: option(Path | None, "File of texts to compare both models on, as for predict --file.") = None,
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
     overwrite: Overwrite = False,
-    as_json: Json = False,
 ) -> None:
     """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
     out = out or _default_out(model, to)
-    check_writable(out)
     from hornbook.deployment.export import export
     from hornbook.report.exported import measured_words
-    from hornbook.terminal import counting_display, print_result, table
 
     with overwriting(out, frozenset({"exported model"}), overwrite), counting_display("opening the model") as show:
         refuse_existing(out, "model.onnx", "an exported model")
@@ -49,7 +40,7 @@ def export_command(
         )
     table(measured_words(record))
     print_result(f"{out}: model.onnx, and README.md with a program that runs the model")
-    print_json(as_json, {"out": str(out), **record})
+    print_json({"out": str(out), **record})
 
 
 @app.command(
@@ -57,31 +48,24 @@ def export_command(
 )
 @reads_data("strict")
 def compare_command(
-    models: Annotated[
-        list[str], typer.Argument(help="Runs, models and exported folders; all are compared with the first.")
-    ],
+    models: argument(list[str], "Runs, models and exported folders; all are compared with the first."),
     data: Data = None,
-    split: Annotated[str | None, typer.Option(help="Score this split, such as test.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the numbers, plot and report; defaults to comparison.")
-    ] = None,
+    split: option(str | None, "Score this split, such as test.") = None,
+    out: option(Path | None, "Folder for the numbers, plot and report; defaults to comparison.") = None,
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
-    batch_size: Annotated[int, typer.Option(help="Batch size for the throughput measurement.")] = 32,
-    batch_threads: Annotated[int | None, typer.Option(help="CPU threads for the throughput; defaults to all.")] = None,
+    batch_size: option(int, "Batch size for the throughput measurement.") = 32,
+    batch_threads: option(int | None, "CPU threads for the throughput; defaults to all.") = None,
     reading: Reading = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
     from hornbook.deployment.comparison import compare, folder_for
     from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
-    from hornbook.terminal import counting_display, log, print_result, table
 
     out = folder_for(models) if out is None else out
-    check_writable(out)
     with overwriting(out, frozenset({"comparison"}), overwrite), counting_display("opening the models") as show:
         found = compare(
             models,
@@ -103,7 +87,7 @@ def compare_command(
     for note in found["notes"]:
         log(f"note: {note}")
     log(f"{write_comparison_page(out)} and {out / 'comparison.png'}")
-    print_json(as_json, found)
+    print_json(found)
 
 
 def _default_out(model: str, to: str) -> Path:
@@ -114,15 +98,13 @@ def _default_out(model: str, to: str) -> Path:
 
 @app.command("push", epilog="Example: hornbook push runs/reviews me/reviews --private")
 def push_command(
-    run: Annotated[Path, typer.Argument(help="Finished run, model folder or exported folder.")],
-    name: Annotated[str, typer.Argument(help="owner/name on the Hugging Face Hub, or name for a repository of yours.")],
-    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
-    as_json: Json = False,
+    run: argument(Path, "Finished run, model folder or exported folder."),
+    name: argument(str, "owner/name on the Hugging Face Hub, or name for a repository of yours."),
+    private: flag("--private", "Create a private repository.") = False,
+    dry_run: flag("--dry-run", "Only list the files.") = False,
 ) -> None:
     """Upload a model with its model card to the Hugging Face Hub."""
     from hornbook.deployment.push import push
-    from hornbook.terminal import log, print_result
 
     found = push(run, name, private=private, dry_run=dry_run, log=log)
     if dry_run:
@@ -131,4 +113,4 @@ def push_command(
         log(f"nothing is uploaded; without --dry-run, these files go to {name}")
     else:
         print_result(f"{found.url}: {len(found.files)} files")
-    print_json(as_json, {"name": found.name, "url": found.url, "files": found.files})
+    print_json({"name": found.name, "url": found.url, "files": found.files})

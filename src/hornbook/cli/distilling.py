@@ -1,32 +1,26 @@
 """The command `distill`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from hornbook.cli.app import (
+from hornbook.cli.app import app, exit_if_stopped, print_json, recorded_settings, report_interruption, show_settings
+from hornbook.cli.options import (
     Device,
-    Json,
     OptionalSeed,
     Overrides,
     Overwrite,
+    Reading,
     Resume,
     Show,
-    app,
-    check_writable,
-    exit_if_stopped,
+    argument,
+    option,
     parse_overrides,
-    print_json,
-    recorded_settings,
-    report_interruption,
-    show_settings,
+    reads_data,
 )
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.pretraining import MEASURED, MEASURED_NOTE, report_outcome
-from hornbook.cli.reading import Reading, reads_data
 from hornbook.cli.tasks import Data, report_result
 from hornbook.lifecycle.requests import as_overrides
+from hornbook.terminal import TrainingDisplay, log
 from hornbook.train.parallel.launched import as_restarted
 
 TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
@@ -43,27 +37,26 @@ ON_TEXT, ON_TASK = "with --corpus", "with --task"
 )
 @reads_data()
 def distill_command(
-    teacher: Annotated[str, typer.Argument(help=TEACHER_HELP)],
-    student: Annotated[str | None, typer.Option(help=STUDENT_HELP)] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
-    corpus: Annotated[list[str] | None, typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(help="Instead of --corpus: the data set or task kind that the teacher was fine-tuned on."),
-    ] = None,
+    teacher: argument(str, TEACHER_HELP),
+    student: option(str | None, STUDENT_HELP) = None,
+    out: option(Path | None, "Run folder to write.") = None,
+    corpus: option(list[str] | None, "Corpus folder; FOLDER:WEIGHT to mix several.") = None,
+    task: option(
+        str | None, "Instead of --corpus: the data set or task kind that the teacher was fine-tuned on."
+    ) = None,
     data: Data = None,
-    recipe: Annotated[str | None, typer.Option(help=RECIPE_HELP)] = None,
-    augment: Annotated[int | None, typer.Option(help=f"Augmented copies of each training text, {ON_TASK}.")] = None,
-    word_vectors: Annotated[str | None, typer.Option(help="For --augment: a text file of word vectors.")] = None,
-    augment_model: Annotated[str | None, typer.Option(help="For --augment: a model that fills in masks.")] = None,
-    cache_teacher: Annotated[str | None, typer.Option(help=f"{CACHE_HELP}, {ON_TASK}.")] = None,
-    steps: Annotated[int | None, typer.Option(help=f"Training steps, {ON_TEXT}.")] = None,
-    tokens: Annotated[int | None, typer.Option(help=f"Training tokens, instead of --steps, {ON_TEXT}.")] = None,
-    minutes: Annotated[float | None, typer.Option(help=f"Minutes of training, instead of --steps, {ON_TEXT}.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help=f"Tokens per batch, {ON_TEXT}.")] = None,
-    epochs: Annotated[float | None, typer.Option(help=f"Passes over the training split, {ON_TASK}.")] = None,
-    lr: Annotated[float | None, typer.Option(help=f"Peak learning rate, {ON_TASK}.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help=f"Examples per batch, {ON_TASK}.")] = None,
+    recipe: option(str | None, RECIPE_HELP) = None,
+    augment: option(int | None, f"Augmented copies of each training text, {ON_TASK}.") = None,
+    word_vectors: option(str | None, "For --augment: a text file of word vectors.") = None,
+    augment_model: option(str | None, "For --augment: a model that fills in masks.") = None,
+    cache_teacher: option(str | None, f"{CACHE_HELP}, {ON_TASK}.") = None,
+    steps: option(int | None, f"Training steps, {ON_TEXT}.") = None,
+    tokens: option(int | None, f"Training tokens, instead of --steps, {ON_TEXT}.") = None,
+    minutes: option(float | None, f"Minutes of training, instead of --steps, {ON_TEXT}.") = None,
+    batch_tokens: option(int | None, f"Tokens per batch, {ON_TEXT}.") = None,
+    epochs: option(float | None, f"Passes over the training split, {ON_TASK}.") = None,
+    lr: option(float | None, f"Peak learning rate, {ON_TASK}.") = None,
+    batch_size: option(int | None, f"Examples per batch, {ON_TASK}.") = None,
     seed: OptionalSeed = None,
     reading: Reading = None,
     override: Overrides = None,
@@ -71,7 +64,6 @@ def distill_command(
     show: Show = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Distil a large model into a small one, on plain text or on a task. Ctrl-C saves; --resume resumes."""
     resume, overwrite = as_restarted(resume, overwrite)
@@ -89,7 +81,7 @@ def distill_command(
     overrides |= as_overrides(**flags)
     more = {name: value for name, value in (on_text | on_task).items() if value is not None}
     if show and (settings := recorded_settings(out, resume)) is not None:
-        show_settings(settings, as_json)
+        show_settings(settings)
         return
     if show:
         request = {
@@ -100,20 +92,18 @@ def distill_command(
             "overrides": overrides,
             "seed": seed,
         }
-        _show(teacher, student, request, more, as_json)
+        _show(teacher, student, request, more)
         return
     if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus, or --task and --data"
         raise ValueError(f"distill needs {missing}; see 'hornbook distill --help'")
     if task is not None and data is None and not resume:
         raise ValueError("--task needs --data; see 'hornbook distill --help'")
-    check_writable(out)
     from hornbook.runs.distillation.run import distill
     from hornbook.runs.finetuning.api import Finetuned
-    from hornbook.terminal import TrainingDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out, as_json), TrainingDisplay() as display:
+    with replaced, report_interruption(out), TrainingDisplay() as display:
         result = distill(
             teacher,
             student,
@@ -131,20 +121,19 @@ def distill_command(
         )
     if isinstance(result, Finetuned):
         report_result(result, "another --lr or more --epochs")
-        print_json(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
+        print_json({"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
         return
     report_outcome(out, result, can_fill_masks="mlm" in result.last)
-    print_json(as_json, {"out": str(out), **vars(result)})
+    print_json({"out": str(out), **vars(result)})
     exit_if_stopped(result)
 
 
-def _show(teacher: str, student: str | None, request: dict, more: dict, as_json: bool) -> None:
+def _show(teacher: str, student: str | None, request: dict, more: dict) -> None:
     from hornbook.runs.distillation.run import resolve_settings
-    from hornbook.terminal import log
 
     settings, new_model = resolve_settings(teacher, student, log=log, **request, **more)
     measured = ()
     if more.get("minutes") is not None:
         log(MEASURED_NOTE)
         measured = MEASURED
-    show_settings(settings, as_json, new_model, measured)
+    show_settings(settings, new_model, measured)

@@ -1,11 +1,10 @@
 """`explain`: the paths of a knowledge graph by which a run chose an answer."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from hornbook.cli.app import Device, Json, app, print_json
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import Device, argument, option
+from hornbook.terminal import print_result, table
 
 PAGE = "explanation.html"
 
@@ -15,22 +14,19 @@ PAGE = "explanation.html"
     epilog="Example: hornbook explain runs/tools 'What do I dig with to plant flowers?' --choices 'trowel,excavator'",
 )
 def explain_command(
-    run: Annotated[str, typer.Argument(help="Run that was fine-tuned with --graph GRAPH --reason kagnet.")],
-    question: Annotated[str, typer.Argument(help="The question.")],
-    choices: Annotated[
-        str | None,
-        typer.Option(help="The possible answers, comma-separated (or separated by |||, if they contain commas)."),
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="A text that goes before the question.")] = None,
-    to: Annotated[Path | None, typer.Option(help=f"Page to write; defaults to {PAGE} in the run folder.")] = None,
-    top: Annotated[int, typer.Option(help="Paths to print for each answer.")] = 5,
+    run: argument(str, "Run that was fine-tuned with --graph GRAPH --reason kagnet."),
+    question: argument(str, "The question."),
+    choices: option(
+        str | None, "The possible answers, comma-separated (or separated by |||, if they contain commas)."
+    ) = None,
+    context: option(str | None, "A text that goes before the question.") = None,
+    to: option(Path | None, f"Page to write; defaults to {PAGE} in the run folder.") = None,
+    top: option(int, "Paths to print for each answer.") = 5,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Answer a question and show the paths of the graph that were weighed, as text and as a page with pictures."""
     import hornbook
     from hornbook.report.explained import write_explanation
-    from hornbook.terminal import print_result, table
 
     if choices is None:
         raise ValueError(
@@ -53,4 +49,4 @@ def explain_command(
             print_result(f"  {path.weight:6.1%}  {path.path}")
     page = write_explanation(to or Path(run) / PAGE, found.to_dict(), run)
     print_result(f"\n{found.answer}; pictures are in {page}")
-    print_json(as_json, {**found.to_dict(), "page": str(page)})
+    print_json({**found.to_dict(), "page": str(page)})

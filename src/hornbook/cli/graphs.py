@@ -4,44 +4,37 @@ import json
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, log_problems, print_json
+from hornbook.cli.app import app, log_problems, print_json
+from hornbook.cli.options import Device, Overwrite, argument, flag, option
 from hornbook.cli.overwriting import GRAPH, VECTORS, overwriting, refuse_existing_file
 from hornbook.cli.texts import FILES_HELP, TextColumn
+from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
 
 graph_app = typer.Typer(
     help="Build a knowledge graph, find paths in it, link texts to it, train vectors.", no_args_is_help=True
 )
 app.add_typer(graph_app, name="graph")
 
-Folder = Annotated[Path, typer.Argument(help="Folder that 'hornbook graph build' wrote.")]
+Folder = argument(Path, "Folder that 'hornbook graph build' wrote.")
 
 
 @graph_app.command("build", epilog="Example: hornbook graph build assertions.tsv --out graph")
 def graph_build(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Triples (.tsv, .csv, .txt, .jsonl, also .gz, .xz, .zst), names (.json), WordNet, folders."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder to write the graph to.")],
-    columns: Annotated[
-        str | None, typer.Option(help="Order of the columns without a heading, such as relation,head,tail.")
-    ] = None,
-    language: Annotated[str, typer.Option(help="Language of ConceptNet 5 edges to keep; empty for all.")] = "en",
+    sources: argument(
+        list[Path], "Triples (.tsv, .csv, .txt, .jsonl, also .gz, .xz, .zst), names (.json), WordNet, folders."
+    ),
+    out: option(Path, "Folder to write the graph to."),
+    columns: option(str | None, "Order of the columns without a heading, such as relation,head,tail.") = None,
+    language: option(str, "Language of ConceptNet 5 edges to keep; empty for all.") = "en",
     overwrite: Overwrite = False,
-    as_json: Json = False,
 ) -> None:
     """Build a graph folder from triples, names of entities, or WordNet."""
     from hornbook.graph.build import build_graph
     from hornbook.report.wording import counted
-    from hornbook.terminal import counting_display, log, print_result
 
-    check_writable(out)
     with overwriting(out, GRAPH, overwrite), counting_display("reading") as show:
         order = columns.split(",") if columns else None
         manifest = build_graph(sources, out, columns=order, language=language, report=show)
@@ -57,21 +50,19 @@ def graph_build(
             log(f"  note: {what.replace('_', ' ')}: {totals[what]:,}")
     log_problems(manifest["problems"])
     hidden = ("sources", "sha256")
-    print_json(as_json, {"out": str(out), **{key: value for key, value in manifest.items() if key not in hidden}})
+    print_json({"out": str(out), **{key: value for key, value in manifest.items() if key not in hidden}})
 
 
 @graph_app.command("paths", epilog='Example: hornbook graph paths graph "plant" "trowel" --hops 3')
 def graph_paths(
     graph: Folder,
-    head: Annotated[str, typer.Argument(help="Name or identifier of an entity.")],
-    tail: Annotated[str, typer.Argument(help="Name or identifier of another entity.")],
-    hops: Annotated[int, typer.Option(help="Largest number of edges of a path, 1 to 4.")] = 2,
-    limit: Annotated[int, typer.Option(help="Largest number of paths.")] = 20,
-    as_json: Json = False,
+    head: argument(str, "Name or identifier of an entity."),
+    tail: argument(str, "Name or identifier of another entity."),
+    hops: option(int, "Largest number of edges of a path, 1 to 4.") = 2,
+    limit: option(int, "Largest number of paths.") = 20,
 ) -> None:
     """Print the paths between two entities: short ones first, then those through rarely connected entities."""
     from hornbook.graph.graph import open_graph
-    from hornbook.terminal import log, print_result
 
     opened = open_graph(graph)
     found, is_cut = opened.search(head, tail, hops, limit)
@@ -83,30 +74,23 @@ def graph_paths(
         log(f"there is no path of at most {hops} edges between '{head}' and '{tail}'")
     elif len(found) == limit:
         log(f"note: there may be more than {limit} paths; --limit raises the number")
-    print_json(
-        as_json, {"head": head, "tail": tail, "complete": not is_cut, "paths": [each.to_dict() for each in found]}
-    )
+    print_json({"head": head, "tail": tail, "complete": not is_cut, "paths": [each.to_dict() for each in found]})
 
 
 @graph_app.command("link", epilog="Example: hornbook graph link graph texts.txt --to linked.jsonl")
 def graph_link(
     graph: Folder,
-    texts: Annotated[
-        list[Path] | None,
-        typer.Argument(help=FILES_HELP.replace(".txt", ".txt (one text per line)")),
-    ] = None,
-    text: Annotated[str | None, typer.Option(help="A text to link, instead of files.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Write texts and mentions to this .jsonl file.")] = None,
+    texts: argument(list[Path] | None, FILES_HELP.replace(".txt", ".txt (one text per line)")) = None,
+    text: option(str | None, "A text to link, instead of files.") = None,
+    to: option(Path | None, "Write texts and mentions to this .jsonl file.") = None,
     text_column: TextColumn = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --to names.")] = False,
-    as_json: Json = False,
+    overwrite: flag("--overwrite", "Replace the file that --to names.") = False,
 ) -> None:
     """Find the entities that texts mention, with position, entity and score."""
     from hornbook.data.problems import Problems
     from hornbook.files import replacing
     from hornbook.graph.graph import open_graph
     from hornbook.graph.linked_texts import Place, link_files
-    from hornbook.terminal import counting_display, print_result
 
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
@@ -129,7 +113,7 @@ def graph_link(
                 counts["linked_before"] += each.was_linked
                 if file is not None:
                     file.write(json.dumps(each.to_dict(), ensure_ascii=False) + "\n")
-                elif as_json:
+                elif wants_json():
                     rows.append(each.to_dict())
                 else:
                     print_result(each.linked.text)
@@ -146,40 +130,33 @@ def graph_link(
     if to is not None:
         print_result(f"{to}: {counts['mentions']:,} mentions in {counts['texts']:,} texts, {seconds:.1f} s")
     rows = {"results": rows} if to is None else {"to": str(to)}
-    print_json(as_json, {**counts, "seconds": round(seconds, 3), "problems": problems.as_dict(), **rows})
+    print_json({**counts, "seconds": round(seconds, 3), "problems": problems.as_dict(), **rows})
 
 
 @graph_app.command("embed", epilog="Example: hornbook graph embed graph --out vectors --model rotate --minutes 30")
 def graph_embed(
     graph: Folder,
-    out: Annotated[Path, typer.Option(help="Folder to write the vectors to.")],
-    model: Annotated[str | None, typer.Option(help="transe, distmult or rotate; defaults to rotate.")] = None,
-    width: Annotated[int | None, typer.Option(help="Embedding dimension; defaults to 200.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training triples; defaults to 100.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="End training after this time.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Triples per step; defaults to 1024.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of Adagrad; defaults to 0.1.")] = None,
-    held_out: Annotated[
+    out: option(Path, "Folder to write the vectors to."),
+    model: option(str | None, "transe, distmult or rotate; defaults to rotate.") = None,
+    width: option(int | None, "Embedding dimension; defaults to 200.") = None,
+    epochs: option(int | None, "Passes over the training triples; defaults to 100.") = None,
+    minutes: option(float | None, "End training after this time.") = None,
+    batch_size: option(int | None, "Triples per step; defaults to 1024.") = None,
+    lr: option(float | None, "Learning rate of Adagrad; defaults to 0.1.") = None,
+    held_out: option(
         float | None,
-        typer.Option(
-            help="Share of the edges for validation, and for the test, if the graph has no splits; defaults to 0.02."
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed; defaults to 0.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", help="Another setting, such as margin=6; see docs/knowledge.md.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume a stopped run.")] = False,
+        "Share of the edges for validation, and for the test, if the graph has no splits; defaults to 0.02.",
+    ) = None,
+    seed: option(int | None, "Random seed; defaults to 0.") = None,
+    setting: option(list[str] | None, "Another setting, such as margin=6; see docs/knowledge.md.", "--set") = None,
+    resume: flag("--resume", "Resume a stopped run.") = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Train vectors of the entities and relations; print filtered MRR and Hits@1, 3 and 10."""
-    from hornbook.cli.app import parse_overrides
+    from hornbook.cli.options import parse_overrides
     from hornbook.graph.embedding.training import embed_graph
-    from hornbook.terminal import TrainingDisplay, log, print_result, table
 
-    check_writable(out)
     given = {"model": model, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
     with overwriting(out, VECTORS, overwrite, resume), TrainingDisplay() as show:
         found = embed_graph(
@@ -195,7 +172,7 @@ def graph_embed(
         )
     if found["ended"] == "stopped":
         log(f"stopped at step {found['step']:,}: rerun with --resume")
-        print_json(as_json, found)
+        print_json(found)
         raise typer.Exit(130)
     print_result(f"{out}: {found['model']}, {found['width']} numbers per entity, {found['epochs']:g} epochs")
     if missing := found["entities_without_vector"]:
@@ -203,4 +180,4 @@ def graph_embed(
     if test := found["test"]:
         names = ("mrr", "hits@1", "hits@3", "hits@10", "mean_rank")
         table([(*(f"{test[name]:.4g}" for name in names), f"{test['triples']:,}")], (*names, "test triples"))
-    print_json(as_json, found)
+    print_json(found)

@@ -1,53 +1,40 @@
 """Commands for language models: `generate`, `score`, `perplexity`, `minimal-pairs`, `lm-eval`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from hornbook.cli.app import Device, Json, Model, Seed, app, log_problems, print_json, refuse_unused_options
+from hornbook.cli.app import app, log_problems, print_json, refuse_unused_options
+from hornbook.cli.options import Device, Model, Seed, argument, flag, option
 from hornbook.cli.texts import FILES_HELP, TextColumn
+from hornbook.terminal import counting_display, log, print_result, table
 
-Weights = Annotated[
-    str, typer.Option(help="float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
-]
+Weights = option(str, "float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
 
 
 @app.command("generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-tokens 50 --top-p 0.9')
 def generate(
     model: Model,
-    prompt: Annotated[str, typer.Argument(help="Prompt to continue; '' starts from the end-of-text token.")],
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Maximum number of tokens to generate (default 100); with --fill, masks (10).")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature; 0 is greedy decoding.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most likely tokens.")] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample from the most likely tokens with this total probability.")
-    ] = None,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1, tokens already in the text become less likely.")
-    ] = 1.0,
-    beams: Annotated[int, typer.Option(help="Beam search with this many beams, instead of sampling.")] = 1,
-    length_penalty: Annotated[float, typer.Option(help="For --beams: above 0 prefers longer texts.")] = 1.0,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
+    prompt: argument(str, "Prompt to continue; '' starts from the end-of-text token."),
+    max_tokens: option(
+        int | None, "Maximum number of tokens to generate (default 100); with --fill, masks (10)."
+    ) = None,
+    temperature: option(float | None, "Sampling temperature; 0 is greedy decoding.") = None,
+    top_k: option(int | None, "Sample from the k most likely tokens.") = None,
+    top_p: option(float | None, "Sample from the most likely tokens with this total probability.") = None,
+    repetition_penalty: option(float, "Above 1, tokens already in the text become less likely.") = 1.0,
+    beams: option(int, "Beam search with this many beams, instead of sampling.") = 1,
+    length_penalty: option(float, "For --beams: above 0 prefers longer texts.") = 1.0,
+    stop: option(list[str] | None, "Stop before this text; may be given several times.") = None,
     seed: Seed = 0,
-    num: Annotated[int, typer.Option(help="Number of texts to generate.")] = 1,
-    slide: Annotated[
-        bool, typer.Option("--slide", help="Continue past the context length, keeping its last half as context.")
-    ] = False,
-    fill: Annotated[
-        bool, typer.Option("--fill", help="With an encoder: fill in masks one by one, in the text or after it.")
-    ] = False,
+    num: option(int, "Number of texts to generate.") = 1,
+    slide: flag("--slide", "Continue past the context length, keeping its last half as context.") = False,
+    fill: flag("--fill", "With an encoder: fill in masks one by one, in the text or after it.") = False,
     weights: Weights = "float",
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Generate text with a GPT. Output is streamed."""
     import hornbook
     from hornbook.inference.encoder import NUM_MASKS, EncoderModel
     from hornbook.inference.generation import MAX_TOKENS
-    from hornbook.terminal import log, print_result
 
     sampling = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
     if fill:
@@ -64,9 +51,9 @@ def generate(
             raise ValueError(f"--fill is for encoders, and {model} is a GPT: omit --fill")
         text = loaded.fill(prompt, NUM_MASKS if max_tokens is None else max_tokens)
         print_result(text)
-        print_json(as_json, {"filled": text})
+        print_json({"filled": text})
         return
-    stream = _Stream(prompt) if num == 1 and not as_json else None
+    stream = _Stream(prompt) if num == 1 else None
     try:
         found = loaded.generate(
             prompt,
@@ -96,7 +83,7 @@ def generate(
     if any(each.ended == "context" for each in found):
         context = loaded.model.config.max_positions
         log(f"note: generation stopped as the context of {context:,} tokens is full; --slide continues past it")
-    print_json(as_json, {"prompt": prompt, "texts": [vars(each) for each in found]})
+    print_json({"prompt": prompt, "texts": [vars(each) for each in found]})
 
 
 class _Stream:
@@ -106,8 +93,6 @@ class _Stream:
         self.before = prompt
 
     def __call__(self, prompt: int, sample: int, text: str) -> None:
-        from hornbook.terminal import print_result
-
         print_result(self.before + text, end="")
         self.before = ""
 
@@ -115,14 +100,12 @@ class _Stream:
 @app.command("score", epilog='Example: hornbook score runs/gpt "The cat sat." "Sat cat the."')
 def score(
     model: Model,
-    texts: Annotated[list[str], typer.Argument(help="Texts to score.")],
+    texts: argument(list[str], "Texts to score."),
     weights: Weights = "float",
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Print the log-probability of texts, in total and per token."""
     import hornbook
-    from hornbook.terminal import print_result, table
 
     if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: omit it")
@@ -137,31 +120,21 @@ def score(
         | {"tokens": each.tokens, "log_probabilities": each.log_probabilities}
         for each in scores
     ]
-    print_json(as_json, {"definition": definition, "scores": found})
+    print_json({"definition": definition, "scores": found})
 
 
 @app.command("minimal-pairs", epilog="Example: hornbook minimal-pairs runs/gpt --data blimp_filtered --to pairs.jsonl")
 def minimal_pairs_command(
     model: Model,
-    data: Annotated[
-        Path,
-        typer.Option(help="A .jsonl file, or a folder of them, with sentence_good and sentence_bad, or with options."),
-    ],
-    within_word: Annotated[
-        bool, typer.Option("--within-word", help="Encoders: also mask the later tokens of the scored token's word.")
-    ] = False,
-    direction: Annotated[
-        str | None,
-        typer.Option(help="How a hybrid GPT reads: left (default), both, or fused (their sum)."),
-    ] = None,
-    to: Annotated[Path | None, typer.Option(help="Write the log-probabilities to this .jsonl file.")] = None,
+    data: option(Path, "A .jsonl file, or a folder of them, with sentence_good and sentence_bad, or with options."),
+    within_word: flag("--within-word", "Encoders: also mask the later tokens of the scored token's word.") = False,
+    direction: option(str | None, "How a hybrid GPT reads: left (default), both, or fused (their sum).") = None,
+    to: option(Path | None, "Write the log-probabilities to this .jsonl file.") = None,
     weights: Weights = "float",
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Score minimal pairs (BLiMP): how often the acceptable sentence gets the higher probability."""
     from hornbook.evaluation.minimal_pairs import minimal_pairs
-    from hornbook.terminal import counting_display, print_result, table
 
     with counting_display("scoring") as show:
         found = minimal_pairs(
@@ -182,32 +155,24 @@ def minimal_pairs_command(
     print_result(
         f"{100 * found.mean.value:.1f}% of the acceptable sentences get the higher probability; {found.definition}"
     )
-    print_json(as_json, found.as_dict())
+    print_json(found.as_dict())
 
 
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
 def perplexity(
     model: Model,
-    file: Annotated[Path, typer.Argument(help="A file or folder: " + FILES_HELP.partition(": ")[2])],
-    stride: Annotated[
-        int | None, typer.Option(help="Tokens between window starts; defaults to half the context.")
-    ] = None,
-    documents: Annotated[
-        str, typer.Option(help="How documents are separated in a .txt: blank-line or file.")
-    ] = "blank-line",
-    baseline: Annotated[
-        Path | None, typer.Option(help="Also report a 5-gram baseline trained on this corpus folder or text file.")
-    ] = None,
+    file: argument(Path, "A file or folder: " + FILES_HELP.partition(": ")[2]),
+    stride: option(int | None, "Tokens between window starts; defaults to half the context.") = None,
+    documents: option(str, "How documents are separated in a .txt: blank-line or file.") = "blank-line",
+    baseline: option(Path | None, "Also report a 5-gram baseline trained on this corpus folder or text file.") = None,
     text_column: TextColumn = None,
     weights: Weights = "float",
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Measure how well a model predicts a text: per token, per word and in bits per byte."""
     import hornbook
     from hornbook.data.problems import Problems
     from hornbook.report.wording import counted
-    from hornbook.terminal import counting_display, log, print_result, table
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -243,22 +208,19 @@ def perplexity(
     print_result(f"of {counted(found.num_documents, 'document')}; {found.definition}")
     for each in measures[1:]:
         print_result(f"5-grams: {each.definition}")
-    print_json(as_json, found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
+    print_json(found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
 
 
 @app.command("lm-eval", epilog="Example: hornbook lm-eval runs/gpt --tasks lambada_openai,wikitext --limit 200")
 def lm_eval(
     model: Model,
-    tasks: Annotated[str, typer.Option(help="Task names of the harness, comma-separated.")],
-    shots: Annotated[int | None, typer.Option(help="Few-shot examples; defaults to the task's own number.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Evaluate only this many examples per task.")] = None,
+    tasks: option(str, "Task names of the harness, comma-separated."),
+    shots: option(int | None, "Few-shot examples; defaults to the task's own number.") = None,
+    limit: option(int | None, "Evaluate only this many examples per task.") = None,
     weights: Weights = "float",
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Evaluate a GPT on tasks of lm-evaluation-harness."""
-    from hornbook.terminal import log, table
-
     try:
         import lm_eval as harness
     except ModuleNotFoundError:
@@ -280,4 +242,4 @@ def lm_eval(
     table(rows, ("task", "metric", "filter", "value", "standard error"))
     if limit is not None:
         log(f"note: scored on the first {limit} examples of each task only; do not compare with full results")
-    print_json(as_json, {"results": found["results"], "versions": found.get("versions", {}), "limit": limit})
+    print_json({"results": found["results"], "versions": found.get("versions", {}), "limit": limit})

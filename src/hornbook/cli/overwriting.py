@@ -14,35 +14,25 @@ VECTORS = frozenset({"graph vectors"})
 CORPUS = frozenset({"corpus", "unfinished corpus"})
 INDEX = frozenset({"index", "unfinished index"})
 # Everything that hornbook writes at the top level of any kind of folder.
-OWN_NAMES = (
-    *("run.json", "metrics.jsonl", "samples.json", "tensorboard", "checkpoints", "best", "kept", "generator", "stages"),
-    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "projections.safetensors"),
-    *(
-        "task.json",
-        "scores.json",
-        "predictions-*.jsonl",
-        "attention.json",
-        "illustrations.json",
-        "teacher",
-        "augmented.json*",
-    ),
-    *("README.md", "report.html", "*.png", "tries", "tries.json", "sweep.json", "curve.json", "jobs"),
-    *("predictions", "comparison.json", "model.onnx", "export.json", "tagger.safetensors"),
-    *("results.json", "skipped.json", "pretrained", "running", "RESULTS-*.md", ".claims"),
-    *("modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"),
-    *("index.json", "vectors.f32", "vectors.i8", "scales.f32", "residuals.i8", "rows.arrow", "graph.faiss"),
-    *("manifest.json", "sources.ndjson", "progress*", "chunks", "shard-*.npy", "token_counts.npy", "excluded.npy"),
-    ".*.tmp",
-    *("entities.txt", "relations.tsv", "names.tsv", "vectors.safetensors"),
-    *("heads.npy", "kinds.npy", "tails.npy", "weights.npy", "splits.npy", "pair*.npy", "edge_offsets.npy"),
-)
+OWN_NAMES = """
+    run.json metrics.jsonl samples.json tensorboard checkpoints best kept generator stages config.json
+    model.safetensors tokenizer.json tokenizer_config.json projections.safetensors task.json scores.json
+    predictions-*.jsonl attention.json illustrations.json teacher augmented.json* README.md report.html *.png tries
+    tries.json sweep.json curve.json jobs predictions comparison.json model.onnx export.json tagger.safetensors
+    results.json skipped.json pretrained running RESULTS-*.md .claims modules.json 1_Pooling sentence_bert_config.json
+    config_sentence_transformers.json index.json vectors.f32 vectors.i8 scales.f32 residuals.i8 rows.arrow graph.faiss
+    manifest.json sources.ndjson progress* chunks shard-*.npy token_counts.npy excluded.npy .*.tmp entities.txt
+    relations.tsv names.tsv vectors.safetensors heads.npy kinds.npy tails.npy weights.npy splits.npy pair*.npy
+    edge_offsets.npy
+"""
 
 
 @contextmanager
 def overwriting(out: Path, kinds: frozenset[str], overwrite: bool, resume: bool = False) -> Iterator[None]:
     """With `--overwrite`, moves the folder `out` aside while the command writes a new one, then removes the old one. If
     the command fails before it writes anything, the old folder is restored. A folder of another kind than `kinds`, or
-    with files that hornbook did not write, is refused."""
+    with files that hornbook did not write, is refused, as is one that cannot be written."""
+    check_writable(out)
     if overwrite and resume:
         raise ValueError("--overwrite starts from scratch and --resume continues: give only one of them")
     if not overwrite or not out.exists() or not any(out.iterdir()):
@@ -63,6 +53,13 @@ def overwriting(out: Path, kinds: frozenset[str], overwrite: bool, resume: bool 
             os.replace(old, folder)
 
 
+def check_writable(out: Path) -> None:
+    """Raises, before any work is done, if the folder cannot be written."""
+    nearest = next(path for path in (out, *out.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise ValueError(f"{out} cannot be written, as {nearest} is not a writable folder: choose another --out")
+
+
 def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
     """Raises if `--overwrite` would remove files that hornbook did not write, or another kind of folder."""
     from hornbook.lifecycle.locking import run_lock
@@ -70,7 +67,9 @@ def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
 
     if not out.is_dir():
         raise ValueError(f"{out} is a file: --overwrite replaces only folders that hornbook wrote")
-    foreign = [path.name for path in out.iterdir() if not any(fnmatch.fnmatch(path.name, own) for own in OWN_NAMES)]
+    foreign = [
+        path.name for path in out.iterdir() if not any(fnmatch.fnmatch(path.name, own) for own in OWN_NAMES.split())
+    ]
     if foreign:
         raise ValueError(f"{out} holds {min(foreign)}, which hornbook did not write: move it, or choose another --out")
     kind = describe(out)["kind"]

@@ -1,28 +1,22 @@
 """The commands `pretrain` and `plan`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from hornbook.cli.app import (
+from hornbook.cli.app import app, exit_if_stopped, print_json, recorded_settings, show_settings
+from hornbook.cli.options import (
     Device,
-    Json,
     OptionalSeed,
     Overrides,
     Overwrite,
     Resume,
     Show,
-    app,
-    as_options,
-    check_writable,
-    exit_if_stopped,
+    argument,
+    option,
     parse_overrides,
-    print_json,
-    recorded_settings,
-    show_settings,
 )
 from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.cli.wording import as_options
+from hornbook.terminal import TrainingDisplay, log, print_result, short, table
 from hornbook.train.parallel.launched import as_restarted
 
 PRESET_HELP = (
@@ -48,31 +42,25 @@ OVERFITTING = 0.01  # how much higher than the best validation loss the last one
     "pretrain", epilog="Example: hornbook pretrain bert-base --corpus wiki:3 --corpus law --out runs/law --minutes 60"
 )
 def pretrain_command(
-    preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
-    out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
-    corpus: Annotated[list[str] | None, typer.Option(help="Corpus folder; FOLDER:WEIGHT to mix several.")] = None,
-    base: Annotated[
-        str | None, typer.Option("--from", help="Initialise from this model, whose size overrides the preset's.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Training tokens, instead of --steps.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Minutes of training, instead of --steps; converted to steps by measuring.")
-    ] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Tokens per batch.")] = None,
+    preset: argument(str, PRESET_HELP),
+    out: option(Path | None, "Run folder to write.") = None,
+    corpus: option(list[str] | None, "Corpus folder; FOLDER:WEIGHT to mix several.") = None,
+    base: option(str | None, "Initialise from this model, whose size overrides the preset's.", "--from") = None,
+    steps: option(int | None, "Training steps.") = None,
+    tokens: option(int | None, "Training tokens, instead of --steps.") = None,
+    minutes: option(float | None, "Minutes of training, instead of --steps; converted to steps by measuring.") = None,
+    batch_tokens: option(int | None, "Tokens per batch.") = None,
     seed: OptionalSeed = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="published or budget; default: budget if the run has far fewer tokens than published."),
-    ] = None,
-    graph: Annotated[str | None, typer.Option(help="ERNIE: the graph to which the corpora are linked.")] = None,
-    vectors: Annotated[str | None, typer.Option(help="ERNIE: its vectors, made by 'hornbook graph embed'.")] = None,
+    recipe: option(
+        str | None, "published or budget; default: budget if the run has far fewer tokens than published."
+    ) = None,
+    graph: option(str | None, "ERNIE: the graph to which the corpora are linked.") = None,
+    vectors: option(str | None, "ERNIE: its vectors, made by 'hornbook graph embed'.") = None,
     override: Overrides = None,
     resume: Resume = False,
     show: Show = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Pre-train a model on corpora. Ctrl-C saves a checkpoint; --resume resumes exactly."""
     overrides = parse_overrides(override, device)
@@ -80,17 +68,15 @@ def pretrain_command(
         amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
         amount |= {"recipe": recipe, "graph": graph, "vectors": vectors}
         if (settings := recorded_settings(out, resume)) is not None:
-            show_settings(settings, as_json)
+            show_settings(settings)
         else:
-            _show(preset, corpus or [], base, amount, overrides, as_json)
+            _show(preset, corpus or [], base, amount, overrides)
         return
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus"
         raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
-    check_writable(out)
     resume, overwrite = as_restarted(resume, overwrite)
     from hornbook.runs.pretraining.run import pretrain
-    from hornbook.terminal import TrainingDisplay, log
 
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = pretrain(
@@ -112,26 +98,24 @@ def pretrain_command(
             log=log,
         )
     report_outcome(out, outcome)
-    print_json(as_json, {"out": str(out), **vars(outcome)})
+    print_json({"out": str(out), **vars(outcome)})
     exit_if_stopped(outcome)
 
 
-def _show(preset: str, corpora: list[str], base: str | None, amount: dict, overrides: dict, as_json: bool) -> None:
+def _show(preset: str, corpora: list[str], base: str | None, amount: dict, overrides: dict) -> None:
     from hornbook.runs.pretraining.record import PretrainRequest
     from hornbook.runs.pretraining.run import resolve_settings
-    from hornbook.terminal import log
 
     request = PretrainRequest(preset, corpora, base, **amount, overrides=overrides)
     settings = resolve_settings(request)
     if request.minutes is not None:
         log(MEASURED_NOTE)
-    show_settings(settings, as_json, hidden=() if request.minutes is None else MEASURED)
+    show_settings(settings, hidden=() if request.minutes is None else MEASURED)
 
 
 def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
     from hornbook.report.wording import counted, duration
-    from hornbook.terminal import log, print_result, short
 
     if outcome.ended == "already finished":
         log(f"{out} is already finished")
@@ -163,21 +147,16 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
 
 @app.command("plan", epilog="Example: hornbook plan bert-large --devices 8 --device-memory 80")
 def plan_command(
-    preset: Annotated[str, typer.Argument(help=PRESET_HELP)],
-    devices: Annotated[int, typer.Option(help="Number of devices.")] = 1,
+    preset: argument(str, PRESET_HELP),
+    devices: option(int, "Number of devices.") = 1,
     device: Device = "auto",
-    device_memory: Annotated[
-        float | None, typer.Option(help="Memory per device in GiB; defaults to this machine's.")
-    ] = None,
-    device_tflops: Annotated[
-        float | None, typer.Option(help="Peak TFLOP/s per device; defaults to this machine's, measured, or an H100's.")
-    ] = None,
-    utilisation: Annotated[float, typer.Option(help="Fraction of the peak that is reached.")] = 0.4,
-    tokens: Annotated[int | None, typer.Option(help="Training tokens; defaults to the published number.")] = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a setting: key=value, as for pretrain.")
-    ] = None,
-    as_json: Json = False,
+    device_memory: option(float | None, "Memory per device in GiB; defaults to this machine's.") = None,
+    device_tflops: option(
+        float | None, "Peak TFLOP/s per device; defaults to this machine's, measured, or an H100's."
+    ) = None,
+    utilisation: option(float, "Fraction of the peak that is reached.") = 0.4,
+    tokens: option(int | None, "Training tokens; defaults to the published number.") = None,
+    override: option(list[str] | None, "Override a setting: key=value, as for pretrain.", "--set") = None,
 ) -> None:
     """Estimate what pre-training takes: parameters, memory, FLOPs, days. Nothing is trained."""
     from dataclasses import asdict
@@ -185,7 +164,6 @@ def plan_command(
     from hornbook.report.wording import duration
     from hornbook.runs.pretraining.plan import GIB, machine, plan
     from hornbook.runs.pretraining.presets import preset_settings
-    from hornbook.terminal import print_result, table
 
     overrides = parse_overrides(override)
     preset_settings(preset, overrides)  # errors are raised before the machine is measured
@@ -231,7 +209,7 @@ def plan_command(
         measure = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures the time of a step"
         fits = f"the model fits on this machine; {measure}"
         print_result(fits if found.fits(found.sharding[0]) else "the model does not fit on this machine")
-    print_json(as_json, asdict(found) | {"machine": asdict(on)})
+    print_json(asdict(found) | {"machine": asdict(on)})
 
 
 def _devices_needed(number: int | None, gibibytes: float) -> str:
@@ -243,6 +221,4 @@ def _devices_needed(number: int | None, gibibytes: float) -> str:
 
 
 def _tokens_at_once(length: int, most: int) -> str:
-    from hornbook.terminal import short
-
     return short(most) if most >= length else f"less than one sequence of {length:,}: does not fit"

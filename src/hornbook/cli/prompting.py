@@ -3,41 +3,37 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from hornbook.cli.app import Device, Json, Overwrite, app, check_writable, exit_if_stopped, print_json, show_settings
+from hornbook.cli.app import app, exit_if_stopped, print_json, show_settings
+from hornbook.cli.options import Device, Overwrite, argument, flag, option
 from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.terminal import TrainingDisplay, answering_display, log, print_result, table
 
 EXAMPLE = "Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out runs/sst-shots"
 
 
 @app.command("prompt", epilog=EXAMPLE)
 def prompt_command(
-    model: Annotated[str | None, typer.Argument(help="A GPT: a run folder, a folder, or a Hugging Face name.")] = None,
-    task: Annotated[str | None, typer.Option(help="A shipped task (see --list), or your own .toml file.")] = None,
-    data: Annotated[str | None, typer.Option(help="Folder or file with the task's examples.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for predictions, scores and report.")] = None,
-    shots: Annotated[str, typer.Option(help="Numbers of few-shot examples, such as 0,1,8.")] = "0",
-    seeds: Annotated[int, typer.Option(help="Number of few-shot samples drawn per --shots value.")] = 3,
-    limit: Annotated[int | None, typer.Option(help="Ask only this many questions, always the same ones.")] = None,
-    normalise: Annotated[
-        str | None, typer.Option(help="Length normalisation of choices: token, byte, sum or answer.")
-    ] = None,
-    dictionary: Annotated[
-        Path | None, typer.Option(help="Dictionary of the word-by-word baseline: a word and its translation per line.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume what is in --out, or start it.")] = False,
-    is_list: Annotated[bool, typer.Option("--list", help="List the shipped tasks and exit.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print the prompt of one question and exit.")] = False,
+    model: argument(str | None, "A GPT: a run folder, a folder, or a Hugging Face name.") = None,
+    task: option(str | None, "A shipped task (see --list), or your own .toml file.") = None,
+    data: option(str | None, "Folder or file with the task's examples.") = None,
+    out: option(Path | None, "Folder for predictions, scores and report.") = None,
+    shots: option(str, "Numbers of few-shot examples, such as 0,1,8.") = "0",
+    seeds: option(int, "Number of few-shot samples drawn per --shots value.") = 3,
+    limit: option(int | None, "Ask only this many questions, always the same ones.") = None,
+    normalise: option(str | None, "Length normalisation of choices: token, byte, sum or answer.") = None,
+    dictionary: option(
+        Path | None, "Dictionary of the word-by-word baseline: a word and its translation per line."
+    ) = None,
+    resume: flag("--resume", "Resume what is in --out, or start it.") = False,
+    is_list: flag("--list", "List the shipped tasks and exit.") = False,
+    show: flag("--show", "Print the prompt of one question and exit.") = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Evaluate a GPT on a task by prompting, by number of few-shot examples. Ctrl-C saves; --resume resumes."""
     if is_list:
-        _list(as_json)
+        _list()
         return
     is_resumed = resume and out is not None and (out / "run.json").exists()
     if (task is None or data is None) and (show or not is_resumed):
@@ -45,16 +41,14 @@ def prompt_command(
         raise ValueError(f"prompt needs --{missing}; --list names the shipped tasks")
     nums = _numbers(shots)
     if show:
-        _show(task, data, nums, as_json)
+        _show(task, data, nums)
         return
     if out is None or (model is None and not is_resumed):
         missing = "--out" if out is None else "a model"
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
-    check_writable(out)
     from hornbook.evaluation.prompting.run import prompt
     from hornbook.report.prompted import degenerate_words, rows_of
     from hornbook.report.wording import measure
-    from hornbook.terminal import answering_display, log, print_result, table
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
     with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
@@ -80,7 +74,7 @@ def prompt_command(
     if reason := degenerate_words(found):
         log(f"note: {reason}")
     print_result(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
-    print_json(as_json, {"out": str(out), "points": found["points"], "baselines": found["baselines"]})
+    print_json({"out": str(out), "points": found["points"], "baselines": found["baselines"]})
 
 
 @contextlib.contextmanager
@@ -98,21 +92,19 @@ def _numbers(shots: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _list(as_json: bool) -> None:
+def _list() -> None:
     from hornbook.tasks.text.definition import read_task, shipped
-    from hornbook.terminal import table
 
     tasks = [read_task(name) for name in shipped()]
     rows = [(each.name, ", ".join(each.measures), each.about) for each in tasks]
     table(rows, ("task", "measures", "description"), is_prose=True)
-    print_json(as_json, {each.name: each.about for each in tasks})
+    print_json({each.name: each.about for each in tasks})
 
 
-def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
+def _show(task: str, data: str, shots: list[int]) -> None:
     """Prints the prompt of the first question, regardless of the context length of any model."""
     from hornbook.tasks.text.definition import AS_WRITTEN, read_task
     from hornbook.tasks.text.prompts import shown_prompts
-    from hornbook.terminal import print_result
 
     found = shown_prompts(read_task(task), data, shots)
     for each in found:
@@ -120,7 +112,7 @@ def _show(task: str, data: str, shots: list[int], as_json: bool) -> None:
         print_result(
             f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}"
         )
-    print_json(as_json, {"prompts": found})
+    print_json({"prompts": found})
 
 
 def finetune_as_text(
@@ -131,18 +123,15 @@ def finetune_as_text(
     resume: bool,
     overwrite: bool,
     show: bool,
-    as_json: bool,
 ) -> None:
     """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
     from hornbook.runs.finetuning.text_run import finetune_text, resolve_settings
-    from hornbook.terminal import TrainingDisplay, log, print_result
 
     if show:
-        show_settings(resolve_settings(model, data, overrides, log), as_json)
+        show_settings(resolve_settings(model, data, overrides, log))
         return
     if out is None or (data is None and not resume):
         raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}; --data is a .toml file")
-    check_writable(out)
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
     if outcome.ended == "stopped":
@@ -150,5 +139,5 @@ def finetune_as_text(
     else:
         print_result(f"{out}: {outcome.ended}")
         log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
-    print_json(as_json, {"out": str(out), **vars(outcome)})
+    print_json({"out": str(out), **vars(outcome)})
     exit_if_stopped(outcome)

@@ -1,43 +1,33 @@
 """Commands for semantic search: `embed`, `search`, `evaluate-retrieval`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from hornbook.cli.app import Device, Json, Model, Overwrite, app, check_writable, log_problems, print_json
+from hornbook.cli.app import app, log_problems, print_json
+from hornbook.cli.options import Device, Model, Overwrite, Reading, argument, flag, option, reads_data
 from hornbook.cli.overwriting import INDEX, overwriting
-from hornbook.cli.reading import Reading, reads_data
+from hornbook.terminal import counting_display, log, print_result, table
 
-IndexFolder = Annotated[Path, typer.Argument(help="Index folder that hornbook embed wrote.")]
+IndexFolder = argument(Path, "Index folder that hornbook embed wrote.")
 MAX_CHARACTERS = 200  # of a text in the printed table
 
 
 @app.command("embed", epilog="Example: hornbook embed texts.csv --text body --model runs/search --out index")
 @reads_data("pair", "label")
 def embed(
-    file: Annotated[Path, typer.Argument(help=".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx.")],
-    out: Annotated[Path, typer.Option(help="Index folder to write.")],
-    model: Annotated[
-        str | None,
-        typer.Option(help="Model folder or Hugging Face name; defaults to sentence-transformers/all-MiniLM-L6-v2."),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--id", help="Column of unique ids; inferred when omitted, 'none' numbers the rows.")
-    ] = None,
-    vectors: Annotated[
-        str | None, typer.Option(help="float32 (default), or int8, which needs a quarter of the memory.")
-    ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Add the texts to the index in --out.")] = False,
+    file: argument(Path, ".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx."),
+    out: option(Path, "Index folder to write."),
+    model: option(
+        str | None, "Model folder or Hugging Face name; defaults to sentence-transformers/all-MiniLM-L6-v2."
+    ) = None,
+    key: option(str | None, "Column of unique ids; inferred when omitted, 'none' numbers the rows.", "--id") = None,
+    vectors: option(str | None, "float32 (default), or int8, which needs a quarter of the memory.") = None,
+    append: flag("--append", "Add the texts to the index in --out.") = False,
     reading: Reading = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Embed texts into an index for search. After Ctrl-C, the same command embeds the rest."""
-    check_writable(out)
     from hornbook.inference.retrieval.building import build_index
-    from hornbook.terminal import counting_display, log, print_result
 
     if append and overwrite:
         raise ValueError("--append adds to the index and --overwrite replaces it: give only one of them")
@@ -58,29 +48,23 @@ def embed(
     print_result(f"{out}: {built.rows:,} texts, {built.vectors} vectors of width {built.width}, by {built.model}")
     log(f'  hornbook search {out} "..."')
     names = ("rows", "added", "width", "vectors", "model")
-    print_json(as_json, {"out": str(out)} | {name: getattr(built, name) for name in names})
+    print_json({"out": str(out)} | {name: getattr(built, name) for name in names})
 
 
 @app.command("search", epilog='Example: hornbook search index "how do I reset my password" --top 5 --where lang=en')
 def search_command(
     index: IndexFolder,
-    queries: Annotated[list[str], typer.Argument(help="One or more queries.")],
-    top: Annotated[int, typer.Option(help="Results per query.")] = 5,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(help="Search only rows with this value: column=value; repeat for other columns or values."),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model that built the index, if it was moved.")] = None,
-    approximate: Annotated[
-        bool,
-        typer.Option("--approximate", help="Search a graph of neighbours, built on first use; may miss a result."),
-    ] = False,
+    queries: argument(list[str], "One or more queries."),
+    top: option(int, "Results per query.") = 5,
+    where: option(
+        list[str] | None, "Search only rows with this value: column=value; repeat for other columns or values."
+    ) = None,
+    model: option(str | None, "The model that built the index, if it was moved.") = None,
+    approximate: flag("--approximate", "Search a graph of neighbours, built on first use; may miss a result.") = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Print the texts of an index that are most similar to a query. The search is exact unless --approximate."""
     from hornbook.inference.retrieval.searching import SearchIndex
-    from hornbook.terminal import log, table
 
     opened = SearchIndex(index, model, device, approximate, log)
     if not opened.index.manifest.is_finished:
@@ -90,7 +74,7 @@ def search_command(
         rows = [(f"{hit.score:.4f}", hit.id, shortened(hit.text)) for hit in hits]
         table(rows, ("similarity", "id", "text"), title=query if len(queries) > 1 else None)
     answers = [{"query": query, "hits": list(map(vars, hits))} for query, hits in zip(queries, found, strict=True)]
-    print_json(as_json, {"index": str(index), "results": answers})
+    print_json({"index": str(index), "results": answers})
 
 
 def parse_filters(pairs: list[str] | None) -> dict[str, list[str]]:
@@ -112,18 +96,14 @@ def shortened(text: str) -> str:
 @app.command("evaluate-retrieval", epilog="Example: hornbook evaluate-retrieval runs/search --data beir/scifact")
 def evaluate_retrieval_command(
     model: Model,
-    data: Annotated[
-        Path, typer.Option(help="Folder in BEIR's layout: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv.")
-    ],
-    split: Annotated[str, typer.Option(help="Judgements to use, such as test or dev.")] = "test",
-    wrong: Annotated[int, typer.Option(help="Number of nearest wrong results to print.")] = 5,
+    data: option(Path, "Folder in BEIR's layout: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv."),
+    split: option(str, "Judgements to use, such as test or dev.") = "test",
+    wrong: option(int, "Number of nearest wrong results to print.") = 5,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Score how well a model finds relevant documents: nDCG@10, MRR@10 and recall, with 95% intervals, and the nearest
     wrong results."""
     from hornbook.inference.retrieval.evaluation import evaluate_retrieval, read_retrieval
-    from hornbook.terminal import counting_display, log, table
 
     if wrong < 0:
         raise ValueError(f"--wrong must be at least 0, not {wrong}")
@@ -148,7 +128,7 @@ def evaluate_retrieval_command(
     if rows:
         title = f"nearest wrong results, of {len(found['wrong']):,} queries whose first result is not relevant"
         table(rows, ("query", "first result", "relevant document", "its rank"), title=title)
-    print_json(as_json, found)
+    print_json(found)
 
 
 def _rank(row: dict) -> str:

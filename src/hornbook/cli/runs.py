@@ -1,14 +1,15 @@
 """The commands `runs list` and `runs clean`."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
 
-from hornbook.cli.app import Json, app, print_json
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import argument, flag
+from hornbook.terminal import log, print_result, table
 
-Folder = Annotated[Path, typer.Argument(help="The folder that holds the runs.")]
+Folder = argument(Path, "The folder that holds the runs.")
 
 
 class RunsGroup(TyperGroup):
@@ -25,29 +26,26 @@ app.add_typer(runs_app, name="runs")
 
 
 @runs_app.command("list", epilog="Example: hornbook runs list runs")
-def list_command(folder: Folder = Path("runs"), as_json: Json = False) -> None:
+def list_command(folder: Folder = Path("runs")) -> None:
     """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
     from hornbook.report.runs import HEADINGS, about_run, find_runs, row
-    from hornbook.terminal import log, table
 
     found = [about_run(run) for run in find_runs(folder)]
     if found:
         table([row(about, folder) for about in found], HEADINGS)
     else:
         log(f"there are no runs in {folder}")
-    print_json(as_json, {"runs": found})
+    print_json({"runs": found})
 
 
 @runs_app.command("clean", epilog="Example: hornbook runs clean runs --dry-run")
 def clean_command(
     folder: Folder = Path("runs"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be freed and remove nothing.")] = False,
-    as_json: Json = False,
+    dry_run: flag("--dry-run", "Print what would be freed and remove nothing.") = False,
 ) -> None:
     """Remove the checkpoints of finished runs. Their weights stay; runs that are not finished are not touched."""
     from hornbook.report.runs import find_runs
     from hornbook.report.wording import counted, size
-    from hornbook.terminal import print_result, table
 
     freed = {str(run): _clean(run, dry_run) for run in find_runs(folder)}
     freed = {run: num_bytes for run, num_bytes in freed.items() if num_bytes}
@@ -55,7 +53,7 @@ def clean_command(
         table([(run, size(num_bytes)) for run, num_bytes in freed.items()], ("run", "checkpoints"))
     total = sum(freed.values())
     print_result(f"{size(total)} {'would be freed' if dry_run else 'freed'} in {counted(len(freed), 'run')}")
-    print_json(as_json, {"freed": freed, "bytes": total, "dry_run": dry_run})
+    print_json({"freed": freed, "bytes": total, "dry_run": dry_run})
 
 
 def _clean(run: Path, dry_run: bool) -> int:

@@ -2,11 +2,13 @@
 parameters` and `show answer`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from hornbook.cli.app import MODEL, Device, Json, Model, app, print_json
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import MODEL, Device, Model, argument, option
+from hornbook.terminal import log, print_result, result_console, table
 
 if TYPE_CHECKING:
     from hornbook.show.picture import Picture
@@ -19,19 +21,17 @@ show_app = typer.Typer(
 app.add_typer(show_app, name="show")
 
 TEXTS = f"One text or two. Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
-Texts = Annotated[list[str], typer.Argument(help=TEXTS, metavar="[MODEL] TEXT [SECOND TEXT]", show_default=False)]
-ModelsAndTexts = Annotated[
+Texts = argument(list[str], TEXTS, metavar="[MODEL] TEXT [SECOND TEXT]", show_default=False)
+ModelsAndTexts = argument(
     list[str],
-    typer.Argument(
-        help=f"{TEXTS} Several models are shown side by side.",
-        metavar="[MODEL]... TEXT [SECOND TEXT]",
-        show_default=False,
-    ),
-]
-Html = Annotated[Path | None, typer.Option(help="Also write the picture to this HTML file.")]
-Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
-Unit = Annotated[str, typer.Option(help="What is masked as a whole: token, word or ngram.")]
-Probability = Annotated[float, typer.Option(help="Share of the tokens that are predicted.")]
+    f"{TEXTS} Several models are shown side by side.",
+    metavar="[MODEL]... TEXT [SECOND TEXT]",
+    show_default=False,
+)
+Html = option(Path | None, "Also write the picture to this HTML file.")
+Seed = option(int, "Random seed.", min=0)
+Unit = option(str, "What is masked as a whole: token, word or ngram.")
+Probability = option(float, "Share of the tokens that are predicted.")
 STYLES = {
     "special": "dim",
     "unknown": "bold red",
@@ -131,12 +131,11 @@ def open_tokenizer(model: str | None, text: str) -> "Tokenizer":
     return Tokenizer.load(open_folder(model, text))
 
 
-def print_picture(picture: "Picture", html: Path | None, as_json: bool, drawn: "Picture | None" = None) -> None:
+def print_picture(picture: "Picture", html: Path | None, drawn: "Picture | None" = None) -> None:
     """Prints a picture, and writes it, or `drawn` in its place, to an HTML file."""
     from rich.text import Text
 
     from hornbook.show.picture import write_picture
-    from hornbook.terminal import log, print_result, result_console, table
 
     for note in picture.notes:
         print_result(note)
@@ -159,20 +158,20 @@ def print_picture(picture: "Picture", html: Path | None, as_json: bool, drawn: "
         result_console.print(legend)
     if html is not None:
         log(f"written to {write_picture(html, drawn or picture)}")
-    print_json(as_json, picture.as_dict())
+    print_json(picture.as_dict())
 
 
 @show_app.command("tokens", epilog='Example: hornbook show tokens "The unbelievable hornbook." "A second text."')
-def tokens(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
+def tokens(arguments: Texts, html: Html = None) -> None:
     """Show the tokens of a text or a pair: pieces, ids, positions, segments, unknown words."""
     from hornbook.show.tokens import show_tokens
 
     model, text, pair = split_texts(arguments)
-    print_picture(show_tokens(open_tokenizer(model, text), text, pair), html, as_json)
+    print_picture(show_tokens(open_tokenizer(model, text), text, pair), html)
 
 
 @show_app.command("forms", epilog='Example: hornbook show forms "The river is wide." "The river is narrow."')
-def forms(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
+def forms(arguments: Texts, html: Html = None) -> None:
     """Show how two texts are given to a model in each kind of task; a GPT gets GPT-1's forms."""
     from hornbook.show.tokens import show_forms
 
@@ -180,7 +179,7 @@ def forms(arguments: Texts, html: Html = None, as_json: Json = False) -> None:
     if pair is None:
         raise ValueError("the forms of tasks need a second text: give two sentences")
     is_gpt = "gpt" in str(_config(open_folder(model, text)).get("model_type"))
-    print_picture(show_forms(open_tokenizer(model, text), text, pair, is_gpt), html, as_json)
+    print_picture(show_forms(open_tokenizer(model, text), text, pair, is_gpt), html)
 
 
 @show_app.command("masking", epilog='Example: hornbook show masking "The cat sat on the mat." --unit word')
@@ -188,10 +187,9 @@ def masking(
     arguments: Texts,
     unit: Unit = "token",
     probability: Probability = 0.15,
-    num: Annotated[int, typer.Option(help="Number of masked copies.")] = 5,
+    num: option(int, "Number of masked copies.") = 5,
     seed: Seed = 0,
     html: Html = None,
-    as_json: Json = False,
 ) -> None:
     """Show a text masked several times as in pre-training: 80% masks, 10% random tokens, 10% unchanged."""
     from hornbook.objectives.masking import MaskingSettings
@@ -204,18 +202,17 @@ def masking(
         what = "a GPT" if is_gpt else "a left-to-right model"
         raise ValueError(f"{model} is {what}, which predicts the next token and masks none: give an encoder such as en")
     settings = MaskingSettings(probability=probability, unit=unit)
-    print_picture(show_masking(open_tokenizer(model, text), text, pair, settings, num, seed), html, as_json)
+    print_picture(show_masking(open_tokenizer(model, text), text, pair, settings, num, seed), html)
 
 
 @show_app.command("replaced", epilog='Example: hornbook show replaced "The chef cooked the meal for the guests."')
 def replaced(
     arguments: Texts,
     probability: Probability = 0.15,
-    num: Annotated[int, typer.Option(help="Number of copies.")] = 3,
+    num: option(int, "Number of copies.") = 3,
     seed: Seed = 0,
     html: Html = None,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Show ELECTRA's pre-training on a text: masked, filled in by the generator, judged by the discriminator."""
     import hornbook
@@ -228,39 +225,35 @@ def replaced(
     loaded = hornbook.load(open_folder(model, text), device=device)
     if not isinstance(loaded, EncoderModel):
         raise ValueError(f"{model} is a GPT, which has no masks: give an ELECTRA")
-    print_picture(show_replaced(loaded, text, num, probability, seed), html, as_json)
+    print_picture(show_replaced(loaded, text, num, probability, seed), html)
 
 
 @show_app.command("example", epilog="Example: hornbook show example corpus --layout sop --number 3")
 def example(
-    corpus: Annotated[str, typer.Argument(help="Corpus folder, made by 'hornbook corpus build'.")],
-    layout: Annotated[str, typer.Option(help="nsp, sop, pairs, packed, or documents (left to right).")] = "nsp",
-    length: Annotated[int, typer.Option(help="Maximum tokens per sequence.")] = 64,
-    number: Annotated[int, typer.Option(help="Number of the example, from 0.")] = 0,
+    corpus: argument(str, "Corpus folder, made by 'hornbook corpus build'."),
+    layout: option(str, "nsp, sop, pairs, packed, or documents (left to right).") = "nsp",
+    length: option(int, "Maximum tokens per sequence.") = 64,
+    number: option(int, "Number of the example, from 0.") = 0,
     unit: Unit = "token",
     probability: Probability = 0.15,
     seed: Seed = 0,
     html: Html = None,
-    as_json: Json = False,
 ) -> None:
     """Show a training example of a corpus as the model gets it: segments, masks, label."""
     from hornbook.objectives.masking import MaskingSettings
     from hornbook.show.examples import show_example
 
     settings = MaskingSettings(probability=probability, unit=unit)
-    print_picture(show_example(corpus, layout, length, number, settings, seed), html, as_json)
+    print_picture(show_example(corpus, layout, length, number, settings, seed), html)
 
 
 @show_app.command("attention", epilog='Example: hornbook show attention "The cat sat." --layer 3 --html attention.html')
 def attention(
     arguments: ModelsAndTexts,
-    layer: Annotated[int | None, typer.Option(help="Layer, from 1; the last by default.")] = None,
-    head: Annotated[int | None, typer.Option(help="Head, from 1; by default the mean of all.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Also write a page with every layer and head to this HTML file.")
-    ] = None,
+    layer: option(int | None, "Layer, from 1; the last by default.") = None,
+    head: option(int | None, "Head, from 1; by default the mean of all.") = None,
+    html: option(Path | None, "Also write a page with every layer and head to this HTML file.") = None,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Show which tokens each token of a text attends to, in any layer and head. Several models are compared."""
     import hornbook
@@ -269,30 +262,27 @@ def attention(
     models, text, pair = split_models(arguments)
     loaded = [(model, hornbook.load(open_folder(model, text), device=device)) for model in models or [None]]
     drawn = None if html is None else show_all_attention(loaded, text, pair)
-    print_picture(show_attention(loaded, text, pair, layer, head), html, as_json, drawn)
+    print_picture(show_attention(loaded, text, pair, layer, head), html, drawn)
 
 
 @show_app.command("parameters", epilog="Example: hornbook show parameters albert-base")
-def parameters(
-    model: Annotated[str, typer.Argument(help="A preset, or a model.")], html: Html = None, as_json: Json = False
-) -> None:
+def parameters(model: argument(str, "A preset, or a model."), html: Html = None) -> None:
     """Show where the parameters of a preset or a model are, by part, and what sharing layers would save."""
     from hornbook.show.parameters import show_parameters
 
-    print_picture(show_parameters(model), html, as_json)
+    print_picture(show_parameters(model), html)
 
 
 @show_app.command("answer", epilog='Example: hornbook show answer runs/squad "Who?" "Ada wrote it."')
 def answer(
     model: Model,
-    question: Annotated[str, typer.Argument(help="Question.")],
-    passage: Annotated[str, typer.Argument(help="Passage that may have the answer.")],
+    question: argument(str, "Question."),
+    passage: argument(str, "Passage that may have the answer."),
     html: Html = None,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Show the start and end probabilities of every token of a passage, and the answer to a question."""
     from hornbook.inference.predictor import load_predictor
     from hornbook.show.answers import show_answer
 
-    print_picture(show_answer(load_predictor(model, device), question, passage), html, as_json)
+    print_picture(show_answer(load_predictor(model, device), question, passage), html)

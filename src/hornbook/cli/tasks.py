@@ -4,95 +4,76 @@ import itertools
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hornbook.cli.app import (
-    MODEL,
-    Device,
-    Json,
-    OptionalSeed,
-    Overrides,
-    Overwrite,
-    Resume,
-    Show,
     app,
-    check_writable,
     log_problems,
-    parse_overrides,
     print_json,
     recorded_settings,
     refuse_unused_options,
     report_interruption,
     show_settings,
+)
+from hornbook.cli.options import (
+    MODEL,
+    Device,
+    OptionalSeed,
+    Overrides,
+    Overwrite,
+    Reading,
+    Resume,
+    Show,
+    argument,
+    flag,
+    option,
+    parse_overrides,
+    reads_data,
     split_model,
     with_optional_model,
 )
-from hornbook.cli.overwriting import RUN, overwriting, refuse_existing_file
-from hornbook.cli.reading import Reading, reads_data
+from hornbook.cli.overwriting import RUN, check_writable, overwriting, refuse_existing_file
 from hornbook.lifecycle.requests import as_overrides
+from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
 from hornbook.train.parallel.launched import as_restarted, refuse_command
 
-TaskName = Annotated[str, typer.Option("--task", help="Data set (mrpc, squad2, conll2003 ...) or task kind.")]
-TaskToLearn = Annotated[
-    str | None, typer.Option("--task", help="Data set (mrpc, squad2 ...) or task kind; defaults to classification.")
-]
-Data = Annotated[
-    str | None,
-    typer.Option(help="The folder of a known data set, or your own .csv, .tsv, .jsonl, .parquet, .xlsx."),
-]
-Graph = Annotated[str | None, typer.Option(help="New path of the run's knowledge graph, if it was moved.")]
+TaskName = option(str, "Data set (mrpc, squad2, conll2003 ...) or task kind.", "--task")
+TaskToLearn = option(str | None, "Data set (mrpc, squad2 ...) or task kind; defaults to classification.", "--task")
+Data = option(str | None, "The folder of a known data set, or your own .csv, .tsv, .jsonl, .parquet, .xlsx.")
+Graph = option(str | None, "New path of the run's knowledge graph, if it was moved.")
 STANDARD = Path("-")  # input or output
-Runs = Annotated[list[str], typer.Argument(help="Fine-tuned run or model folder; several form an ensemble.")]
+MAX_ROWS = 50  # classes that are printed
+Runs = argument(list[str], "Fine-tuned run or model folder; several form an ensemble.")
 
 
 @app.command("finetune", epilog="Example: hornbook finetune --data reviews.csv --out runs/reviews")
 @reads_data()
 def finetune_command(
-    model: Annotated[
-        str | None,
-        typer.Argument(help=f"{MODEL} By default the built-in model for the language of the texts."),
-    ] = None,
+    model: argument(str | None, f"{MODEL} By default the built-in model for the language of the texts.") = None,
     task: TaskToLearn = None,
     data: Data = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Passes over the training split.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples per batch.")] = None,
+    out: option(Path | None, "Run folder to write.") = None,
+    epochs: option(float | None, "Passes over the training split.") = None,
+    lr: option(float | None, "Peak learning rate.") = None,
+    batch_size: option(int | None, "Examples per batch.") = None,
     seed: OptionalSeed = None,
-    head: Annotated[
-        str | None, typer.Option(help="Task head: linear (published), mlp, cnn, bilstm or attention.")
-    ] = None,
-    pair_encoding: Annotated[
-        str | None, typer.Option(help="Encode a pair jointly (joint), separately (separate), or in both orders (both).")
-    ] = None,
-    reason: Annotated[
-        str | None, typer.Option(help="kagnet: multiple choice also reads the paths of --graph to each answer.")
-    ] = None,
-    graph: Annotated[
-        Path | None, typer.Option(help="Graph folder: for --reason, or of an ERNIE, to link texts to its entities.")
-    ] = None,
-    vectors: Annotated[
-        Path | None, typer.Option(help="Folder that 'hornbook graph embed' wrote, for --reason.")
-    ] = None,
-    restarts: Annotated[int, typer.Option(help="Number of runs with different seeds; the best is kept.")] = 1,
-    search: Annotated[
-        bool,
-        typer.Option(
-            "--search", help="Try the four published learning rates (higher for narrow models) and keep the best."
-        ),
-    ] = False,
+    head: option(str | None, "Task head: linear (published), mlp, cnn, bilstm or attention.") = None,
+    pair_encoding: option(
+        str | None, "Encode a pair jointly (joint), separately (separate), or in both orders (both)."
+    ) = None,
+    reason: option(str | None, "kagnet: multiple choice also reads the paths of --graph to each answer.") = None,
+    graph: option(Path | None, "Graph folder: for --reason, or of an ERNIE, to link texts to its entities.") = None,
+    vectors: option(Path | None, "Folder that 'hornbook graph embed' wrote, for --reason.") = None,
+    restarts: option(int, "Number of runs with different seeds; the best is kept.") = 1,
+    search: flag(
+        "--search", "Try the four published learning rates (higher for narrow models) and keep the best."
+    ) = False,
     reading: Reading = None,
     override: Overrides = None,
     resume: Resume = False,
     show: Show = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Summarize the data and the expected training time, and exit.")
-    ] = False,
+    dry_run: flag("--dry-run", "Summarize the data and the expected training time, and exit.") = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
     resume, overwrite = as_restarted(resume, overwrite)
@@ -100,7 +81,7 @@ def finetune_command(
     overrides |= as_overrides(head=head, pair_encoding=pair_encoding) | _about_graph(reason, graph, vectors)
     named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
     if show and (settings := recorded_settings(out, resume)) is not None:
-        show_settings(settings, as_json)
+        show_settings(settings)
         return
     if task == "text" or (task is None and resume and _is_text_run(out)):
         from hornbook.cli.prompting import finetune_as_text
@@ -113,16 +94,16 @@ def finetune_command(
         if model is None and not resume:
             raise ValueError("--task text needs a GPT, and the built-in models are encoders: name a GPT first")
         overrides |= as_overrides(**named)
-        finetune_as_text(model, data, out, overrides, resume, overwrite, show, as_json)
+        finetune_as_text(model, data, out, overrides, resume, overwrite, show)
         return
     if show:
-        _show(model, task or "classification", data, {**reading, **named, "overrides": overrides}, as_json)
+        _show(model, task or "classification", data, {**reading, **named, "overrides": overrides})
         return
     if dry_run:
         from hornbook.cli.checking import print_dry_run
 
         options = {**reading, **named, "overrides": overrides}
-        print_dry_run(model, data, task, restarts, search, as_json, **options)
+        print_dry_run(model, data, task, restarts, search, **options)
         return
     if resume and data is None:
         from hornbook.runs.finetuning.api import recorded_request
@@ -130,12 +111,10 @@ def finetune_command(
         data = recorded_request(out).get("data")
     if data is None or out is None:
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
-    check_writable(out)
     from hornbook.runs.finetuning.api import finetune
-    from hornbook.terminal import TrainingDisplay, log
 
     replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out, as_json), TrainingDisplay() as display:
+    with replaced, report_interruption(out), TrainingDisplay() as display:
         result = finetune(
             model,
             data,
@@ -151,7 +130,7 @@ def finetune_command(
             log=log,
         )
     report_result(result)
-    print_json(as_json, {"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
+    print_json({"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
 
 
 def _about_graph(reason: str | None, graph: Path | None, vectors: Path | None) -> dict:
@@ -169,12 +148,11 @@ def _is_text_run(out: Path | None) -> bool:
     return recorded(out).get("command") == "finetune-text"
 
 
-def _show(model: str | None, task: str, data: str | None, options: dict, as_json: bool) -> None:
+def _show(model: str | None, task: str, data: str | None, options: dict) -> None:
     from hornbook.runs.finetuning.api import resolve_settings
     from hornbook.runs.finetuning.record import FinetuneRequest
-    from hornbook.terminal import log
 
-    show_settings(resolve_settings(FinetuneRequest.of(model, data, task, **options), data, log=log), as_json)
+    show_settings(resolve_settings(FinetuneRequest.of(model, data, task, **options), data, log=log))
 
 
 def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
@@ -182,7 +160,6 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
     from hornbook.interop.sentence_transformers import MODULES
     from hornbook.report.run import read_stages
     from hornbook.report.wording import counted, duration
-    from hornbook.terminal import log, print_result, table
 
     tries = result.out / "tries.json"
     if tries.exists():
@@ -207,8 +184,6 @@ def report_result(result, advice: str = "--restarts 5, another --lr or more --ep
 
 
 def print_scores(splits: dict) -> None:
-    from hornbook.terminal import table
-
     rows = [
         (split, name, f"{found['value']:.4g}", f"{found['low']:.4g} to {found['high']:.4g}")
         for split, scores in splits.items()
@@ -217,25 +192,40 @@ def print_scores(splits: dict) -> None:
     table(rows, ("split", "measure", "score", "95% interval"))
 
 
+def print_tables(tables: dict, split: str) -> None:
+    """Prints the per-class scores and the confusion matrix of one split, from `Predictor.evaluate`."""
+    if classes := tables.get("classes"):
+        rows = [
+            (
+                name,
+                *(f"{each[measure]:.3f}" for measure in ("precision", "recall", "f1")),
+                each["gold"],
+                each["predicted"],
+            )
+            for name, each in classes.items()
+        ]
+        table(rows[:MAX_ROWS], (split, "precision", "recall", "f1", "gold", "predicted"))
+        if len(rows) > MAX_ROWS:
+            log(f"and {len(rows) - MAX_ROWS} rarer classes (--json has all)")
+    if matrix := tables.get("confusion"):
+        rows = [(name, *counts) for name, counts in zip(matrix["labels"], matrix["counts"], strict=True)]
+        table(rows, ("gold \\ predicted", *matrix["labels"]), f"confusion matrix of {split}, in {matrix['of']}")
+
+
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
 @reads_data()
 def evaluate(
     runs: Runs,
     data: Data = None,
-    split: Annotated[str | None, typer.Option(help="Score only this split, such as test or dev-mismatched.")] = None,
-    task: Annotated[
-        str | None, typer.Option(help="similarity: score the vectors of a model that was not fine-tuned.")
-    ] = None,
+    split: option(str | None, "Score only this split, such as test or dev-mismatched.") = None,
+    task: option(str | None, "similarity: score the vectors of a model that was not fine-tuned.") = None,
     reading: Reading = None,
     graph: Graph = None,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Compute the task's standard metrics of a run on labelled data, with 95% intervals, the scores of each class and
     the confusion matrix. Several runs form an ensemble."""
-    from hornbook.cli.class_tables import print_tables
     from hornbook.inference.predictor import load_predictor
-    from hornbook.terminal import counting_display, log
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
@@ -261,44 +251,34 @@ def evaluate(
     print_scores(found["splits"])
     for name, tables in found["tables"].items():
         print_tables(tables, name)
-    print_json(as_json, found)
+    print_json(found)
 
 
 @app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --to predictions.csv")
 @reads_data("label")
 def predict(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            help="Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its endings."
-        ),
-    ],
-    file: Annotated[
-        Path | None,
-        typer.Option(help="File of inputs: .txt, .csv, .tsv, .jsonl, .parquet, .xlsx, column file; - for stdin."),
-    ] = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write all input columns and the predictions to this .csv, .tsv, .jsonl or .json; - for stdout."
-        ),
-    ] = None,
-    submission: Annotated[
-        Path | None,
-        typer.Option(help="Write predictions of --data's test split in its grader's format, to this folder or .zip."),
-    ] = None,
+    arguments: argument(
+        list[str], "Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its endings."
+    ),
+    file: option(
+        Path | None, "File of inputs: .txt, .csv, .tsv, .jsonl, .parquet, .xlsx, column file; - for stdin."
+    ) = None,
+    to: option(
+        Path | None, "Write all input columns and the predictions to this .csv, .tsv, .jsonl or .json; - for stdout."
+    ) = None,
+    submission: option(
+        Path | None, "Write predictions of --data's test split in its grader's format, to this folder or .zip."
+    ) = None,
     data: Data = None,
     reading: Reading = None,
     graph: Graph = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --to names.")] = False,
+    overwrite: flag("--overwrite", "Replace the file that --to names.") = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Predict labels with probabilities, numbers, answer spans or tags. Several runs form an ensemble."""
     from hornbook.inference.predictor import load_predictor
     from hornbook.tasks.reading.standard_input import spooled
     from hornbook.tasks.tables_out import format_of
-    from hornbook.terminal import log
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
@@ -309,7 +289,7 @@ def predict(
         refuse_unused_options(
             "with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None}
         )
-        _submit(predictor, data, submission, as_json)
+        _submit(predictor, data, submission)
         return
     if paths := [each for each in texts if each.strip() and Path(each).exists()]:
         hint = "is not a fine-tuned run" if Path(paths[0]).is_dir() else f"is a file: use --file {paths[0]}"
@@ -319,7 +299,7 @@ def predict(
         raise ValueError(f"--data needs --submission: to predict the rows of a file, use --file {data}")
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
-    if to == STANDARD and as_json:
+    if to == STANDARD and wants_json():
         raise ValueError("--to - and --json both write to standard output: omit one of them")
     if to is not None and to != STANDARD:
         format_of(to)
@@ -327,7 +307,7 @@ def predict(
     with read_from as path:
         if file == STANDARD:
             log(f"reading standard input as {path.suffix.removeprefix('.')}")
-        _predict(predictor, texts, path, to, as_json, reading)
+        _predict(predictor, texts, path, to, reading)
 
 
 def _predict(
@@ -335,12 +315,10 @@ def _predict(
     texts: list[str],
     file: Path | None,
     to: Path | None,
-    as_json: bool,
     reading: dict,
 ) -> None:
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
     from hornbook.tasks.tables_out import FORMATS, formatted, readable, renamed, with_columns, write_rows
-    from hornbook.terminal import counting_display, log, print_result, table
 
     if file is not None:
         inputs = read_input_rows(file, predictor.spec, log=log, **reading)
@@ -367,19 +345,18 @@ def _predict(
     elif to is not None:
         write_rows(to, rows, columns)
         print_result(f"{to}: {len(rows):,} predictions")
-    elif not as_json:
+    else:
         headings, cells = readable(rows)
         table(cells, headings)
-    print_json(as_json, {"predictions": with_columns(rows, columns)})
+    print_json({"predictions": with_columns(rows, columns)})
 
 
 def _is_model(name: str) -> bool:
     return (Path(name) / "config.json").is_file()
 
 
-def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
+def _submit(predictor, data: str | None, out: Path) -> None:
     from hornbook.tasks.submissions import missing_glue, write_submission
-    from hornbook.terminal import log, print_result
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test split")
@@ -393,26 +370,22 @@ def _submit(predictor, data: str | None, out: Path, as_json: bool) -> None:
     missing = missing_glue(out) if spec.name != "diagnostic" and files[0].endswith(".tsv") else []
     if missing:
         log(f"GLUE's grader needs all tasks; missing: {', '.join(missing)}")
-    print_json(as_json, {"out": str(out), "files": files, "missing": missing})
+    print_json({"out": str(out), "files": files, "missing": missing})
 
 
 @app.command("features", epilog="Example: hornbook features texts.txt --out vectors.npy --layers last4")
 @reads_data("label")
 def features(
     arguments: with_optional_model("FILE", ".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx."),
-    out: Annotated[Path, typer.Option(help=".npy file to write.")],
-    layers: Annotated[
-        str, typer.Option(help="Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.")
-    ] = "last4",
-    pooling: Annotated[str, typer.Option(help="Pooling: cls (GPT: last token), mean, or none (every token).")] = "cls",
+    out: option(Path, ".npy file to write."),
+    layers: option(str, "Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.") = "last4",
+    pooling: option(str, "Pooling: cls (GPT: last token), mean, or none (every token).") = "cls",
     reading: Reading = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
+    overwrite: flag("--overwrite", "Replace the file --out.") = False,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Write the hidden states of texts to a .npy file, as features for another model."""
     from hornbook.inference.features import extract_features
-    from hornbook.terminal import counting_display, log, print_result
 
     model, file = split_model(arguments, "a file")
     check_writable(out.parent)
@@ -434,4 +407,4 @@ def features(
     if found.num_truncated:
         log(f"{found.num_truncated:,} texts were truncated to the model's maximum length")
     print_result(f"{found.out}: {found.num_rows:,} x {found.width} from {found.num_texts:,} texts")
-    print_json(as_json, {"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})
+    print_json({"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})

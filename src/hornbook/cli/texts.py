@@ -9,21 +9,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from hornbook.cli.app import (
-    Json,
-    Overwrite,
-    app,
-    check_writable,
-    log_problems,
-    print_error,
-    print_json,
-    refuse_existing,
+from hornbook.cli.app import app, log_problems, print_error, print_json, refuse_existing
+from hornbook.cli.options import Overwrite, argument, flag, option
+from hornbook.cli.overwriting import CORPUS, TOKENIZER, check_writable, overwriting
+from hornbook.terminal import (
+    building_display,
+    counting_display,
+    log,
+    log_console,
+    print_result,
+    short,
+    table,
+    web_display,
 )
-from hornbook.cli.overwriting import CORPUS, TOKENIZER, overwriting
 
 tokenizer_app = typer.Typer(help="Train a tokenizer, or add words to one.", no_args_is_help=True)
 corpus_app = typer.Typer(
@@ -33,8 +34,8 @@ app.add_typer(tokenizer_app, name="tokenizer")
 app.add_typer(corpus_app, name="corpus")
 
 FILES_HELP = "Files or folders: .txt, .jsonl, .csv, .tsv, .parquet, also .gz, .xz, .zst."
-Files = Annotated[list[Path], typer.Argument(help=FILES_HELP)]
-TextColumn = Annotated[str | None, typer.Option(help="Column (.csv, .tsv, .parquet) or key (.jsonl) of the text.")]
+Files = argument(list[Path], FILES_HELP)
+TextColumn = option(str | None, "Column (.csv, .tsv, .parquet) or key (.jsonl) of the text.")
 
 
 @tokenizer_app.command(
@@ -42,25 +43,20 @@ TextColumn = Annotated[str | None, typer.Option(help="Column (.csv, .tsv, .parqu
 )
 def tokenizer_train(
     files: Files,
-    out: Annotated[Path, typer.Option(help="Folder to write the tokenizer to.")],
-    kind: Annotated[str, typer.Option(help="wordpiece, bpe (byte-level) or unigram.")] = "wordpiece",
-    vocab_size: Annotated[int, typer.Option(help="Maximum vocabulary size.")] = 30000,
-    cased: Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")] = False,
-    prefix_space: Annotated[
-        bool, typer.Option("--prefix-space", help="bpe: add a space before the first word (for encoders).")
-    ] = False,
+    out: option(Path, "Folder to write the tokenizer to."),
+    kind: option(str, "wordpiece, bpe (byte-level) or unigram.") = "wordpiece",
+    vocab_size: option(int, "Maximum vocabulary size.") = 30000,
+    cased: flag("--cased", "Keep upper case and accents.") = False,
+    prefix_space: flag("--prefix-space", "bpe: add a space before the first word (for encoders).") = False,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
-    as_json: Json = False,
 ) -> None:
     """Train a tokenizer, and print how well it fits the text."""
     from hornbook.data.problems import Problems
     from hornbook.data.readers import read_documents
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.terminal import counting_display, print_result
     from hornbook.text.training import train_tokenizer
 
-    check_writable(out)
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
     with _exit_on_interrupt(), overwriting(out, TOKENIZER, overwrite), run_lock(out):
@@ -71,9 +67,7 @@ def tokenizer_train(
         trained.save(out)
     log_problems(problems.as_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
-    print_json(
-        as_json, {"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)}
-    )
+    print_json({"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
 
 
 def _in_a_thread(work: Callable):
@@ -105,24 +99,21 @@ def _exit_on_interrupt() -> Iterator[None]:
     "extend", epilog="Example: hornbook tokenizer extend bert-base-uncased law/ --words 500 --out law-vocabulary"
 )
 def tokenizer_extend(
-    tokenizer: Annotated[str, typer.Argument(help="A tokenizer or model folder, or a Hugging Face name.")],
+    tokenizer: argument(str, "A tokenizer or model folder, or a Hugging Face name."),
     files: Files,
-    out: Annotated[Path, typer.Option(help="Folder to write the extended tokenizer to.")],
-    words: Annotated[int, typer.Option(help="Number of words to add.")] = 500,
-    word_list: Annotated[Path | None, typer.Option(help="Add only the words in this file, one per line.")] = None,
+    out: option(Path, "Folder to write the extended tokenizer to."),
+    words: option(int, "Number of words to add.") = 500,
+    word_list: option(Path | None, "Add only the words in this file, one per line.") = None,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
-    as_json: Json = False,
 ) -> None:
     """Add a domain's words to a tokenizer, for 'pretrain --from'."""
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.terminal import log, print_result
     from hornbook.text.extension import MIN_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
-    check_writable(out)
     with overwriting(out, TOKENIZER, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         extended = Tokenizer.load(model_folder(tokenizer))
@@ -138,7 +129,7 @@ def tokenizer_extend(
     some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
     print_result(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)
-    print_json(as_json, {"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
+    print_json({"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
 
 
 def _words_in(word_list: Path) -> list[str]:
@@ -151,7 +142,6 @@ def _words_in(word_list: Path) -> list[str]:
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
     """Measures how well a tokenizer fits the first 5 million characters of the files, and prints it."""
     from hornbook.data.readers import read_documents
-    from hornbook.terminal import print_result, table
     from hornbook.text.fit import measure_fit
 
     def beginning():
@@ -179,40 +169,29 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
 )
 def corpus_build(
     files: Files,
-    tokenizer: Annotated[str, typer.Option(help="A tokenizer or model folder, or a Hugging Face name.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the corpus to.")],
-    workers: Annotated[int | None, typer.Option(help="Worker processes; defaults to one per core, at most 12.")] = None,
-    documents: Annotated[
-        str, typer.Option(help="How documents are separated in a .txt: blank-line or file.")
-    ] = "blank-line",
+    tokenizer: option(str, "A tokenizer or model folder, or a Hugging Face name."),
+    out: option(Path, "Folder to write the corpus to."),
+    workers: option(int | None, "Worker processes; defaults to one per core, at most 12.") = None,
+    documents: option(str, "How documents are separated in a .txt: blank-line or file.") = "blank-line",
     text_column: TextColumn = None,
-    clean: Annotated[str | None, typer.Option(help="'wiki' removes lists, tables and headings.")] = None,
-    keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep duplicate documents.")] = False,
-    near_duplicates: Annotated[
-        bool, typer.Option("--near-duplicates", help="Also drop documents that hardly differ from earlier ones.")
-    ] = False,
-    exclude: Annotated[
+    clean: option(str | None, "'wiki' removes lists, tables and headings.") = None,
+    keep_duplicates: flag("--keep-duplicates", "Keep duplicate documents.") = False,
+    near_duplicates: flag("--near-duplicates", "Also drop documents that hardly differ from earlier ones.") = False,
+    exclude: option(
         list[str] | None,
-        typer.Option(
-            help="Drop documents that share 13 words in sequence with this evaluation set: a file, a folder, or "
-            "TASK:FOLDER, such as rte:glue/RTE; may be repeated."
-        ),
-    ] = None,
-    graph: Annotated[
-        Path | None, typer.Option(help="Also store which entities of this graph the texts mention (for ERNIE).")
-    ] = None,
+        "Drop documents that share 13 words in sequence with this evaluation set: a file, a folder, or "
+        "TASK:FOLDER, such as rte:glue/RTE; may be repeated.",
+    ) = None,
+    graph: option(Path | None, "Also store which entities of this graph the texts mention (for ERNIE).") = None,
     overwrite: Overwrite = False,
-    as_json: Json = False,
 ) -> None:
     """Tokenize text into shards. Run the same command again to resume a stopped build."""
     from hornbook.data.build import build_corpus
     from hornbook.interop.hub import model_folder
     from hornbook.report.wording import counted
-    from hornbook.terminal import building_display, log, print_result, short
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
-    check_writable(out)
     linker = None
     if graph is not None:
         from hornbook.graph.annotation import EntityLinker
@@ -247,7 +226,7 @@ def corpus_build(
         log(f"  removed {count:,}: {kind.replace('_', ' ')}")
     log_problems(manifest["problems"])
     _log_repeated_lines(manifest["repeated_lines"])
-    print_json(as_json, {"out": str(out), **{key: value for key, value in manifest.items() if key != "sources"}})
+    print_json({"out": str(out), **{key: value for key, value in manifest.items() if key != "sources"}})
 
 
 def _evaluation_set(text: str) -> str | list[str]:
@@ -261,8 +240,6 @@ def _evaluation_set(text: str) -> str | list[str]:
 
 
 def _log_repeated_lines(report: dict) -> None:
-    from hornbook.terminal import log, log_console
-
     if report.get("repeated_share", 0) > 0.01:
         log(f"  note: {report['repeated_share']:.1%} of the lines repeat earlier ones, most often:")
         for line in report.get("most_repeated", [])[:3]:
@@ -273,40 +250,28 @@ def _log_repeated_lines(report: dict) -> None:
     "web", epilog="Example: hornbook corpus web crawl/ --links links.tsv --preset webtext --out webtext"
 )
 def corpus_web(
-    pages: Annotated[list[str], typer.Argument(help="WARC archives, HTML files, or folders or URLs of them.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the texts to, for 'corpus build OUT/texts'.")],
-    links: Annotated[
-        list[Path] | None,
-        typer.Option(help="Keep only pages with votes in this list: .tsv (URL, votes) or .jsonl; may be repeated."),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="'webtext': 3 votes, English, without Wikipedia (GPT-2's data).")
-    ] = None,
-    min_votes: Annotated[int | None, typer.Option(help="Votes that a page needs; defaults to 3 with --links.")] = None,
-    language: Annotated[str | None, typer.Option(help="Keep only pages in this language, such as en.")] = None,
-    exclude_host: Annotated[
-        list[str] | None, typer.Option(help="Drop the pages of this host, such as wikipedia.org; may be repeated.")
-    ] = None,
-    keep_low_quality: Annotated[
-        bool, typer.Option("--keep-low-quality", help="Skip the Gopher quality filters.")
-    ] = False,
-    keep_near_duplicates: Annotated[
-        bool, typer.Option("--keep-near-duplicates", help="Keep pages that hardly differ from earlier ones.")
-    ] = False,
-    executor: Annotated[str, typer.Option(help="Where the tasks run: local, slurm or ray.")] = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="Tasks that run at the same time; defaults to one per core of this machine.")
-    ] = None,
-    sbatch: Annotated[
-        list[str] | None,
-        typer.Option(help="Option of the Slurm jobs, such as partition=cpu or time=24:00:00; may be repeated."),
-    ] = None,
-    as_json: Json = False,
+    pages: argument(list[str], "WARC archives, HTML files, or folders or URLs of them."),
+    out: option(Path, "Folder to write the texts to, for 'corpus build OUT/texts'."),
+    links: option(
+        list[Path] | None, "Keep only pages with votes in this list: .tsv (URL, votes) or .jsonl; may be repeated."
+    ) = None,
+    preset: option(str | None, "'webtext': 3 votes, English, without Wikipedia (GPT-2's data).") = None,
+    min_votes: option(int | None, "Votes that a page needs; defaults to 3 with --links.") = None,
+    language: option(str | None, "Keep only pages in this language, such as en.") = None,
+    exclude_host: option(
+        list[str] | None, "Drop the pages of this host, such as wikipedia.org; may be repeated."
+    ) = None,
+    keep_low_quality: flag("--keep-low-quality", "Skip the Gopher quality filters.") = False,
+    keep_near_duplicates: flag("--keep-near-duplicates", "Keep pages that hardly differ from earlier ones.") = False,
+    executor: option(str, "Where the tasks run: local, slurm or ray.") = "local",
+    workers: option(int | None, "Tasks that run at the same time; defaults to one per core of this machine.") = None,
+    sbatch: option(
+        list[str] | None, "Option of the Slurm jobs, such as partition=cpu or time=24:00:00; may be repeated."
+    ) = None,
 ) -> None:
     """Extract and filter the text of web pages. Run the same command again to resume."""
     from hornbook.data.web.build import build_web_corpus
     from hornbook.report.wording import counted
-    from hornbook.terminal import log, print_result, short, table, web_display
 
     check_writable(out)
     if bad := [each for each in sbatch or [] if "=" not in each]:
@@ -332,7 +297,7 @@ def corpus_web(
         state = "are in the queue" if record.get("is_running") else "are submitted"
         print_result(f"jobs {', '.join(record['submitted'])} {state}: {done:,} of {total:,} tasks are complete")
         log(f"  the last job writes {out}; run the same command again to see how far they are")
-        print_json(as_json, record)
+        print_json(record)
         return
     if record.get("already_built"):
         log(f"{out} is already built")
@@ -347,7 +312,7 @@ def corpus_web(
     texts = record["texts"]
     log(f"  next: hornbook corpus build {out / 'texts'} --tokenizer ... --out ...")
     print_result(f"{out / 'texts'}: {counted(texts['documents'], 'document')}, {short(texts['characters'])} characters")
-    print_json(as_json, {"out": str(out), **record})
+    print_json({"out": str(out), **record})
 
 
 _FILTERS = {

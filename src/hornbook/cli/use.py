@@ -1,11 +1,10 @@
 """Commands that use a trained model or describe a folder: `fill-mask`, `next-sentence`, `detect`, `info`, `report`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from hornbook.cli.app import Device, Json, Model, app, print_json, split_model, with_optional_model
+from hornbook.cli.app import app, print_json
+from hornbook.cli.options import Device, Model, argument, option, split_model, with_optional_model
+from hornbook.terminal import print_result, table
 
 PLOTS = (
     *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "tries.png", "curve.png", "score-by-flops.png"),
@@ -17,15 +16,13 @@ MASKS = ("[MASK]", "<mask>")
 @app.command("fill-mask", epilog='Example: hornbook fill-mask "Paris is the [MASK] of France." --top 3')
 def fill_mask(
     arguments: with_optional_model("TEXT", "A text with [MASK] where words are missing.", "[MODEL]..."),
-    top: Annotated[int, typer.Option(help="Predictions per mask.")] = 5,
-    graph: Annotated[Path | None, typer.Option(help="ERNIE: the knowledge graph whose entities it reads.")] = None,
+    top: option(int, "Predictions per mask.") = 5,
+    graph: option(Path | None, "ERNIE: the knowledge graph whose entities it reads.") = None,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Predict the masked tokens of a text. Several models, such as a teacher and its student, are compared."""
     import hornbook
     from hornbook.interop.builtin import builtin_for
-    from hornbook.terminal import table
 
     *models, text = arguments
     if len(models) > 1 and not any(mask in text for mask in MASKS):
@@ -33,19 +30,18 @@ def fill_mask(
     if len(models) > 1:
         if graph is not None:
             raise ValueError("--graph is for one model: leave it out, or name one ERNIE")
-        _compare_masks(models, text, top, device, as_json)
+        _compare_masks(models, text, top, device)
         return
     masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top, graph)
     for predictions in masks:
         table([(f"{found.probability:.2%}", found.word, found.text) for found in predictions], ("", "word", "text"))
-    print_json(as_json, {"masks": [[vars(found) for found in predictions] for predictions in masks]})
+    print_json({"masks": [[vars(found) for found in predictions] for predictions in masks]})
 
 
-def _compare_masks(models: list[str], text: str, top: int, device: str, as_json: bool) -> None:
+def _compare_masks(models: list[str], text: str, top: int, device: str) -> None:
     """Prints the probability that each model gives to the best tokens of all of them. Tokens of different vocabularies
     are the same if they stand for the same text."""
     import hornbook
-    from hornbook.terminal import print_result, table
     from hornbook.text.matching import find_token, surface
 
     loaded = [hornbook.load(model, device=device) for model in models]
@@ -70,39 +66,33 @@ def _compare_masks(models: list[str], text: str, top: int, device: str, as_json:
         if any("-" in row[1:] for row in cells):
             print_result("-: the vocabulary of the model has no single token for this text")
         masks.append([{"token": token, "probabilities": chances} for token, chances in rows])
-    print_json(as_json, {"models": models, "masks": masks})
+    print_json({"models": models, "masks": masks})
 
 
 @app.command("next-sentence", epilog='Example: hornbook next-sentence runs/first "He went out." "It was raining."')
 def next_sentence(
     model: Model,
-    a: Annotated[str, typer.Argument(help="First sentence.")],
-    b: Annotated[str, typer.Argument(help="Sentence that may follow it.")],
+    a: argument(str, "First sentence."),
+    b: argument(str, "Sentence that may follow it."),
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Print the probability that sentence B follows sentence A."""
     import hornbook
-    from hornbook.terminal import print_result
 
     probability = hornbook.load(model, device=device).next_sentence(a, b)
     print_result(f"{probability:.1%} probability that the second sentence follows the first")
-    print_json(as_json, {"is_next": probability})
+    print_json({"is_next": probability})
 
 
 @app.command("detect", epilog='Example: hornbook detect "The chef ate the meal for his guests."')
 def detect(
     arguments: with_optional_model("TEXT", "A text in which words may have been replaced."),
-    threshold: Annotated[
-        float, typer.Option(help="Mark words whose probability of being replaced is at least this.")
-    ] = 0.5,
+    threshold: option(float, "Mark words whose probability of being replaced is at least this.") = 0.5,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Mark the words of a text that look replaced, with an ELECTRA discriminator."""
     import hornbook
     from hornbook.interop.builtin import builtin_for
-    from hornbook.terminal import print_result, table
 
     model, text = split_model(arguments, "a text")
     if not 0 < threshold < 1:
@@ -116,29 +106,25 @@ def detect(
             marked = f"{marked[: word.start]}[{marked[word.start : word.stop]}]{marked[word.stop :]}"
     print_result(marked)
     table([(f"{word.probability:.1%}", word.word) for word in words], ("replaced", "word"))
-    print_json(as_json, {"marked": marked, "words": [vars(word) for word in words]})
+    print_json({"marked": marked, "words": [vars(word) for word in words]})
 
 
 @app.command("info", epilog="Example: hornbook info runs/first")
-def info(
-    path: Annotated[Path, typer.Argument(help="Any folder that hornbook or transformers wrote.")], as_json: Json = False
-) -> None:
+def info(path: argument(Path, "Any folder that hornbook or transformers wrote.")) -> None:
     """Describe a folder: what it is, parameters, tokens, data, loss or scores."""
     from hornbook.report.info import describe, lines
-    from hornbook.terminal import table
 
     description = describe(path)
     table(lines(description))
-    print_json(as_json, description)
+    print_json(description)
 
 
 @app.command("report", epilog="Example: hornbook report runs/first")
-def report(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Json = False) -> None:
+def report(run: argument(Path, "Run folder.")) -> None:
     """Write report.html and its plots into a run folder."""
     from hornbook.report.page import write_report
-    from hornbook.terminal import print_result
 
     page = write_report(run)
     plots = [name for name in PLOTS if (run / name).exists()]
     print_result(" and ".join([str(page), *(str(run / name) for name in plots)]))
-    print_json(as_json, {"page": str(page), "pictures": [str(run / name) for name in plots]})
+    print_json({"page": str(page), "pictures": [str(run / name) for name in plots]})

@@ -25,10 +25,10 @@ from hornbook.data.encoding import DocumentLinker, EncodedDocuments, EncodingPoo
 from hornbook.data.manifest import MANIFEST, SOURCES, already_built, describe_request, make_manifest, prepare_folder
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import Document, DocumentBoundary, FileReader, check_documents, no_documents
-from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, parts_of, token_dtype
+from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, parts_of, token_dtype, write_array
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.data.state import BuildState, remove_progress
-from hornbook.files import num_cores, replacing, write_json
+from hornbook.files import num_cores, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.stopping import interruptible
 
@@ -122,8 +122,7 @@ def build_corpus(
             return {**manifest, "already_built": True}
         state = prepare_folder(out, request, tokenizer, paths, problems)
         if excluded is not None:
-            with replacing(out / EXCLUDED) as temporary, open(temporary, "wb") as file:
-                np.save(file, excluded.hashes)
+            write_array(out / EXCLUDED, excluded.hashes)
         return _build(out, state, tokenizer, workers, progress, linker)
 
 
@@ -258,8 +257,7 @@ class _Merger:
             remove_progress(self._folder)
             raise ValueError(no_documents(state.problems))
         self._report(last=True)
-        with replacing(self._folder / "token_counts.npy") as temporary, open(temporary, "wb") as file:
-            np.save(file, state.token_counts)
+        write_array(self._folder / "token_counts.npy", state.token_counts)
         manifest = make_manifest(state, self._vocab_size)
         (self._folder / EXCLUDED).unlink(missing_ok=True)
         write_json(self._folder / MANIFEST, manifest)
@@ -268,30 +266,27 @@ class _Merger:
 
     def _select(self, batch: DocumentBatch, encoded: EncodedDocuments) -> np.ndarray:
         """A boolean per document: whether it goes into the corpus."""
-        kept = encoded.document_sentences > 0
-        for index in np.flatnonzero(~kept):
-            document = batch.documents[index]
-            self._state.problems.add(Problem("no_tokens", document.file, document.place))
-        for index in np.flatnonzero(kept & encoded.document_excluded):
-            document = batch.documents[index]
-            self._state.problems.add(Problem("evaluation_text", document.file, document.place))
-        kept &= ~encoded.document_excluded
+        kept = np.ones(len(batch.documents), bool)
+
+        def keep(which: np.ndarray, reason: str) -> None:
+            """Keeps only these of the documents that are kept so far."""
+            for index in np.flatnonzero(kept)[~which]:
+                document = batch.documents[index]
+                self._state.problems.add(Problem(reason, document.file, document.place))
+            kept[kept] = which
+
+        keep(encoded.document_sentences > 0, "no_tokens")
+        keep(~encoded.document_excluded[kept], "evaluation_text")
         if self._settings["deduplicate"]:
             hashes = encoded.document_hashes[kept]
             is_new = self._state.seen.add(hashes)
             self._state.new_hashes.append(hashes[is_new])
-            for index in np.flatnonzero(kept)[~is_new]:
-                document = batch.documents[index]
-                self._state.problems.add(Problem("duplicate_document", document.file, document.place))
-            kept[kept] = is_new
+            keep(is_new, "duplicate_document")
         if self._settings["near_duplicates"]:
             bands = encoded.document_bands[kept]
             is_new = self._state.seen.add(bands.ravel()).reshape(bands.shape)
             self._state.new_hashes.append(bands[is_new])
-            for index in np.flatnonzero(kept)[~is_new.all(1)]:
-                document = batch.documents[index]
-                self._state.problems.add(Problem("near_duplicate", document.file, document.place))
-            kept[kept] = is_new.all(1)
+            keep(is_new.all(1), "near_duplicate")
         return kept
 
     def _count_lines(self, batch: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
@@ -354,13 +349,5 @@ class _Merger:
         now = time.perf_counter()
         if self._progress and (last or now - self._reported >= PROGRESS_SECONDS):
             self._reported = now
-            totals = self._state.totals
-            self._progress(
-                BuildProgress(
-                    self._state.bytes_read,
-                    self._bytes_total,
-                    totals["documents"],
-                    totals["tokens"],
-                    now - self._started,
-                )
-            )
+            kept = (self._state.totals[name] for name in ("documents", "tokens"))
+            self._progress(BuildProgress(self._state.bytes_read, self._bytes_total, *kept, now - self._started))

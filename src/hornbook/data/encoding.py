@@ -199,10 +199,14 @@ class EncodingPool:
     def kill(self) -> None:
         """Ends the workers immediately and discards their work, unless they are closed already."""
         if self._executor:
-            for process in list((self._executor._processes or {}).values()):
-                process.kill()
-            self._executor.shutdown(wait=True, cancel_futures=True)
+            kill_workers(self._executor)
             self._executor = None
+
+
+def kill_workers(executor: ProcessPoolExecutor) -> None:
+    for process in list((executor._processes or {}).values()):
+        process.kill()
+    executor.shutdown(wait=True, cancel_futures=True)
 
 
 _hiding = threading.Lock()

@@ -73,6 +73,11 @@ def load_array(path: Path, mmap_mode: Literal["r", "r+"] | None = None) -> np.nd
     return array
 
 
+def write_array(path: Path, values: np.ndarray) -> None:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, values)
+
+
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays in a .npz file by name, which has a checksum for each; raises a `ValueError` if it is damaged."""
     try:

@@ -96,13 +96,15 @@ def minimal_pairs(
         counted = _counted(on_progress, number * len(texts), len(readers) * len(texts))
         for key, value in _totals(reader, texts, within_word and number == len(readers) - 1, counted).items():
             total[key] += value
-    found = []
+    found: list[tuple[MinimalPair, float, float]] = []
+    are_right: dict[str, list[bool]] = {}  # by paradigm
     for pair in pairs:
         good, *bad = (total[pair.context, text] for text in (pair.good, pair.bad, *pair.others))
         found.append((pair, good, max(bad)))
+        are_right.setdefault(pair.paradigm, []).append(good > max(bad))
     if to is not None:
         _write(Path(to), found)
-    paradigms = {name: _accuracy(its) for name, its in _by_paradigm(found).items()}
+    paradigms = {name: _accuracy(its) for name, its in are_right.items()}
     definition = " + ".join(reader.score_definition(within_word) for reader in readers)
     return MinimalPairs(definition, paradigms, mean_of(paradigms.values()), found)
 
@@ -190,13 +192,6 @@ def _first(values: Any, names: Sequence[str]) -> str:
     """The first of the named values that is a text; empty if there is none."""
     found = (values.get(name) for name in names) if isinstance(values, dict) else ()
     return next((value for value in found if isinstance(value, str) and value.strip()), "")
-
-
-def _by_paradigm(found: Sequence[tuple[MinimalPair, float, float]]) -> dict[str, list[bool]]:
-    are_right: dict[str, list[bool]] = {}
-    for pair, good, bad in found:
-        are_right.setdefault(pair.paradigm, []).append(good > bad)
-    return are_right
 
 
 def _accuracy(are_right: Sequence[bool]) -> Accuracy:

@@ -11,6 +11,7 @@ import numpy as np
 from hornbook import __version__
 from hornbook.data.manifest import MANIFEST, hash_of
 from hornbook.data.problems import Problem, Problems
+from hornbook.data.shards import write_array
 from hornbook.data.sources import Source, format_of
 from hornbook.files import write_json
 from hornbook.graph.folder import (
@@ -19,7 +20,6 @@ from hornbook.graph.folder import (
     FORMAT_VERSION,
     file_hashes,
     read_manifest,
-    write_array,
     write_lines,
 )
 from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Report, Triples, is_names_file, read_file

@@ -44,11 +44,6 @@ def read_lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def write_array(path: Path, values: np.ndarray) -> None:
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.save(file, values)
-
-
 def file_hashes(folder: Path) -> dict[str, str]:
     return {name: sha256(folder / name) for name in FILES if (folder / name).exists()}
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.data.problems import Problems
+from hornbook.data.shards import write_array
 from hornbook.devices import chosen_device
 from hornbook.files import replacing
 from hornbook.interop.builtin import builtin_for
@@ -223,8 +224,7 @@ def extract_features(
         offsets_file = out.with_suffix(".starts.npy")
         offsets_file.unlink(missing_ok=True)
         if pooling == "none":
-            with replacing(offsets_file) as file, open(file, "wb") as opened:
-                np.save(opened, offsets.astype(np.int64))
+            write_array(offsets_file, offsets.astype(np.int64))
     if progress:
         progress(len(examples), len(examples))
     return Extracted(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)

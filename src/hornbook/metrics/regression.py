@@ -1,6 +1,6 @@
 """Scores of predicted numbers. Correlations are 0 where gold or predictions are constant (undefined by definition)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,6 +32,19 @@ def ranks(indices: np.ndarray) -> np.ndarray:
         return np.full(len(indices), np.nan)
     counts = np.bincount(indices)
     return (np.cumsum(counts) - (counts - 1) / 2)[indices]
+
+
+def correlations(gold: Sequence[float], predicted: Sequence[float]) -> Callable[[np.ndarray | None], dict[str, float]]:
+    """A function from the indices of examples, None for all, to their Pearson and Spearman correlations."""
+    numbers = [np.array(each, float) for each in (gold, predicted)]
+    orders = [order(each) for each in numbers]
+
+    def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+        some = slice(None) if chosen is None else chosen
+        spearman = pearson(*(ranks(each[some]) for each in orders))
+        return {"spearman": spearman, "pearson": pearson(*(each[some] for each in numbers))}
+
+    return score
 
 
 def _unit(numbers: np.ndarray) -> np.ndarray:

@@ -11,10 +11,6 @@ FILE, PICTURE = "comparison.json", "comparison.png"
 KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
 
 
-def is_comparison(folder: str | Path) -> bool:
-    return (Path(folder) / FILE).is_file()
-
-
 def write_comparison_page(folder: Path) -> Path:
     """Writes `report.html` and `comparison.png` into the folder of a `comparison.json`; returns the page's path."""
     from hornbook.report.plots.drawing import picture

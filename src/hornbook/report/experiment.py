@@ -13,10 +13,6 @@ PUBLISHED = "published (other tasks and model sizes)"
 UNEVEN = 0.02  # arms whose FLOPs deviate by more than this fraction are listed
 
 
-def is_experiment(folder: str | Path) -> bool:
-    return (Path(folder) / RESULTS).is_file() and read_json(Path(folder) / RESULTS).get("kind") == "experiment"
-
-
 def write_experiment_page(folder: str | Path) -> Path:
     """Writes `report.html`, the plot and the Markdown version `RESULTS-NAME.md` into the folder of an experiment;
     returns the path of the page."""

@@ -1,6 +1,5 @@
 """The page of `hornbook explain`: for every answer a picture of its heaviest paths, and their weights."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,45 +13,11 @@ COLUMN, ROW, BOX_WIDTH, BOX_HEIGHT, MARGIN = 300, 62, 150, 30, 14  # in the unit
 LONGEST_NAME = 20
 
 
-@dataclass(frozen=True)
-class Box:
-    name: str
-    kind: str  # question, middle or answer
-    x: float
-    y: float
-
-
-@dataclass(frozen=True)
-class Line:
-    """An edge between two boxes: from the right end of one to the left end of the next."""
-
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    name: str
-    weight: float
-    is_backwards: bool
-
-    @property
-    def label(self) -> tuple[float, float]:
-        """Where its name is written: in the gap before the next column."""
-        gap = (COLUMN - BOX_WIDTH) / 2
-        return self.x1 + gap, self.y1 + (self.y2 - self.y1) * gap / (self.x2 - self.x1)
-
-
-@dataclass(frozen=True)
-class PathDiagram:
-    """The paths of an answer from left to right: concepts of the question, entities between, concepts of the answer."""
-
-    boxes: list[Box]
-    lines: list[Line]
-    width: float
-    height: float
-
-
-def draw_paths(paths: list[dict[str, Any]]) -> PathDiagram | None:
-    """The heaviest paths; an entity has one box in each column. None if there are no paths."""
+def draw_paths(paths: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The heaviest paths from left to right, as plain values: concepts of the question, entities between, concepts of
+    the answer. An entity has one box in each column; a line is an edge from the right end of one box to the left end of
+    the next, and `label` is where its name is written, in the gap before the next column. None if there are no
+    paths."""
     paths = paths[:MAX_DRAWN]
     if not paths:
         return None
@@ -76,29 +41,28 @@ def draw_paths(paths: list[dict[str, Any]]) -> PathDiagram | None:
         return MARGIN + column * COLUMN, MARGIN + (columns[column][name] + offset) * ROW
 
     kinds = ["question", *["middle"] * (last - 1), "answer"]
-    boxes = [
-        Box(cut(name, LONGEST_NAME), kinds[i], *place(i, name)) for i, column in enumerate(columns) for name in column
-    ]
-    lines = []
+    boxes = []
+    for i, column in enumerate(columns):
+        for name in column:
+            x, y = place(i, name)
+            boxes.append({"name": cut(name, LONGEST_NAME), "kind": kinds[i], "x": x, "y": y})
+    lines, gap = [], (COLUMN - BOX_WIDTH) / 2
     for (first, head, second, tail, name, is_backwards), weight in weights.items():
         (x1, y1), (x2, y2) = place(first, head), place(second, tail)
-        half = BOX_HEIGHT / 2
-        lines.append(Line(x1 + BOX_WIDTH, y1 + half, x2, y2 + half, name, weight, is_backwards))
-    return PathDiagram(boxes, lines, last * COLUMN + BOX_WIDTH + 2 * MARGIN, tallest * ROW + MARGIN)
+        x1, y1, y2 = x1 + BOX_WIDTH, y1 + BOX_HEIGHT / 2, y2 + BOX_HEIGHT / 2
+        about = {"name": name, "weight": weight, "is_backwards": is_backwards}
+        label = (x1 + gap, y1 + (y2 - y1) * gap / (x2 - x1))
+        lines.append({"x1": x1, "y1": y1, "x2": x2, "y2": y2, **about, "label": label})
+    sizes = {"width": last * COLUMN + BOX_WIDTH + 2 * MARGIN, "height": tallest * ROW + MARGIN}
+    return {"boxes": boxes, "lines": lines, **sizes, "box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
 
 
 def with_pictures(found: dict[str, Any]) -> dict[str, Any]:
-    """An explanation, as `Explanation.to_dict` has it, with `drawn`: the picture of each answer's paths as plain
-    values, None without paths. At most `MAX_LISTED` paths of an answer are kept."""
-    sizes = {"box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
-    choices = []
-    for each in found["choices"]:
-        picture = draw_paths(each["paths"])
-        drawn = None
-        if picture is not None:
-            lines = [asdict(line) | {"label": line.label} for line in picture.lines]
-            drawn = asdict(picture) | {"lines": lines} | sizes
-        choices.append(each | {"drawn": drawn, "paths": each["paths"][:MAX_LISTED]})
+    """An explanation, as `Explanation.to_dict` has it, with `drawn`: the picture of each answer's paths, None without
+    paths. At most `MAX_LISTED` paths of an answer are kept."""
+    choices = [
+        each | {"drawn": draw_paths(each["paths"]), "paths": each["paths"][:MAX_LISTED]} for each in found["choices"]
+    ]
     return found | {"choices": choices}
 
 
@@ -106,6 +70,5 @@ def write_explanation(path: Path, found: dict[str, Any], run: str) -> Path:
     """Writes the page of an explanation, as `Explanation.to_dict` has it."""
     order = sorted(found["choices"], key=lambda each: -each["probability"])
     answers = [(each, draw_paths(each["paths"]), each["paths"][:MAX_LISTED]) for each in order]
-    sizes = {"box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
-    write_text(path, render("explained.html", title=found["answer"], found=found, run=run, answers=answers, **sizes))
+    write_text(path, render("explained.html", title=found["answer"], found=found, run=run, answers=answers))
     return path

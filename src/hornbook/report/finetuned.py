@@ -17,6 +17,15 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.multi_label import THRESHOLD
 
 
+def _read(path: Path) -> dict:
+    return read_json(path) if path.is_file() else {}
+
+
+def _json_file(name: str) -> cached_property:
+    """The property of a run that is the content of this file; empty if it is missing."""
+    return cached_property(lambda run: _read(run.folder / name))
+
+
 class FinetunedRun(RunRecord):
     """A fine-tuning run, finished or not. Values whose file or key is missing are empty."""
 
@@ -29,21 +38,10 @@ class FinetunedRun(RunRecord):
             )
         return run
 
-    @cached_property
-    def scores(self) -> dict:
-        return _read(self.folder / "scores.json")
-
-    @cached_property
-    def task(self) -> dict:
-        return _read(self.folder / "task.json")
-
-    @cached_property
-    def config(self) -> dict:
-        return _read(self.folder / "config.json")
-
-    @cached_property
-    def attention(self) -> dict:
-        return _read(self.folder / "attention.json")
+    scores = _json_file("scores.json")
+    task = _json_file("task.json")
+    config = _json_file("config.json")
+    attention = _json_file("attention.json")
 
     @cached_property
     def illustrations(self) -> list[dict]:
@@ -215,10 +213,6 @@ def load_run(folder: str | Path) -> RunRecord:
     return FinetunedRun.load(folder) if record.is_of_task else record
 
 
-def _read(path: Path) -> dict:
-    return read_json(path) if path.is_file() else {}
-
-
 # ---- hornbook info
 
 
@@ -274,8 +268,7 @@ def finetuned_lines(found: dict) -> list[tuple[str, str]]:
     out += [(f"{split} examples", f"{num:,}") for split, num in (data["examples"] or {}).items()]
     trained_on = f"{found['train_examples']:,} examples" if found["train_examples"] is not None else ""
     out.append(("trained on", " and ".join(filter(None, (trained_on, found["copies_in_words"])))))
-    for kind, problem in (data["problems"] or {}).items():
-        out.append(("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
+    out += wording.problem_rows(data["problems"])
     return [*out, ("time", wording.duration(found["seconds"])), ("device", found["device"])]
 
 

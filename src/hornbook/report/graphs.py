@@ -27,9 +27,7 @@ def graph_lines(found: dict) -> list[tuple[str, str]]:
     out = [(name.replace("_", " "), f"{totals[name]:,}") for name in names]
     out += [(f"{name} edges", f"{count:,}") for name, count in (totals.get("splits") or {}).items()]
     out.append(("size", wording.size(found["bytes_on_disk"])))
-    for kind, problem in (found["problems"] or {}).items():
-        out.append(("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
-    return out
+    return out + wording.problem_rows(found["problems"])
 
 
 def about_vectors(folder: Path) -> dict:

@@ -259,9 +259,7 @@ def _corpus_lines(found: dict) -> list[tuple[str, str]]:
         ("read", f"{wording.size(totals.get('bytes_read', 0))} from {wording.counted(found['num_sources'], 'file')}"),
         ("repeated lines", wording.percent(repeated) if repeated is not None else ""),
     ]
-    for kind, problem in (found["problems"] or {}).items():
-        out.append(("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}"))
-    return out
+    return out + wording.problem_rows(found["problems"])
 
 
 def _unfinished_corpus(folder: Path) -> dict:

@@ -3,19 +3,20 @@
 import shlex
 from pathlib import Path
 
-from hornbook.files import refusing_damage
+from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
-from hornbook.report.comparison import is_comparison, write_comparison_page
-from hornbook.report.experiment import is_experiment, write_experiment_page
+from hornbook.report.comparison import FILE as COMPARISON
+from hornbook.report.comparison import write_comparison_page
+from hornbook.report.experiment import RESULTS, write_experiment_page
 from hornbook.report.finetuned import FinetunedRun, load_run
 from hornbook.report.finetuned_page import write_finetuned_page
 from hornbook.report.plots.drawing import picture
 from hornbook.report.plots.learning import curves_figure
-from hornbook.report.prompted import is_prompted, write_prompted_page
+from hornbook.report.prompted import SCORES, write_prompted_page
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import RunRecord
 from hornbook.report.samples import mask_token, split_sample
-from hornbook.report.several import is_several, write_several_page
+from hornbook.report.several import is_several, several_sections
 
 
 def write_report(folder: str | Path) -> Path:
@@ -30,16 +31,20 @@ def write_report(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     with refusing_damage(folder, "restore its JSON files, or create the folder again"):
-        for is_kind, write in (
-            (is_comparison, write_comparison_page),
-            (is_experiment, write_experiment_page),
-            (is_prompted, write_prompted_page),
-            (is_several, write_several_page),
-        ):
-            if is_kind(folder):
-                return write(folder)
+        if (folder / COMPARISON).is_file():
+            return write_comparison_page(folder)
+        if _kind(folder / RESULTS) == "experiment":
+            return write_experiment_page(folder)
+        if _kind(folder / SCORES) == "prompt":
+            return write_prompted_page(folder)
+        if is_several(folder):
+            return write_page(folder, "several.html", f"several runs in {folder}", **several_sections(folder))
         run = load_run(folder)
         return write_finetuned_page(run) if isinstance(run, FinetunedRun) else _write_run_page(run)
+
+
+def _kind(path: Path) -> str | None:
+    return read_json(path).get("kind") if path.is_file() else None
 
 
 def _write_run_page(record: RunRecord) -> Path:

@@ -12,11 +12,6 @@ SCORES, PICTURE = "scores.json", "score-by-shots.png"
 NUM_SAMPLES = 3  # questions shown per number of examples
 
 
-def is_prompted(folder: str | Path) -> bool:
-    path = Path(folder) / SCORES
-    return path.is_file() and read_json(path).get("kind") == "prompt"
-
-
 def write_prompted_page(folder: Path) -> Path:
     """Writes `report.html` and, once there are scores, `score-by-shots.png`."""
     from hornbook.report.plots.drawing import picture

@@ -79,17 +79,9 @@ class RunRecord:
     def lines(self, kind: str) -> list[dict]:
         return [line for line in self.metrics if line["kind"] == kind]
 
-    @cached_property
-    def train(self) -> list[dict]:
-        return self.lines("train")
-
-    @cached_property
-    def validations(self) -> list[dict]:
-        return self.lines("validation")
-
-    @cached_property
-    def events(self) -> list[dict]:
-        return self.lines("event")
+    train = cached_property(lambda run: run.lines("train"))
+    validations = cached_property(lambda run: run.lines("validation"))
+    events = cached_property(lambda run: run.lines("event"))
 
     @property
     def terms(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hornbook.files import read_json
 from hornbook.report import wording
-from hornbook.report.rendering import Table, write_page
+from hornbook.report.rendering import Table
 from hornbook.report.run import number
 
 if TYPE_CHECKING:
@@ -94,11 +94,6 @@ def about_several(folder: Path) -> dict:
 # ---- page
 
 
-def write_several_page(folder: Path) -> Path:
-    """Writes `report.html`, and `tries.png` or `curve.png`, for a folder of several runs; returns the page's path."""
-    return write_page(folder, "several.html", f"several runs in {folder}", **several_sections(folder))
-
-
 def several_sections(folder: Path) -> dict[str, dict | None]:
     """What `several_sections.html` shows of `tries.json` and `curve.json`; also writes their plots into the folder."""
     tries, curve = read_tries(folder), read_curve(folder)
@@ -107,27 +102,21 @@ def several_sections(folder: Path) -> dict[str, dict | None]:
         and {
             "title": TITLES.get(str(tries.about.get("kind")), "Tries"),
             "summary": _summary(tries),
-            "picture": draw_tries(folder, tries),
+            "picture": draw(folder, tries),
             "table": _tries_table(tries),
         },
-        "curve": curve and {"picture": draw_curve(folder, curve), "table": _curve_table(curve)},
+        "curve": curve and {"picture": draw(folder, curve), "table": _curve_table(curve)},
     }
 
 
-def draw_tries(folder: Path, tries: ScoredRuns) -> "Plot":
-    """The plot of tries, which is also written to `tries.png`."""
+def draw(folder: Path, found: ScoredRuns) -> "Plot":
+    """The plot of tries, which is also written to `tries.png`, or of scores by number of labels, to `curve.png`."""
     from hornbook.report.plots.drawing import picture
-    from hornbook.report.plots.scores import tries_figure
+    from hornbook.report.plots.scores import curve_figure, tries_figure
 
-    return picture(tries_figure(tries), "Scores of the tries", folder / "tries.png")
-
-
-def draw_curve(folder: Path, curve: ScoredRuns) -> "Plot":
-    """The plot of scores by number of labels, which is also written to `curve.png`."""
-    from hornbook.report.plots.drawing import picture
-    from hornbook.report.plots.scores import curve_figure
-
-    return picture(curve_figure(curve), "Scores by number of labelled examples", folder / "curve.png")
+    if "tries" in found.about:
+        return picture(tries_figure(found), "Scores of the tries", folder / "tries.png")
+    return picture(curve_figure(found), "Scores by number of labelled examples", folder / "curve.png")
 
 
 def _summary(tries: ScoredRuns) -> str:

@@ -132,6 +132,12 @@ def named_scores(scores: dict[str, dict], in_percent: bool) -> list[str]:
     return [f"{measure(name)} {score_with_interval(name, found, in_percent)}" for name, found in scores.items()]
 
 
+def problem_rows(problems: dict | None) -> list[tuple[str, str]]:
+    """A row for each kind of problem in the data, for `hornbook info`."""
+    found = (problems or {}).items()
+    return [("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}") for kind, problem in found]
+
+
 def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 

@@ -25,16 +25,29 @@ class Example:
     is_stratified: ClassVar[bool] = False  # whether classes are held out in proportion
     label_field: ClassVar[str] = "label"
     key: str
-    label_names: tuple[str, ...]  # the label as names that can be counted
     texts: tuple[str, ...]  # all texts that the model reads
-    sequence: tuple[str, str | None]  # the texts as one sequence of the model: a text, or two
     inputs: dict[str, Any]  # the input fields as a row, without a prediction
-    problem: str  # why it cannot be predicted (an empty input); "" if it can
 
     @property
     def gold(self) -> Any:
         """The label, None if it is unknown."""
         return getattr(self, self.label_field)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The label as names that can be counted."""
+        label = self.gold
+        return (label,) if isinstance(label, str) else label if isinstance(label, tuple) else ()
+
+    @property
+    def sequence(self) -> tuple[str, str | None]:
+        """The texts as one sequence of the model: a text, or two."""
+        return self.text, None
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be predicted (an empty input); "" if it can."""
+        return _first_empty(self.inputs)
 
     def without_label(self) -> Self:
         return replace(self, **{self.label_field: None})
@@ -75,12 +88,6 @@ class TextExample(Example):
         return self.pair is not None
 
     @property
-    def label_names(self) -> tuple[str, ...]:
-        if isinstance(self.label, str):
-            return (self.label,)
-        return self.label if isinstance(self.label, tuple) else ()
-
-    @property
     def texts(self) -> tuple[str, ...]:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
@@ -91,10 +98,6 @@ class TextExample(Example):
     @property
     def inputs(self) -> dict[str, Any]:
         return {"text": self.text} | ({} if self.pair is None else {"pair": self.pair})
-
-    @property
-    def problem(self) -> str:
-        return _first_empty(self.inputs)
 
     @property
     def is_stratified(self) -> bool:
@@ -171,10 +174,6 @@ class TaggedExample(Example):
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     text: str | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        return self.tags or ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -261,16 +260,8 @@ class MarkedExample(Example):
         return tuple(self.text[start:end] for start, end in self.spans)
 
     @property
-    def label_names(self) -> tuple[str, ...]:
-        return (self.label,) if isinstance(self.label, str) else self.label or ()
-
-    @property
     def texts(self) -> tuple[str, ...]:
         return self.text, *self.mentions
-
-    @property
-    def sequence(self) -> tuple[str, str | None]:
-        return self.text, None
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -329,17 +320,9 @@ class SimilarityExample(Example):
         return tuple(each for each in (self.text, self.pair, self.negative) if each is not None)
 
     @property
-    def sequence(self) -> tuple[str, str | None]:
-        return self.text, None
-
-    @property
     def inputs(self) -> dict[str, Any]:
         others = {"pair": self.pair, "negative": self.negative}
         return {"text": self.text} | {name: text for name, text in others.items() if text is not None}
-
-    @property
-    def problem(self) -> str:
-        return _first_empty(self.inputs)
 
 
 Splits = dict[str, list[Example]]

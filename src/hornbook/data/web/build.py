@@ -27,15 +27,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hornbook import __version__
 from hornbook.config import checked
-from hornbook.data.encoding import main_hidden
+from hornbook.data.encoding import kill_workers, main_hidden
 from hornbook.data.problems import Problems
+from hornbook.data.shards import write_array
 from hornbook.data.web.links import read_links
 from hornbook.data.web.pages import PageFile, find_pages
-from hornbook.files import num_cores, read_json, refusing_damage, replacing, write_json
+from hornbook.files import num_cores, read_json, refusing_damage, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import die_with_parent, interruptible, starting_children
@@ -187,9 +186,7 @@ def _prepare(out: Path, work: Path, files: list[PageFile], links: list[str], set
     problems = Problems()
     work.mkdir(parents=True)
     if links:
-        hashes = read_links(links, settings["min_votes"], problems)
-        with replacing(work / "links.npy") as temporary, open(temporary, "wb") as file:
-            np.save(file, hashes)
+        write_array(work / "links.npy", read_links(links, settings["min_votes"], problems))
     write_json(work / "links.json", problems.as_dict())
     shares = _shares(files)
     for rank, share in enumerate(shares):
@@ -282,7 +279,7 @@ class _LocalRunner:
     def __init__(self, work: Path, workers: int, total: int, progress: Callable[[WebProgress], None] | None):
         self._work, self._total, self._progress = work, total, progress
         self._start = time.perf_counter()
-        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker)
+        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent)
 
     def run(self, name: str, pipeline: list, tasks: int) -> None:
         import dill
@@ -318,13 +315,7 @@ class _LocalRunner:
 
     def close(self) -> None:
         """Ends the workers at once, unless they have ended already."""
-        for process in list((self._pool._processes or {}).values()):
-            process.kill()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _start_worker() -> None:
-    die_with_parent()
+        kill_workers(self._pool)
 
 
 def _run_task(pickled: bytes, rank: int) -> None:

@@ -90,36 +90,6 @@ def reproduce(
     """
     if join and processes > 1:
         raise ValueError("join shares the runs with other processes: start more of those instead of giving processes")
-    options = {"arms": arms, "flops": flops, "seeds": seeds, "overrides": overrides, "minutes_each": minutes_each}
-    options |= {"stop_after": stop_after, "processes": processes, "device": device, "log": log}
-    claims, options["on_progress"] = Claims(out, is_shared=join), on_progress or (lambda status: None)
-    with claims.wait_for("start"):
-        runner = _prepared(name, corpora, data, Path(out), resume=resume or join, claims=claims, **options)
-    with Signals() as signals, contextlib.closing(runner.pool):
-        return runner.run(signals)
-
-
-def _prepared(
-    name: str | Path,
-    corpora: Sequence[str | Path] | str | Path,
-    data: str | Path,
-    out: Path,
-    *,
-    arms: Sequence[str] | None,
-    flops: float | None,
-    seeds: int | None,
-    overrides: Mapping[str, Any] | None,
-    minutes_each: float | None,
-    stop_after: float | None,
-    processes: int,
-    resume: bool,
-    device: str,
-    claims: Claims,
-    on_progress: Callable[[Status], None],
-    log: Log,
-) -> "_Runner":
-    """Resolves the experiment, or reads what was resolved at its start."""
-    began = time.time()
     flops = checked(flops, float | None, "flops", above=0, high=1e30)
     minutes_each = checked(minutes_each, float | None, "minutes_each", above=0, high=525_600)
     stop_after = checked(stop_after, float | None, "stop_after", above=0, high=525_600)
@@ -127,13 +97,35 @@ def _prepared(
     seeds = checked(seeds, int | None, "seeds", low=1, high=1000)
     if flops is not None and minutes_each is not None:
         raise ValueError("flops and minutes_each both set the training length of an arm: give one of them")
+    until = None if stop_after is None else time.time() + 60 * stop_after
+    out, claims, corpora = Path(out), Claims(out, is_shared=join), names_of(corpora)
     folder = RunFolder(out, "reproduce", what="an experiment")
-    run = folder.read_record(check_record) if folder.is_started(resume) else None
-    recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
-    flops = recorded.get("flops") if flops is None and minutes_each is None else flops
-    overrides = recorded.get("set", {}) | dict(overrides or {})
-    options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
-    experiment = read_experiment(name)
+    with claims.wait_for("start"):
+        run = folder.read_record(check_record) if folder.is_started(resume or join) else None
+        recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
+        flops = recorded.get("flops") if flops is None and minutes_each is None else flops
+        overrides = recorded.get("set", {}) | dict(overrides or {})
+        experiment = _requested(read_experiment(name), arms, flops, seeds, overrides, device, log)
+        places = find_tasks(experiment, Path(data), log)
+        fingerprints = {task: fingerprint_of(experiment.task(task), place) for task, place in places.items()}
+        options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
+        resolved = resolve(folder, run, experiment, corpora, fingerprints, minutes_each, log, options)
+    on_progress = on_progress or (lambda status: None)
+    runner = _Runner(out, resolved, corpora, places, Pool(processes), claims, until, on_progress, log)
+    with Signals() as signals, contextlib.closing(runner.pool):
+        return runner.run(signals)
+
+
+def _requested(
+    experiment: Experiment,
+    arms: Sequence[str] | None,
+    flops: float | None,
+    seeds: int | None,
+    overrides: Mapping[str, Any],
+    device: str,
+    log: Log,
+) -> Experiment:
+    """The experiment with what the arguments of `reproduce` change in it."""
     if arms is not None:
         whole, experiment = experiment, experiment.with_arms(arms)
         if len(experiment.arms) < len(whole.arms):
@@ -145,14 +137,7 @@ def _prepared(
         experiment = experiment.on_device(device)
     if flops is not None:
         experiment = dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, flops=flops))
-    if seeds is not None:
-        experiment = experiment.with_seeds(seeds)
-    places = find_tasks(experiment, Path(data), log)
-    corpus_names = names_of(corpora)
-    fingerprints = {name: fingerprint_of(experiment.task(name), place) for name, place in places.items()}
-    until = None if stop_after is None else began + 60 * stop_after
-    resolved = resolve(folder, run, experiment, corpus_names, fingerprints, minutes_each, log, options)
-    return _Runner(out, resolved, corpus_names, places, processes, claims, until, on_progress, log)
+    return experiment if seeds is None else experiment.with_seeds(seeds)
 
 
 def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
@@ -187,28 +172,25 @@ def fingerprint_of(task: TaskPlan, place: Path) -> str:
     return fingerprint(read_data)
 
 
+@dataclass
 class _Runner:
-    def __init__(
-        self,
-        out: Path,
-        resolved: ResolvedExperiment,
-        corpora: list[str],
-        places: dict[str, Path],
-        processes: int,
-        claims: Claims,
-        until: float | None,
-        on_progress: Callable[[Status], None],
-        log: Log,
-    ):
-        self.out, self.resolved, self.corpora, self.places = out, resolved, corpora, places
-        self.pool, self.until, self.on_progress, self.log = Pool(processes), until, on_progress, log
-        self.claims = claims
-        self.tasks = tasks_of(out, resolved, list(places))
-        self.jobs = jobs_of(resolved, self.tasks)
+    out: Path
+    resolved: ResolvedExperiment
+    corpora: list[str]
+    places: dict[str, Path]
+    pool: Pool
+    claims: Claims
+    until: float | None
+    on_progress: Callable[[Status], None]
+    log: Log
+    failures: dict[str, str] = field(default_factory=dict)
+    missing_weights: set[Path] = field(default_factory=set)
+    written_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.tasks = tasks_of(self.out, self.resolved, list(self.places))
+        self.jobs = jobs_of(self.resolved, self.tasks)
         self.numbers = {job: number for number, job in enumerate(self.jobs, 1)}
-        self.failures: dict[str, str] = {}
-        self.missing_weights: set[Path] = set()
-        self.written_at = 0.0
 
     def run(self, signals: Signals) -> Reproduced:
         """Runs the jobs, or those that no other process has taken, until all are done or the rest has failed here."""

@@ -92,7 +92,8 @@ def learn_dictionary(train: Sequence[Item], field: str) -> dict[str, str]:
     """For each word its best translation by the product of both directions' probabilities in IBM model 1 (Brown et al.
     1993)."""
     pairs = [tuple(_tokens(text) for text in (item.fields[field], item.answers[0])) for item in train]
-    numbers = [_numbered([word for pair in pairs for word in pair[side]]) for side in (0, 1)]
+    spelled = [list(dict.fromkeys(word for pair in pairs for word in pair[side])) for side in (0, 1)]
+    numbers = [{word: number for number, word in enumerate(side)} for side in spelled]
     # All pairs of a word of a sentence and a word of its translation, as (word, other word, sentence).
     words, others, sentences = (
         np.concatenate(each)
@@ -113,16 +114,11 @@ def learn_dictionary(train: Sequence[Item], field: str) -> dict[str, str]:
     known, pair_of = np.unique(both, return_inverse=True)
     score = _translation_probabilities(known // len(numbers[1]), known % len(numbers[1]), pair_of, others, sentences)
     score *= _translation_probabilities(known % len(numbers[1]), known // len(numbers[1]), pair_of, words, sentences)
-    spelled = [list(side) for side in numbers]
     found: dict[str, str] = {}
     for i in np.argsort(-score, kind="stable"):
         word, other = divmod(int(known[i]), len(numbers[1]))
         found.setdefault(spelled[0][word], spelled[1][other])
     return found
-
-
-def _numbered(words: Sequence[str]) -> dict[str, int]:
-    return {word: number for number, word in enumerate(dict.fromkeys(words))}
 
 
 def _translation_probabilities(

@@ -84,7 +84,7 @@ class Labelled:
 class Inputs(Labelled):
     """Everything a run needs, read once for all runs of a search.
 
-    `copies` are augmented examples that are added to train (`augmented.py`). `projections` map a student's hidden
+    `copies` are augmented examples that are added to train (`runs.augmentation`). `projections` map a student's hidden
     states to its teacher's width, as learned in an earlier stage.
     """
 
@@ -103,7 +103,9 @@ class Inputs(Labelled):
         return self._longest(self.pretrained.config.max_positions)
 
     def _longest(self, max_positions: int) -> int:
-        return longest_for(max_positions, self.data.kind, self.settings.task.max_length or self.prescribed_length)
+        """The maximum sequence length in tokens."""
+        requested = self.settings.task.max_length or self.prescribed_length
+        return min(max_positions, requested or KINDS[self.data.kind].max_length or max_positions)
 
     def encode(self, examples: list[Example]) -> Features:
         if self.linker is not None:
@@ -151,11 +153,6 @@ class Inputs(Labelled):
     @cached_property
     def dev_features(self) -> Features:
         return self.encode(self.dev)
-
-
-def longest_for(max_positions: int, kind: str, requested: int | None) -> int:
-    """The maximum sequence length in tokens for a kind of task."""
-    return min(max_positions, requested or KINDS[kind].max_length or max_positions)
 
 
 def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownDataSet, DataSet]:
@@ -232,7 +229,8 @@ def open_inputs(
     if output.type.compares:
         embedding = _embedding_settings(model_folder(model), request, settings, log)
         output = replace(output, pooling=settings.task.pooling or embedding.pooling)
-        _refuse_unused_teacher(read_data, settings)
+        if settings.task.teacher is not None and read_data.splits["train"][0].score is not None:
+            raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
         if settings.layers.dropout is not None and "layers.dropout" not in overrides:
             log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
     elif settings.task.teacher is not None:
@@ -276,11 +274,6 @@ def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettin
             "with 'hornbook graph embed' and give vectors="
         )
     return grounder
-
-
-def _refuse_unused_teacher(data: DataSet, settings: FinetuneSettings) -> None:
-    if settings.task.teacher is not None and data.splits["train"][0].score is not None:
-        raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
 
 
 def _settings(named: KnownDataSet, pretrained: nn.Module, data: DataSet, request: FinetuneRequest) -> FinetuneSettings:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hornbook.files import read_json, write_json
 from hornbook.report.card import write_card
-from hornbook.report.several import draw_tries, read_tries
+from hornbook.report.several import draw, read_tries
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
@@ -71,7 +71,7 @@ def run_many(
     write("restarts" if restarts > 1 else "search", tries)
     best = tries[_best(tries)]
     if current_ranks().is_main:
-        draw_tries(out, read_tries(out))
+        draw(out, read_tries(out))
         folder.publish(best.out)
         write_card(out)  # replaces the card of the best try, which names the folder of that try
     return dataclasses.replace(best, out=out)

@@ -59,6 +59,19 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
     return corpora
 
 
+def _sampler(
+    settings: PretrainSettings, corpora: Corpora, length: int, seed: int, short_probability: float, **more: bool
+) -> SequenceSampler:
+    data = settings.data
+    return SequenceSampler(
+        *(corpora, length, seed, settings.layout, short_probability, data.single_segment_probability),
+        crosses_documents=data.crosses_documents,
+        with_entities=settings.reads_entities,
+        masked_fraction=settings.masked_fraction,
+        **more,
+    )
+
+
 class BatchMaker:
     """Makes batch k of the run: short sequences first, then long ones. Growing batches start with fewer sequences."""
 
@@ -66,19 +79,9 @@ class BatchMaker:
         self.data = settings.data
         self.batch = settings.batch
         self.num_steps = settings.schedule.steps
+        seed, short, shift = settings.runtime.seed, self.data.short_sequence_probability, self.data.shift_chunks
         self.samplers = {
-            length: SequenceSampler(
-                corpora,
-                length,
-                settings.runtime.seed,
-                settings.layout,
-                self.data.short_sequence_probability,
-                self.data.single_segment_probability,
-                crosses_documents=self.data.crosses_documents,
-                with_entities=settings.reads_entities,
-                masked_fraction=settings.masked_fraction,
-                shift_chunks=self.data.shift_chunks,
-            )
+            length: _sampler(settings, corpora, length, seed, short, shift_chunks=shift)
             for length in {self.data.short_length, self.data.length}
             if self.data.uses(length)
         }
@@ -109,18 +112,7 @@ def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch
     if data.held_out_fraction <= 0:
         return []
     length = data.short_length if data.short_fraction > 0 else data.length
-    sampler = SequenceSampler(
-        corpora,
-        length,
-        0,
-        settings.layout,
-        0.0,
-        data.single_segment_probability,
-        held_out=True,
-        crosses_documents=data.crosses_documents,
-        with_entities=settings.reads_entities,
-        masked_fraction=settings.masked_fraction,
-    )
+    sampler = _sampler(settings, corpora, length, 0, 0.0, held_out=True)
     available = sum(chunks.total for chunks in sampler.chunks)
     total = min(available, max(1, settings.validation.tokens // length))
     num_sequences = min(total, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))

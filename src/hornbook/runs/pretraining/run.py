@@ -432,13 +432,7 @@ def _job(
         model.compile_parts()
         objective.compile()
         compile_hashing()
-
-    def save(folder: Path) -> None:
-        save_trained(folder, model, tokenizer)
-
-    def load(folder: Path) -> None:
-        load_trained(folder, model)
-
+    save, load = partial(save_trained, model=model, tokenizer=tokenizer), partial(load_trained, model=model)
     module = TrainingModule(model, objective)
     job = Job(module, BatchMaker(settings, corpora), None, save, load, lr_multiplier_of=lr_multiplier(settings))
     return _with_batches(job, settings, corpora, runtime)
@@ -446,17 +440,11 @@ def _job(
 
 def _with_batches(job: Job, settings: PretrainSettings, corpora: Corpora, runtime: Runtime) -> Job:
     """The job with the training and validation batches of these settings."""
-    held_out = held_out_batches(settings, corpora)
-
-    def check(micro_tokens: int) -> dict[str, float]:
-        return validate(job.module, held_out, runtime, micro_tokens)
-
-    data = settings.data
-    make_batch = BatchMaker(settings, corpora)
+    held_out, data = held_out_batches(settings, corpora), settings.data
     return dataclasses.replace(
         job,
-        make_batch=make_batch,
-        validate=check if held_out else None,
+        make_batch=BatchMaker(settings, corpora),
+        validate=partial(validate, job.module, held_out, runtime) if held_out else None,
         new_phase_at=data.num_short_steps(settings.schedule.steps) if data.short_length < data.length else None,
         begin_phase=partial(repeat_positions, job.model, data.short_length) if data.repeat_positions else None,
     )

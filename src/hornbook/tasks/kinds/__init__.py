@@ -4,10 +4,9 @@ from hornbook.models.outputs import Output
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification
-from hornbook.tasks.kinds.entity_typing import EntityTyping
+from hornbook.tasks.kinds.marked import EntityTyping, Relation
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.regression import Regression
-from hornbook.tasks.kinds.relation import Relation
 from hornbook.tasks.kinds.similarity import Similarity
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.kinds.tagging import Tagging

@@ -1,16 +1,23 @@
-"""What tasks on marked mentions have in common (Zhang et al. 2019): special tokens mark the mentions in the text, and
-the head reads `[CLS]`. Any encoder can learn them; ERNIE also reads the entities that the text mentions."""
+"""Tasks on marked mentions (Zhang et al. 2019): special tokens mark the mentions in the text, and the head reads
+`[CLS]`. Any encoder can learn them; ERNIE also reads the entities that the text mentions.
+
+entity-typing     the types of a mention, any number of them, by sigmoid; `[ENT]` marks the mention
+relation          the relation between two mentions, by softmax; `[HD]` marks its head and `[TL]` its tail
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from hornbook.data.encoding import mention_tokens
-from hornbook.tasks.features import Features
+from hornbook.metrics import classification as measured
+from hornbook.tasks.features import Features, Scorer
 from hornbook.tasks.kind import INPUTS
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction
+from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.texts import text_features
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
     from hornbook.data.encoding import DocumentLinker
     from hornbook.tasks.datasets import KnownDataSet
     from hornbook.text.tokenizer import Tokenizer
+
+MAX_SHOWN = 20  # types of a mention whose probabilities are written
 
 
 class Marked:
@@ -103,3 +112,60 @@ def with_entities(
         replace(each, entities=tuple(mention for mention in mentions if has_vector[mention[2]]))
         for each, mentions in zip(examples, found, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Relation(Marked, Classification):
+    """`macro_f1` is that of SemEval-2010 task 8: over relations, in the right direction, without `Other`."""
+
+    name = "relation"
+    in_words = "the relation between two marked mentions"
+    takes = "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
+    marks = ("[HD]", "[TL]")
+    default_measures = ("macro_f1", "accuracy")
+    other_measures = ()
+
+    def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
+        gold, predicted = ([each.label for each in side] for side in (examples, predictions))
+        _, counts_NR2 = measured.relation_counts(gold, predicted)
+        is_right_N = np.array([right == found for right, found in zip(gold, predicted, strict=True)], float)
+        others = Classification.scorer(self, examples, predictions) if "matthews" in self.measures else None
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            if others is not None:
+                return others(chosen)
+            some = slice(None) if chosen is None else chosen
+            found = {
+                "macro_f1": measured.relation_f1(counts_NR2[some].sum(0)),
+                "accuracy": float(is_right_N[some].mean()),
+            }
+            return {name: found[name] for name in self.measures}
+
+        return score
+
+
+@dataclass(frozen=True)
+class EntityTyping(Marked, MultiLabel):
+    name = "entity-typing"
+    in_words = "the types of a marked mention"
+    takes = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
+    marks = ("[ENT]",)
+    default_measures = ("loose_micro_f1", "loose_macro_f1", "exact_match")
+
+    def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:
+        """Every mention has a type: if none is probable, the most probable is predicted (as Choi et al. 2018)."""
+        found = super().prediction_for(probabilities)
+        return found if found.label else ClassPrediction((max(probabilities, key=probabilities.get),), probabilities)
+
+    def describe(self, example: MarkedExample, prediction: ClassPrediction) -> dict[str, Any]:
+        """With the likeliest types only: there may be thousands."""
+        likeliest = sorted(prediction.probabilities.items(), key=lambda each: -each[1])[:MAX_SHOWN]
+        return super().describe(example, prediction) | {"probabilities": dict(likeliest)}
+
+    def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
+        counts_N3 = measured.loose_counts(*([each.label for each in side] for side in (examples, predictions)))
+
+        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
+            return measured.loose_scores(counts_N3 if chosen is None else counts_N3[chosen])
+
+        return score

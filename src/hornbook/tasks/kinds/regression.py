@@ -57,16 +57,13 @@ class Regression(TextKind):
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[float]) -> Scorer:
         gold, predicted = np.array([each.label for each in examples], float), np.array(predictions, float)
-        orders = regression.order(gold), regression.order(predicted)
+        correlations = regression.correlations(gold, predicted)
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             some = slice(None) if chosen is None else chosen
-            a, b = gold[some], predicted[some]
-            return {
-                "pearson": regression.pearson(a, b),
-                "spearman": regression.pearson(*(regression.ranks(each[some]) for each in orders)),
-                "mean_squared_error": regression.mean_squared_error(a, b),
-            }
+            found = correlations(chosen)
+            error = regression.mean_squared_error(gold[some], predicted[some])
+            return {"pearson": found["pearson"], "spearman": found["spearman"], "mean_squared_error": error}
 
         return score
 

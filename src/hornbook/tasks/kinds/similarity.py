@@ -201,16 +201,7 @@ class Similarity(TaskKind):
                 return {"mrr": float((1 / some).mean()), "accuracy": float((some == 1).mean())}
 
             return of_ranks
-        gold = np.array([each.score for each in examples], float)
-        found = np.array([each.similarity for each in predictions], float)
-        orders = regression.order(gold), regression.order(found)
-
-        def of_scores(chosen: np.ndarray | None = None) -> dict[str, float]:
-            some = slice(None) if chosen is None else chosen
-            spearman = regression.pearson(*(regression.ranks(each[some]) for each in orders))
-            return {"spearman": spearman, "pearson": regression.pearson(gold[some], found[some])}
-
-        return of_scores
+        return regression.correlations([each.score for each in examples], [each.similarity for each in predictions])
 
     def describe(self, example: SimilarityExample, prediction: SimilarityPrediction) -> dict[str, Any]:
         row = example.inputs | {"similarity": prediction.similarity}

@@ -191,17 +191,12 @@ class Tagging(TaskKind):
 
     def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
         tag = Counter(tag for tags in gold for tag in tags).most_common(1)[0][0]
-        return f"tagging every word '{tag}'", lambda examples: [
-            TagPrediction((tag,) * len(each.words), ()) for each in examples
-        ]
+        return f"tagging every word '{tag}'", _always(tag)
 
     def majority(self, train: Sequence[TaggedExample]) -> Predict:
         counts = Counter(tag for each in train for tag in each.tags)
         tag, num = counts.most_common(1)[0]
-        share = num / counts.total()
-        return lambda examples: [
-            TagPrediction((tag,) * len(each.words), (share,) * len(each.words)) for each in examples
-        ]
+        return _always(tag, (num / counts.total(),))
 
     def degenerate(self, examples: Sequence[TaggedExample], predictions: list[TagPrediction]) -> str | None:
         predicted, right = ({tag for each in side for tag in each.tags} for side in (predictions, examples))
@@ -253,6 +248,12 @@ class Tagging(TaskKind):
         """One word per line with its tag in the scheme of the user's files; if known, the gold tag is the column
         between, as conlleval expects."""
         return {f"predictions{ending}.txt": "\n".join(_column_lines(examples, predictions, spec.scheme or "BIO"))}
+
+
+def _always(tag: str, probability: tuple[float, ...] = ()) -> Predict:
+    return lambda examples: [
+        TagPrediction((tag,) * len(each.words), probability * len(each.words)) for each in examples
+    ]
 
 
 def _column_lines(

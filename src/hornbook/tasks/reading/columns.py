@@ -167,12 +167,9 @@ def _are_numbered(shape: ColumnFormat, lines: list[str]) -> bool:
     """Whether the first column numbers the words of each sentence."""
     firsts = [[row[0] for row in rows if not row[0].startswith("#")] for _, rows in shape.sentences(lines)]
     firsts = [[each for each in first if not NOT_A_WORD.fullmatch(each)] for first in firsts if first]
-    is_numbered = [each in (_numbers(0, len(each)), _numbers(1, len(each))) for each in firsts]
-    return all(is_numbered) and any(len(each) > 1 for each in firsts)
-
-
-def _numbers(start: int, num: int) -> list[str]:
-    return [str(start + index) for index in range(num)]
+    numbers = [([*map(str, range(len(each)))], [*map(str, range(1, len(each) + 1))]) for each in firsts]
+    is_numbered = all(each in from_0_or_1 for each, from_0_or_1 in zip(firsts, numbers, strict=True))
+    return is_numbered and any(len(each) > 1 for each in firsts)
 
 
 def table_examples(table: RowTable, split: str, notes: Notes) -> list[TaggedExample]:

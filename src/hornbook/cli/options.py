@@ -1,0 +1,93 @@
+"""How options of commands are declared, and those that several commands have."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from hornbook.lifecycle.requests import as_overrides
+
+
+def option(kind: Any, help: str, *names: str, **more: Any) -> Any:
+    """The type of a parameter that is an option; `names` if it is not called as the parameter."""
+    return Annotated[kind, typer.Option(*names, help=help, **more)]
+
+
+def flag(name: str, help: str) -> Any:
+    return option(bool, help, name)
+
+
+def argument(kind: Any, help: str, **more: Any) -> Any:
+    """The type of a parameter that is an argument."""
+    return Annotated[kind, typer.Argument(help=help, **more)]
+
+
+Device = option(str, "cpu, cuda or cuda:N; defaults to a GPU if there is one.")
+Overrides = option(list[str] | None, "Override a setting: key=value; --show lists the keys.", "--set")
+Resume = flag("--resume", "Resume the run in --out, or start it.")
+Show = flag("--show", "Print all settings with their values and exit.")
+Seed = option(int, "Random seed.")
+OptionalSeed = option(int | None, "Random seed.")
+Overwrite = flag("--overwrite", "Replace what hornbook wrote to --out before.")
+MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
+Model = argument(str, MODEL)
+
+
+def with_optional_model(last: str, help: str, first: str = "[MODEL]"):
+    """The arguments of a command that takes [MODEL] LAST: `split_model` tells them apart."""
+    help = f"{help} Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
+    return argument(list[str], help, metavar=f"{first} {last}", show_default=False)
+
+
+def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
+    """The model, None if there is none, and the last argument."""
+    if len(arguments) > 2:
+        raise ValueError(f"there are {len(arguments)} arguments, and only a model and {last} are expected: quote texts")
+    return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
+
+
+def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
+    """Parses --set and --device into overrides of settings."""
+    for pair in pairs or []:
+        if "=" not in pair:
+            raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
+    overrides = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
+    return overrides | as_overrides(device=None if device == "auto" else device)
+
+
+Reading = dict[str, Any]  # an argument that `reads_data` fills
+READING: dict[str, tuple[Any, Any]] = {  # (type, default)
+    "text": (option(str | None, "Column of the text; inferred when omitted."), None),
+    "pair": (option(str | None, "Column of the second text."), None),
+    "label": (option(str | None, "Column of the label."), None),
+    "delimiter": (option(str | None, "Field separator, such as ';' or tab; detected when omitted."), None),
+    "encoding": (option(str | None, "File encoding, such as cp949; detected when omitted."), None),
+    "strict": (flag("--strict", "Stop at the first bad row instead of skipping it."), False),
+}
+
+
+def reads_data(*left_out: str) -> Callable[[Callable], Callable]:
+    """Decorator of a command: its argument `reading` becomes the options `READING`, except those left out. The command
+    receives them in one dictionary, by their names."""
+    names = [name for name in READING if name not in left_out]
+
+    def decorate(command: Callable) -> Callable:
+        parameters: dict[str, inspect.Parameter] = {}
+        for name, parameter in inspect.signature(command).parameters.items():
+            for each in names if name == "reading" else ():
+                annotation, default = READING[each]
+                parameters[each] = parameter.replace(name=each, annotation=annotation, default=default)
+            if name != "reading":
+                parameters[name] = parameter
+
+        @functools.wraps(command)
+        def call(**given: Any) -> None:
+            command(reading={name: given.pop(name) for name in names}, **given)
+
+        call.__signature__ = inspect.Signature(list(parameters.values()))
+        call.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+        return call
+
+    return decorate

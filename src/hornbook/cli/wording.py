@@ -1,0 +1,41 @@
+"""Messages of the library in the words of the command line."""
+
+import re
+import shlex
+
+# The library names Python arguments (text=, resume=True, recipe='tinybert') in errors, log lines and descriptions of
+# settings, and the command line its options.
+SAME_NAME = """
+    api_key append batch_tokens beams choices clean columns data delimiter encoding exclude graph held_out host join
+    label links lr method minutes minutes_each model pair reason recipe resume sbatch shots slide steps strict task text
+    text_column texts vectors where
+"""
+OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
+    "augment.model": "--augment-model",
+    "base": "--from",
+    "corpora": "--corpus",
+    "key": "--id",
+    "task.head": "--head",
+    "task.pair_encoding": "--pair-encoding",
+    "tflops": "--device-tflops",
+}
+PHRASES = {"remove the folder": "add --overwrite", "model.fill(text)": "--fill"}  # what has no argument
+# A name as a word of its own, then True, a quoted value, or no value. So paths and settings (model.width=64) are kept.
+NAMES = "|".join(map(re.escape, OPTION_OF))
+ARGUMENT = re.compile(rf"(?<![\w./'\"=-])({NAMES})=(?:True\b|(['\"])(.*?)\2|(?=[\s,;:)]|$))")
+
+
+def as_options(text: str) -> str:
+    """A message of the library in the words of the command line.
+
+    >>> as_options("use recipe='tinybert' or a smaller batch_tokens=, or remove the folder")
+    'use --recipe tinybert or a smaller --batch-tokens, or add --overwrite'
+    """
+
+    def option(found: re.Match) -> str:
+        return OPTION_OF[found[1]] + ("" if found[3] is None else f" {shlex.quote(found[3])}")
+
+    text = ARGUMENT.sub(option, text)
+    for phrase, of_command in PHRASES.items():
+        text = text.replace(phrase, of_command)
+    return text
