@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 import torch
 import typer.main
-from forked import do_not_wait_for_the_disk, draw_fewer_resamples, start_server
+from forked import do_not_wait_for_the_disk, do_without_onednn, draw_fewer_resamples, start_server
 from matplotlib.figure import Figure
 from tiny import TINY_MODEL, tiny_text
 
 from hornbook import cli
 
 torch.set_num_threads(1)
+do_without_onednn()
 draw_fewer_resamples()
 do_not_wait_for_the_disk()
 

@@ -35,6 +35,11 @@ def do_not_wait_for_the_disk() -> None:
     os.fsync = os.fstat
 
 
+def do_without_onednn() -> None:
+    """It prepares a matrix product anew for each shape, which takes longer than the products of so small models."""
+    torch.backends.mkldnn.set_flags(_enabled=False)
+
+
 def draw_fewer_resamples() -> None:
     """A hundred instead of a thousand for each interval, which would take as long as the smallest runs."""
     bootstrap.ROUNDS = 100
@@ -57,6 +62,7 @@ def status_of(program: str, *words: object) -> int:
 
 def _run(program: str, words: list[str]) -> None:
     torch.set_num_threads(1)
+    do_without_onednn()
     draw_fewer_resamples()
     do_not_wait_for_the_disk()
     sys.argv[1:] = words

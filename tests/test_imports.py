@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -55,19 +55,18 @@ MODULES = {
 }
 
 
+@cache
 def imported(file: Path) -> set[str]:
     """Every module that a file names in an import, with `TYPE_CHECKING` ones left out: they are never run."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    unused = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
     found = set()
-    for node in ast.walk(tree):
-        if node in unused:
+    nodes = [ast.parse(file.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING":
+            nodes += node.orelse
             continue
+        # Expressions hold no imports.
+        nodes += [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr)]
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -134,6 +133,11 @@ def test_corpus_building_and_reports_do_without_torch():
 
 def test_descriptions_do_without_matplotlib():
     assert "matplotlib" not in modules_after("import hornbook.report.info, hornbook.report.runs, hornbook.report.card")
+
+
+def test_loading_a_model_imports_no_compiler(tiny_run):
+    """Those two take longer than the rest of a short command."""
+    assert not modules_after(f"import hornbook\nhornbook.load({str(tiny_run)!r})") & {"sympy", "torch._dynamo"}
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda file: file.stem)

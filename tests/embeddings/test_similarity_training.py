@@ -235,24 +235,27 @@ def test_single_texts_get_dropout_if_the_model_has_none(model, tmp_path):
         trained(model, DATA["single texts"], tmp_path / "no", overrides={"layers.dropout": 0.0})
 
 
-def test_learning(model, tmp_path):
-    before = hornbook.load(model).embed
-    result = trained(model, DATA["pairs"] * 2, tmp_path / "run", epochs=6)
-    after = hornbook.load(tmp_path / "run").embed
+@pytest.fixture(scope="module")
+def learned(model, tmp_path_factory):
+    """A longer run on pairs; do not write into its folder."""
+    return trained(model, DATA["pairs"] * 2, tmp_path_factory.mktemp("learned") / "run", epochs=6)
+
+
+def test_learning(model, learned):
+    before, after = (hornbook.load(folder).embed for folder in (model, learned.out))
     rows = pairs(60, seed=5)
 
     def found(embed) -> float:
         texts, others = (embed([row[name] for row in rows], normalize=True) for name in ("anchor", "positive"))
         return float(((texts @ others.T).argmax(1) == np.arange(60)).mean())
 
-    assert found(after) > found(before) + 0.1 and result.degenerate is None
+    assert found(after) > found(before) + 0.1 and learned.degenerate is None
 
 
 @pytest.mark.parametrize("form", ["single texts", "pairs"])
-def test_a_student_learns_the_similarities_of_its_teacher(form, model, tmp_path):
-    trained(model, DATA["pairs"] * 2, tmp_path / "teacher", epochs=6)
-    teacher = hornbook.load(tmp_path / "teacher")
-    overrides = {"task.teacher": str(tmp_path / "teacher"), "optimizer.lr": 1e-3}
+def test_a_student_learns_the_similarities_of_its_teacher(form, model, learned, tmp_path):
+    teacher = hornbook.load(learned.out)
+    overrides = {"task.teacher": str(learned.out), "optimizer.lr": 1e-3}
     trained(model, DATA[form] * 2, tmp_path / "student", epochs=4, overrides=overrides)
     texts = [row["anchor"] for row in pairs(40, seed=7)]
 

@@ -22,6 +22,7 @@ from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
     GuardSettings,
+    LoopSettings,
     OptimizerSettings,
     ScheduleSettings,
     ValidationSettings,
@@ -328,19 +329,23 @@ def doubled_from(first: int, last: int):
     return job
 
 
+def guarded(steps: int) -> LoopSettings:
+    """Spikes are looked for after 20 steps."""
+    schedule = ScheduleSettings(steps=steps, warmup_fraction=0.1)
+    return small_settings(schedule=schedule, guard=GuardSettings(history_steps=20))
+
+
 def test_a_spike_rolls_back_once(tmp_path):
-    settings = small_settings(schedule=ScheduleSettings(steps=80, warmup_fraction=0.1))
-    run(tmp_path, settings, doubled_from(63, 64))
+    run(tmp_path, guarded(30), doubled_from(23, 24))
     events = [line for line in read_metrics(tmp_path) if line["kind"] == "event"]
-    assert [event["event"] for event in events] == ["rollback"] and events[0]["skipped_batch"] == 63
+    assert [event["event"] for event in events] == ["rollback"] and events[0]["skipped_batch"] == 23
 
 
 def test_a_loss_that_jumps_and_stays_high_is_warned_about_and_still_logged(tmp_path):
-    settings = small_settings(schedule=ScheduleSettings(steps=90, warmup_fraction=0.1))
-    outcome = run(tmp_path, settings, doubled_from(63, 200))
-    assert outcome.step == 90
+    outcome = run(tmp_path, guarded(50), doubled_from(23, 200))
+    assert outcome.step == 50
     lines = read_metrics(tmp_path)
-    assert [line["step"] for line in lines if line["kind"] == "train"] == list(range(1, 91))
+    assert [line["step"] for line in lines if line["kind"] == "train"] == list(range(1, 51))
     events = [line["event"] for line in lines if line["kind"] == "event"]
     assert events[:2] == ["rollback", "spike"] and len(events) <= 4
 
@@ -349,11 +354,10 @@ def test_a_loss_that_jumps_and_stays_high_is_warned_about_and_still_logged(tmp_p
 def test_a_jump_where_other_data_follow_is_no_spike(tmp_path, read_every):
     from hornbook.train import loop as module
 
-    job = dataclasses.replace(doubled_from(63, 200), new_phase_at=63)
-    settings = small_settings(schedule=ScheduleSettings(steps=90, warmup_fraction=0.1))
-    loop = module._Loop(tmp_path, job, settings, CPU, lambda status: None)
+    job = dataclasses.replace(doubled_from(23, 200), new_phase_at=23)
+    loop = module._Loop(tmp_path, job, guarded(40), CPU, lambda status: None)
     loop.read_every = read_every
-    assert loop.run(module.Signals()).step == 90
+    assert loop.run(module.Signals()).step == 40
     assert not [line for line in read_metrics(tmp_path) if line["kind"] == "event"]
 
 

@@ -27,6 +27,7 @@ from hornbook.config import setting
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.naming import BLOCK, ENCODER, Naming
 from hornbook.nn.attention import runs_flash
+from hornbook.nn.embeddings import embedding
 from hornbook.nn.fusion import AlignedEntities, FusionBlock
 
 ENTITY_SETTINGS = ("num_text_layers", "entity_width", "entity_heads", "num_entities", "graph")
@@ -120,7 +121,7 @@ class Ernie(Bert):
 
     def __init__(self, config: ErnieConfig, heads: tuple[str, ...] | None = None, output=None):
         super().__init__(config, heads, output)
-        self.entities = nn.Embedding(config.num_entities, config.entity_width)
+        self.entities = embedding(config.num_entities, config.entity_width)
         self.entities.weight.requires_grad_(config.trains_entities)
 
     def make_blocks(self, **arguments) -> nn.ModuleList:

@@ -21,6 +21,7 @@ from hornbook.batch import SEQUENCES, Batch, Stream, ragged
 from hornbook.models.heads import ChoiceHead, ClsLayer, TaskHead
 from hornbook.models.outputs import MASKED_LOGIT, Output
 from hornbook.models.pooling import upcast
+from hornbook.nn.embeddings import embedding
 
 CONCEPTS, EDGES, PAIRS, PATHS = "concepts", "concept_edges", "concept_pairs", "concept_paths"
 CONCEPT_WIDTH, CONVOLUTIONS = 100, (50, 25)  # of the published code
@@ -96,7 +97,7 @@ class KagNetHead(ChoiceHead):
         widths = [CONCEPT_WIDTH, *CONVOLUTIONS] if shape.convolution else [CONCEPT_WIDTH]
         self.convolutions = nn.ModuleList(map(GraphConvolution, widths[:-1], widths[1:]))
         node_width = CONCEPT_WIDTH + (widths[-1] if shape.convolution else 0)
-        self.relations = nn.Embedding(shape.num_relations, shape.relation_width)
+        self.relations = embedding(shape.num_relations, shape.relation_width)
         step_width = node_width + shape.relation_width
         if shape.lstm:
             self.lstm = nn.LSTM(step_width, shape.width, batch_first=True)

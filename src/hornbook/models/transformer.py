@@ -7,7 +7,7 @@ Shapes: T tokens, N sequences, D width, E embedding width, H heads, C head width
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -233,6 +233,11 @@ class Transformer(nn.Module):
         self.embeddings.fill_sinusoidal()
         with torch.no_grad():
             self.embeddings.tokens.weight[self.config.vocab_size :] = 0
+
+    def to_empty(self, *, device: torch.device | str | None, recurse: bool = True) -> Self:
+        """As for any module, but without `empty_like`: on the meta device it imports sympy, which takes half a second
+        of every command that loads a model."""
+        return self._apply(lambda each: torch.empty(each.shape, dtype=each.dtype, device=device), recurse=recurse)
 
     def compile_parts(self) -> None:
         """Compiles embeddings, blocks (once for all layers) and heads, for a dynamic number of tokens. Blocks that read

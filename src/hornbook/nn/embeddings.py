@@ -10,6 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+def embedding(num_rows: int, width: int) -> nn.Embedding:
+    """Returns an `nn.Embedding`. On the meta device it has no weights to draw, and torch, asked to draw them, would
+    import its compiler: a second of every command that loads a model."""
+    is_meta = torch.get_default_device().type == "meta"
+    return nn.Embedding(num_rows, width, _weight=torch.empty(num_rows, width) if is_meta else None)
+
+
 class Embeddings(nn.Module):
     """`positions` is `learned` (trained) or `sinusoidal` (fixed; Vaswani et al. 2017). If `norm_eps` is None there is
     no norm, and if `num_segments` is 0 there are no segment embeddings."""
@@ -28,9 +35,9 @@ class Embeddings(nn.Module):
         super().__init__()
         self.dropout = dropout
         self.position_offset = position_offset  # row of position 0 in the table
-        self.tokens = nn.Embedding(vocab_size, width)
-        self.positions = nn.Embedding(max_positions + position_offset, width)
-        self.segments = nn.Embedding(num_segments, width) if num_segments else None
+        self.tokens = embedding(vocab_size, width)
+        self.positions = embedding(max_positions + position_offset, width)
+        self.segments = embedding(num_segments, width) if num_segments else None
         self.norm = None if norm_eps is None else nn.LayerNorm(width, norm_eps)
         self.is_sinusoidal = positions == "sinusoidal"
         self.positions.weight.requires_grad_(not self.is_sinusoidal)
