@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hornbook.text.sentences import split_sentences
 
-MARKS = re.compile(r"(?:^|(?<=\s))(?:\*[A-Z]{3}:|[AB]:|(?:= )+=?.{1,60}?(?: =)+)\s*")
+MARKUP = re.compile(r"(?:^|(?<=\s))(?:\*[A-Z]{3}:|[AB]:|(?:= )+=?.{1,60}?(?: =)+)\s*")
 MIN_WORDS = 2  # of a sentence
 FILL_WORDS = (5, 40)  # fewest and most words of a sentence of the files that fill
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -56,7 +56,7 @@ def sentences(file: Path, common: set[str] | None) -> Iterator[str]:
     """Without marks; the first one of a file of one line may have lost its beginning and is left out. If there are
     `common` words, only whole sentences of such words."""
     found = (
-        " ".join(MARKS.sub(" ", sentence).split())
+        " ".join(MARKUP.sub(" ", sentence).split())
         for line in file.read_text(encoding="utf-8").splitlines()
         for sentence in split_sentences(line)
     )

@@ -73,7 +73,7 @@ def measured(steps: int) -> float:
     torch.set_num_threads(os.cpu_count() or 1)
     torch.manual_seed(0)
     model = Bert(BertConfig(**SIZE), ("mlm",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     batch = pack([torch.randint(SIZE["vocab_size"], (LENGTH,)).numpy() for _ in range(NUM_SEQUENCES)])
     labels = torch.randint(SIZE["vocab_size"], (NUM_SEQUENCES * LENGTH,))

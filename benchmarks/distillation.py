@@ -36,8 +36,8 @@ from settings_by_task import changes_by_task
 from hornbook.files import link, num_cores, read_json, write_json
 from hornbook.interop.folder import load_folder, save_model
 from hornbook.metrics.bootstrap import mean_interval
+from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
-from hornbook.models.pair import initialise_from_teacher
 from hornbook.report.run import STAGES
 from hornbook.runs.augmentation.kept import LINES, MADE_FROM
 from hornbook.runs.distillation.projections import FILE as PROJECTIONS
@@ -218,9 +218,9 @@ def student_of(job: Job, start: str) -> str:
     if not (folder / "config.json").exists():
         trained, tokenizer = load_folder(job.general)
         model = type(trained)(trained.config, ())
-        model.initialise(torch.Generator().manual_seed(job.seed))
+        model.initialize(torch.Generator().manual_seed(job.seed))
         if start == "layers":
-            initialise_from_teacher(model, load_folder(job.base)[0])
+            initialize_from_teacher(model, load_folder(job.base)[0])
         tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
         save_model(folder, model)
     return str(folder)

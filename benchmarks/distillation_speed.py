@@ -33,7 +33,7 @@ from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.spec import make_task, output_for
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.captured import bucket_for, padded_to_bucket
+from hornbook.train.cuda_graphs import bucket_for, padded_to_bucket
 from hornbook.train.objective import StepInputs, TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
@@ -124,7 +124,7 @@ def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str,
 
     def fresh(config, seed: int):
         encoder = MODELS["bert"](config, ("pooler",))
-        encoder.initialise(torch.Generator().manual_seed(seed))
+        encoder.initialize(torch.Generator().manual_seed(seed))
         return with_head(encoder, output, seed)[0].to(runtime.device)
 
     teacher = fresh(config, 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hornbook.files import read_json
-from hornbook.runs.finetuning.inputs import longest_for
+from hornbook.runs.finetuning.inputs import max_length_for
 from hornbook.runs.finetuning.settings import default_lr
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.read import read
@@ -52,7 +52,7 @@ def recipe_for(model: str, task: str, seed: int, threads: int, device: str, batc
     asked = {
         "epochs": named.epochs,
         "lr": default_lr(named, config["hidden_size"]),
-        "max_length": longest_for(config["max_position_embeddings"], named.kind, None),
+        "max_length": max_length_for(config["max_position_embeddings"], named.kind, None),
     } | {name: value for name, value in more.items() if value is not None}
     return Recipe(model, task, seed, batch_size=batch_size, threads=threads, device=device, **asked)
 

@@ -41,7 +41,7 @@ def random_model(folder: Path, name: str, vocabulary: str) -> None:
     tokenizer = Tokenizer.load(vocabulary)
     config = with_overrides(preset(name).model, {"vocab_size": tokenizer.vocab_size})
     model = MODELS["bert"](config, ("pooler",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     tokenizer.save(folder, config.max_positions)
     save_model(folder, model)
 

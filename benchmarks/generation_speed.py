@@ -48,7 +48,7 @@ class NoText:
 def random_model(preset: str, num_layers: int | None) -> Gpt2:
     config = PRESETS[preset].model
     model = Gpt2(with_overrides(config, {"num_layers": num_layers or config.num_layers})).eval()
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     with torch.no_grad():
         for block in model.blocks:
             for part in (block.attention.qkv, block.attention.out, block.fc1, block.fc2):

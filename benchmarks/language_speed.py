@@ -37,7 +37,7 @@ PROFILED_STEPS = 3
 
 def ours(config, make, args, runtime) -> tuple[float, float]:
     model = Gpt2(config, ("clm",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     model.to(runtime.device)
     objective = ClmObjective()
     model.compile_parts()

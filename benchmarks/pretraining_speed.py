@@ -99,7 +99,7 @@ def timed(take_step, made, seconds: float, device) -> tuple[float, float]:
 
 def ours(config, make, args, runtime, special) -> tuple[float, float]:
     model = Bert(config, ("mlm",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     model.to(runtime.device)
     objective = MlmObjective(Masking(MaskingSettings(), config.vocab_size, *special), sentence="none")
     if runtime.compiles:

@@ -26,7 +26,7 @@ def encoder(folder: Path, tokenizer_folder: Path, seed: int = 0) -> Path:
         vocab_size=tokenizer.vocab_size, num_layers=1, width=32, num_heads=2, inner_width=64, max_positions=LENGTH
     )
     model = Bert(config, ("pooler",))
-    model.initialise(torch.Generator().manual_seed(seed))
+    model.initialize(torch.Generator().manual_seed(seed))
     tokenizer.save(folder, LENGTH)
     save_model(folder, model)
     return folder

@@ -10,7 +10,7 @@ from hornbook.data.state import BuildState
 from hornbook.files import read_json, refusing_damage
 from hornbook.interop.folder import load_model, weights_files
 from hornbook.lifecycle.run_folder import RunFolder
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.runs.finetuning import record as finetuned
@@ -79,7 +79,7 @@ def test_a_pretraining_record(run, place, value):
         pretrained.read_run(RunFolder(run, "pretrain"))
 
 
-@pytest.mark.parametrize(("place", "value"), [("step", []), ("tokens", None), ("guard.seen", {})])
+@pytest.mark.parametrize(("place", "value"), [("step", []), ("tokens", None), ("loss_spike.seen", {})])
 def test_the_state_of_a_checkpoint(run, place, value):
     checkpoint = Checkpoints(run).last()
     change(checkpoint / "state.json", place, value)
@@ -141,7 +141,9 @@ def test_weights_in_another_folder_are_not_opened(run):
     [("columns", {"": None}), ("columns", {"text": 3}), ("measures", 3), ("measures", [{}, 1]), ("num_endings", [])],
 )
 def test_a_task(tmp_path, name, value):
-    kind, output = ("choice", Output("choice")) if name == "num_endings" else ("tagging", Output("tokens", 1, ("O",)))
+    kind, output = (
+        ("choice", HeadConfig("choice")) if name == "num_endings" else ("tagging", HeadConfig("tokens", 1, ("O",)))
+    )
     (tmp_path / "task.json").write_text(json.dumps({"kind": kind, name: value}))
     try:
         load_task(tmp_path, output)

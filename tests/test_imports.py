@@ -127,7 +127,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_corpus_building_and_reports_do_without_torch():
-    code = "import hornbook.data.build, hornbook.data.encoding, hornbook.text.training, hornbook.report.page"
+    code = "import hornbook.data.build, hornbook.data.tokenizing, hornbook.text.training, hornbook.report.page"
     assert not modules_after(f"{code}, hornbook.report.info, hornbook.terminal") & {"torch", "transformers"}
 
 

@@ -50,10 +50,10 @@ def test_devices_needed_are_printed(hornbook):
 
 
 def test_twice_the_devices_or_utilisation_take_half_the_days():
-    one = plan("bert-base", devices=8, utilisation=0.2)
-    assert plan("bert-base", devices=16, utilisation=0.2).days == pytest.approx(one.days / 2)
-    assert plan("bert-base", devices=8, utilisation=0.4).days == pytest.approx(one.days / 2)
-    assert plan("bert-base", devices=8, utilisation=0.2, tokens=one.tokens // 2).days == pytest.approx(one.days / 2)
+    one = plan("bert-base", devices=8, utilization=0.2)
+    assert plan("bert-base", devices=16, utilization=0.2).days == pytest.approx(one.days / 2)
+    assert plan("bert-base", devices=8, utilization=0.4).days == pytest.approx(one.days / 2)
+    assert plan("bert-base", devices=8, utilization=0.2, tokens=one.tokens // 2).days == pytest.approx(one.days / 2)
 
 
 def test_model_that_does_not_fit_is_reported(hornbook):
@@ -106,7 +106,7 @@ def test_matrix_products_are_measured():
         (["bert-bsae"], "did you mean bert-base"),
         (["bert-base", "--devices", "0"], "at least 1"),
         (["bert-base", "--tokens", "0"], "tokens must be at least 1, not 0"),
-        (["bert-base", "--utilisation", "2"], "at most 1"),
+        (["bert-base", "--utilization", "2"], "at most 1"),
         (["bert-base", "--set", "model.layers=3"], "no setting"),
     ],
 )

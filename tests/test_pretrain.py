@@ -44,7 +44,7 @@ def test_a_run_folder_opens_in_transformers(unbroken):
     with torch.no_grad():
         logits = model(**tokenizer(text, return_tensors="pt")).prediction_logits[0]
     place = tokenizer(text)["input_ids"].index(tokenizer.mask_token_id)
-    best = ours.fill_mask(text, top=1)[0][0]
+    best = ours.fill_mask(text, top_k=1)[0][0]
     assert tokenizer.convert_ids_to_tokens(int(logits[place].argmax())) == best.token
     assert best.probability == pytest.approx(float(logits[place].softmax(-1).max()), rel=1e-4)
     assert transformers.AutoModel.from_pretrained(unbroken).config.model_type == "bert"

@@ -64,7 +64,7 @@ def test_a_run_folder_opens_in_transformers(tmp_path, corpus, family):
     else:
         assert config["architectures"] == ["AlbertForPreTraining"] and config["num_hidden_groups"] == 1
     loaded = hornbook.load(tmp_path / "run")
-    assert len(loaded.fill_mask(f"the {tokenizer.mask_token} and", top=3)[0]) == 3
+    assert len(loaded.fill_mask(f"the {tokenizer.mask_token} and", top_k=3)[0]) == 3
 
 
 @pytest.mark.parametrize("layout", ["nsp", "sop", "pairs"])

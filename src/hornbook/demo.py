@@ -105,11 +105,11 @@ def _explain(text: str) -> None:
 def _use_builtin_model() -> None:
     _explain("1. The English model inside the package predicts masked words, without a download or training:")
     for text in MASKED:
-        _run_command("fill-mask", text, "--top", "3")
+        _run_command("fill-mask", text, "--top-k", "3")
     _explain("It was pre-trained to notice replaced words, so it also finds words that do not fit:")
     _run_command("detect", REPLACED)
     _explain("Korean texts are read by a Korean model (I read [MASK] in the library; this novel was eaten in 1998):")
-    _run_command("fill-mask", KOREAN_MASKED, "--top", "3")
+    _run_command("fill-mask", KOREAN_MASKED, "--top-k", "3")
     _run_command("detect", KOREAN_REPLACED)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hornbook.lifecycle.leftovers import sweep_leftovers_of, temporary_for
 from hornbook.lifecycle.locking import check_folder, discards_writes
+from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
 
 
 @contextlib.contextmanager
@@ -26,7 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
         return
     check_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    sweep_leftovers_of(path)
+    remove_stale_files_of(path)
     temporary = temporary_for(path)
     try:
         yield temporary
@@ -42,7 +42,7 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def temporary(path: Path) -> Iterator[Path]:
     """Yields a temporary path next to `path` and removes the file at the end; leftovers of a killed process are removed
-    later (`lifecycle/leftovers.py`)."""
+    later (`lifecycle/temp_files.py`)."""
     file = temporary_for(path)
     try:
         yield file
@@ -64,7 +64,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     check_folder(folder)
     exists = folder.is_dir()
     temporary = temporary_for(folder / folder.name if exists else folder)
-    sweep_leftovers_of(folder)
+    remove_stale_files_of(folder)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:

@@ -62,11 +62,11 @@ def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
 
 
 def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
-    """Shared by all restarts of a run, and by a resumed run."""
+    """Shared by all trials of a run, and by a resumed run."""
     made = []
     make = kept.KeptCopies.make
     monkeypatch.setattr(kept.KeptCopies, "make", lambda *arguments: (made.append(1), make(*arguments)))
-    keywords = {"restarts": 2, "overrides": ONCE | {"augment.copies": 3}, "epochs": 0.1, **QUIET}
+    keywords = {"seeds": 2, "overrides": ONCE | {"augment.copies": 3}, "epochs": 0.1, **QUIET}
     out = finetune(base, data, out=tmp_path / "run", **keywords).out
     finetune(base, data, out=out, resume=True, **keywords)
     assert made == [1] and len(lines(out)) == NUM_TRAIN
@@ -111,8 +111,8 @@ def test_copies_of_something_else_are_refused(tmp_path, teacher, base, data):
     out = tmp_path / "run"
     learn(teacher, base, data, out, {"augment.model": str(filler)})
     (out / "run.json").unlink()
-    with pytest.raises(ValueError, match=r"was made from other share: remove it and augmented\.json"):
-        learn(teacher, base, data, out, {"augment.model": str(filler), "augment.share": 0.5}, resume=True)
+    with pytest.raises(ValueError, match=r"was made from other replace_probability: remove it and augmented\.json"):
+        learn(teacher, base, data, out, {"augment.model": str(filler), "augment.replace_probability": 0.5}, resume=True)
     with open(out / kept.LINES, "a") as file:
         file.write("[]\n")
     with pytest.raises(ValueError, match=r"augmented\.jsonl is damaged .*: remove it and augmented\.json"):

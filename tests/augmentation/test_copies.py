@@ -62,16 +62,16 @@ def test_words_of_other_tokenizers(kind, tmp_path):
     assert pieces and all(piece.lstrip("Ġ▁") in text for piece in pieces)
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_candidates_are_the_likeliest_in_place_of_a_masked_word(opened, beside):
+@pytest.mark.parametrize("unmasked_segment", [True, False])
+def test_candidates_are_the_likeliest_in_place_of_a_masked_word(opened, unmasked_segment):
     """Equal to masking each word alone; the unmasked text is the second segment, as published."""
-    made = augmenter(opened, beside=beside, candidates=5)
+    made = augmenter(opened, unmasked_segment=unmasked_segment, candidates=5)
     words, found = made._candidates({TEXT, "some letter"})[TEXT]
     for number, word in enumerate(words):
         if word.token is None:
             continue
         masked = TEXT[: word.start] + "[MASK]" + TEXT[word.stop :]
-        encoded = opened.tokenizer.encode(masked, TEXT if beside else None)
+        encoded = opened.tokenizer.encode(masked, TEXT if unmasked_segment else None)
         batch = pack([np.array(encoded.ids)], [np.array(encoded.segments)])
         place = encoded.ids.index(opened.tokenizer.mask_id)
         with torch.no_grad():
@@ -141,7 +141,7 @@ def test_how_many_words_are_replaced(opened):
 
 def test_one_text_of_a_pair_at_a_time(opened):
     pair = TextExample("0", "the quiet lamp stone", "some green river bread", 3.5)
-    found = copies_of(opened, pair, copies=6, share=1.0)
+    found = copies_of(opened, pair, copies=6, replace_probability=1.0)
     assert [set(each) for each in found] == [{"text"}] * 6 + [{"pair"}] * 6
     made = hornbook.augment([pair], opened.folder, copies=6)[0]
     assert {each.label for each in made} == {3.5} and {each.key for each in made} == {"0"}
@@ -203,7 +203,7 @@ def test_published_chances():
     """Algorithm 1 and appendix of the paper: a word is replaced with 0.4 by one of 15; the texts beside each other are
     of its code."""
     usual = AugmentationSettings()
-    assert (usual.share, usual.candidates, usual.beside, usual.copies) == (0.4, 15, True, 0)
+    assert (usual.replace_probability, usual.candidates, usual.unmasked_segment, usual.copies) == (0.4, 15, True, 0)
     assert inspect.signature(hornbook.augment).parameters["copies"].default == 20
 
 
@@ -211,5 +211,5 @@ def test_what_cannot_fill_in_words(tmp_path):
     headless = rules.random_encoder(tmp_path / "headless")
     with pytest.raises(ValueError, match="has no mlm head"):
         hornbook.augment(["a lamp"], headless)
-    with pytest.raises(ValueError, match=r"augment\.share must be above 0"):
-        AugmentationSettings(share=0.0)
+    with pytest.raises(ValueError, match=r"augment\.replace_probability must be above 0"):
+        AugmentationSettings(replace_probability=0.0)

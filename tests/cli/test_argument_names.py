@@ -17,12 +17,12 @@ COMMAND = re.compile(r"hornbook [^'(),;]*")  # a command shown whole, with its o
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 ALLOWED = {  # options of commands, and marks that look like them
     "data/web/build.py": {"--noheader", "--me", "--format"},  # squeue
-    "demo.py": {"--top", "--data", "--out", "--vocab-size", "--tokenizer", "--corpus", "--minutes"},
+    "demo.py": {"--top-k", "--data", "--out", "--vocab-size", "--tokenizer", "--corpus", "--minutes"},
     "graph/graph.py": {"--x--"},  # an edge
     "report/experiment.py": {"--resume"},  # "the same command with --resume"
     "report/finetuned.py": {"--file"},
     "report/finetuned_page.py": {"--x"},  # CSS
-    "report/prompted.py": {"--resume"},
+    "report/prompting.py": {"--resume"},
     "report/run.py": {"--task", "--data", "--corpus", "--student", "--out", "--resume"},
     "train/parallel/ranks.py": {"--nproc-per-node"},  # torchrun
 }

@@ -38,7 +38,7 @@ def test_end_to_end(hornbook, tmp_path, tiny_text_file):
     said = hornbook(*command, "--resume")
     assert (said.status, said.answer["ended"]) == (0, "already finished")
     assert (run / "model.safetensors").read_bytes() == before
-    assert len(hornbook("fill-mask", run, "the [MASK] of [MASK].", "--top", 3, "--json").answer["masks"]) == 2
+    assert len(hornbook("fill-mask", run, "the [MASK] of [MASK].", "--top-k", 3, "--json").answer["masks"]) == 2
     assert 0 < hornbook("next-sentence", run, "the river.", "a bridge.", "--json").answer["is_next"] < 1
     for folder, kind in ((run, "run"), (corpus, "corpus"), (vocabulary, "tokenizer"), (run / "best", "model")):
         assert hornbook("info", folder, "--json").answer["kind"] == kind
@@ -90,7 +90,7 @@ def test_lines_in_a_pipe_are_whole(hornbook, tiny_run):
 
 
 def test_signs_of_markup_are_text(hornbook, tiny_run):
-    said = hornbook("fill-mask", tiny_run, "[/b] [red]the[/] [MASK] :smile:", "--top", 1)
+    said = hornbook("fill-mask", tiny_run, "[/b] [red]the[/] [MASK] :smile:", "--top-k", 1)
     assert said.status == 0
     assert "[/b] [red]the[/] " in said.out
     assert ":smile:" in said.out

@@ -101,7 +101,7 @@ def test_help_names_the_commands_in_the_order_in_which_they_are_needed(hornbook)
         (["fillmask"], "fill-mask"),
         (["tokenizer", "trian"], "train"),
         (["corpus", "bild"], "build"),
-        (["fill-mask", "run", "text", "--topp", "3"], "--top"),
+        (["fill-mask", "run", "text", "--top-kk", "3"], "--top-k"),
     ],
 )
 def test_typos_name_the_nearest(hornbook, words, near):

@@ -150,7 +150,7 @@ def test_corpus_build_refuses(complaint, tmp_path, tiny_text_file, tiny_tokenize
 def test_models_refuse(complaint, hornbook, tmp_path, tiny_run, tiny_corpus, tiny_tokenizer):
     assert "the text has no mask: write [MASK]" in complaint("fill-mask", tiny_run, "no mask")
     assert "the text has no mask" in complaint("fill-mask", tiny_run, "")
-    assert "top must be at least 1, not 0" in complaint("fill-mask", tiny_run, "the [MASK]", "--top", 0)
+    assert "top_k must be at least 1, not 0" in complaint("fill-mask", tiny_run, "the [MASK]", "--top-k", 0)
     assert "more than the model's maximum of 512" in complaint("fill-mask", tiny_run, "the [MASK] " * 300)
     assert "more than the model's maximum of 512" in complaint("next-sentence", tiny_run, "a " * 400, "b " * 400)
     assert "lone surrogate" in complaint("fill-mask", tiny_run, "[MASK] \udcff")

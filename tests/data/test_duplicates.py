@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from hornbook.data import duplicates
-from hornbook.data import seen as seen_hashes
+from hornbook.data import hash_set as seen_hashes
 from hornbook.data.duplicates import RepeatedLines, counted_lines, hash_lines, hash_text
-from hornbook.data.seen import SeenHashes
+from hornbook.data.hash_set import SeenHashes
 
 
 def test_hashes_ignore_white_space_and_are_the_same_everywhere():

@@ -18,7 +18,7 @@ def read(path, **settings):
     """Texts and counts by kind of problem, out of one file or folder."""
     problems = Problems()
     texts = [document.text for document in read_documents(path, problems=problems, **settings)]
-    return texts, {kind: entry["count"] for kind, entry in problems.as_dict().items()}
+    return texts, {kind: entry["count"] for kind, entry in problems.to_dict().items()}
 
 
 def zstandard(path, data: bytes) -> None:
@@ -118,7 +118,7 @@ def test_json_lines_with_every_fault(tmp_path, monkeypatch):
     assert counts == {**expected, "not_json": 3, "byte_order_mark": 1}
     problems = Problems()
     list(read_documents(path, problems=problems))
-    example = problems.as_dict()["no_text_column"]["examples"][0]
+    example = problems.to_dict()["no_text_column"]["examples"][0]
     assert example["place"] == "line 4" and "title" in example["detail"] and "text_column=" in example["detail"]
 
 
@@ -217,7 +217,7 @@ def test_a_truncated_file_gives_what_it_holds(tmp_path, suffix):
     texts = [document.text for document in read_documents(path, problems=problems)]
     assert len(texts) > 30_000
     assert texts[:-1] == data.decode().split("\n\n")[: len(texts) - 1]
-    entry = problems.as_dict()["unreadable"]
+    entry = problems.to_dict()["unreadable"]
     assert entry["count"] == 1 and entry["examples"][0]["file"] == str(path) and entry["examples"][0]["detail"]
 
 

@@ -62,4 +62,4 @@ def test_problems_of_many_files_are_merged_within_the_limit(monkeypatch):
         other.add(Problem("nul_character", f"{number + 1}.txt", count=2))
     one.merge(other)
     assert one.count("nul_character") == 12
-    assert one.as_dict()["nul_character"]["files"] == {"0.txt": 1, "1.txt": 3}
+    assert one.to_dict()["nul_character"]["files"] == {"0.txt": 1, "1.txt": 3}

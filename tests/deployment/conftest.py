@@ -35,7 +35,7 @@ def learned(tmp_path_factory, tiny_tokenizer) -> Learned:
     size = {"epochs": 6, "lr": 3e-3, "batch_size": 16}
     found = hornbook.finetune(model, str(data), out=run, text="said", label="label", **size, overrides=overrides)
     assert found.scores["dev"]["accuracy"]["value"] > 0.9
-    words = ["export", str(run), "--to", "onnx-int8", "--out", str(phone), "--data", str(data)]
+    words = ["export", str(run), "--format", "onnx-int8", "--out", str(phone), "--data", str(data)]
     result = CliRunner().invoke(app, [*words, "--rounds", "2", "--length", "8"])
     assert result.exit_code == 0, (result.output, result.exception)
     return Learned(run, phone, str(data), result.output)

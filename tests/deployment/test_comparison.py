@@ -12,7 +12,7 @@ from hornbook.deployment.comparison import compare, folder_for
 from hornbook.deployment.timing import time_interleaved
 from hornbook.files import read_json, write_json
 from hornbook.inference.predictor import Predictor
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.scores import comparison_figure
@@ -106,7 +106,7 @@ def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch
 
 def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):
     bare = model_folder_of(tmp_path / "bare", tiny_tokenizer, "bert")
-    tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", Output("tokens", 2, ("O", "B-X")))
+    tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", HeadConfig("tokens", 2, ("O", "B-X")))
     with pytest.raises(ValueError, match=r"no task head.*omit data"):
         compare([learned.run, bare], data=learned.data, **FAST)
     with pytest.raises(ValueError, match=r"classification and .* for tagging.*models of one task"):
@@ -120,7 +120,7 @@ def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_to
 
 
 def test_a_row_without_a_score_is_reported(learned, tiny_tokenizer, tmp_path):
-    output = Output("sequence", 2, ("dark", "light"))
+    output = HeadConfig("sequence", 2, ("dark", "light"))
     other = model_folder_of(tmp_path / "other", tiny_tokenizer, "bert", output)
     found = compare([learned.run, other], length=8, **FAST)
     assert "score" not in found["rows"][1] and "kept" not in found["rows"][1]

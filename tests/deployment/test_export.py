@@ -27,18 +27,18 @@ from hornbook.deployment.readme import TEXTS
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.report.info import describe, lines
 from hornbook.report.run import RunRecord
 
 LABELS = ("dark", "light", "other")
 KINDS = {
     "bert": None,
-    "roberta": Output("choice"),
-    "albert": Output("tokens", 3, ("O", "B-X", "I-X")),
-    "electra": Output("spans", 2, answerable=True),
-    "distilbert": Output("sequence", 3, LABELS),
-    "gpt2": Output("sequence", 3, LABELS, "multi"),
+    "roberta": HeadConfig("choice"),
+    "albert": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
+    "electra": HeadConfig("spans", 2, answerable=True),
+    "distilbert": HeadConfig("sequence", 3, LABELS),
+    "gpt2": HeadConfig("sequence", 3, LABELS, "multi"),
 }
 CHANGES = {"gpt2": {"num_layers": 2, "window": 3}, "albert": {"embedding_width": 16}}
 FAST = {"rounds": 2, "length": 16}
@@ -87,7 +87,7 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
 
 def test_pairs_in_both_orders_are_rows_together(tmp_path, tiny_tokenizer, random):
     """As GPT-1 reads them: each answer is of two rows."""
-    output = Output("sequence", 3, LABELS, pairs="both")
+    output = HeadConfig("sequence", 3, LABELS, pairs="both")
     source = model_folder_of(tmp_path / "model", tiny_tokenizer, "gpt2", output, num_layers=2)
     export(source, "onnx", tmp_path / "exported", **FAST)
     test_ragged_batches_answer_as_before_and_as_one_at_a_time((source, tmp_path / "exported"), random)
@@ -163,7 +163,7 @@ def test_a_second_run_makes_good_what_a_stop_left(tmp_path, tiny_tokenizer, made
     if is_there:
         out.mkdir()
         (out / "mine.txt").write_text("kept")
-    words = ["export", str(source), "--to", "onnx", "--out", str(out), "--rounds", "2", "--length", "16"]
+    words = ["export", str(source), "--format", "onnx", "--out", str(out), "--rounds", "2", "--length", "16"]
     assert status_of(KILLED, made_before, *words) == -signal.SIGKILL
     assert not (out / "model.onnx").exists()
 
@@ -183,7 +183,7 @@ def test_a_second_run_makes_good_what_a_stop_left(tmp_path, tiny_tokenizer, made
 
 def test_without_out_it_is_written_next_to_the_model(tmp_path, tiny_tokenizer, made_before):
     source = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert")
-    words = ["export", f"{source}/", "--to", "onnx-int8", "--rounds", "2", "--length", "16"]
+    words = ["export", f"{source}/", "--format", "onnx-int8", "--rounds", "2", "--length", "16"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert (tmp_path / "model-onnx-int8" / "model.onnx").exists()
     assert "model-onnx-int8 already holds" in str(CliRunner().invoke(app, words).exception)
@@ -219,7 +219,7 @@ def test_the_command_prints_speed_size_and_agreement(learned):
     assert "8 tokens on one core" in said and "same predictions" in said and "accuracy, dev" in said
     size = (learned.phone / "model.onnx").stat().st_size
     assert f"{size / 1e3:.1f} kB" in said and "peak memory" in said
-    words = ["export", str(learned.run), "--to", "onnx", "--out", str(learned.phone)]
+    words = ["export", str(learned.run), "--format", "onnx", "--out", str(learned.phone)]
     assert "already holds an exported model" in str(CliRunner().invoke(app, words).exception)
 
 
@@ -242,9 +242,9 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"to": "onnx-int4"}, "onnx or onnx-int8.*did you mean onnx-int8"),
-        ({"to": "onnx", "threads": 0}, "threads must be at least 1"),
-        ({"to": "onnx", "data": "some.csv"}, "no task head.*give texts="),
+        ({"format": "onnx-int4"}, "onnx or onnx-int8.*did you mean onnx-int8"),
+        ({"format": "onnx", "threads": 0}, "threads must be at least 1"),
+        ({"format": "onnx", "data": "some.csv"}, "no task head.*give texts="),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_fix(asked, said, tiny_tokenizer, tmp_path):

@@ -203,7 +203,7 @@ def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
     for name in ("h.1.mlp.c_fc.weight", "ln_f.weight", "wte.weight", "wpe.weight"):
         of = name.replace("h.1.", "h.3.")
         assert torch.allclose(ours[f"transformer.{name}"], theirs[f"transformer.{of}"], atol=1e-6), name
-    assert hornbook.load(out).generate("the", max_tokens=3)[0].text
+    assert hornbook.load(out).generate("the", max_new_tokens=3)[0].text
     with pytest.raises(ValueError, match=r"distilgpt2 or another GPT as the student"):
         distill(teacher, "distilbert", tmp_path / "other", overrides=usual, **more)
     with pytest.raises(ValueError, match=r"objective\.soft_targets would have no effect"):

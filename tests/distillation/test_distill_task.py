@@ -143,7 +143,7 @@ def test_layers_and_separate_pairs(tmp_path, encoder, small):
     data = rules.write_rows(tmp_path / "data", rows_of(rules.same_kind, 80), 20)
     overrides = ONCE | {"task.pair_encoding": "separate"}
     teacher_name = finetune(encoder, data, out=tmp_path / "teacher", epochs=1, overrides=overrides, **QUIET)
-    decayed = overrides | {"layers.decay": 0.5, "layers.head_lr_ratio": 2.0, "objective.earlier_epochs": 1}
+    decayed = overrides | {"layers.lr_decay": 0.5, "layers.head_lr_ratio": 2.0, "objective.earlier_epochs": 1}
     result = learn(teacher_name.out, small, tmp_path / "run", data, overrides=decayed, epochs=1)
     assert result.scores["dev"]
     with pytest.raises(ValueError, match="its pairs is separate, and the data needs joint"):

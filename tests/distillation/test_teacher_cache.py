@@ -201,9 +201,9 @@ def test_resume_after_kill(tmp_path, teacher, small, data, monkeypatch):
 
 def test_restarts_share_it(tmp_path, teacher, small, data):
     overrides = ONCE | {"objective.cache": "logits"}
-    keywords = {"task": "classification", "data": data, "recipe": "minilm", "epochs": 1, "restarts": 2}
+    keywords = {"task": "classification", "data": data, "recipe": "minilm", "epochs": 1, "seeds": 2}
     out = distill(teacher, small, tmp_path / "run", overrides=overrides, **keywords, **QUIET).out
-    assert (out / "teacher" / "units.npy").exists() and not list(out.glob("tries/*/teacher"))
+    assert (out / "teacher" / "units.npy").exists() and not list(out.glob("trials/*/teacher"))
 
 
 def test_the_flag(tmp_path, teacher, small, data):

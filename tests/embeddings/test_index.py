@@ -73,21 +73,21 @@ def test_int8_products(random, width):
 def test_build_and_search(hornbook, model, table, tmp_path, tiny_tokenizer):
     index = tmp_path / "index"
     said = hornbook("embed", table, "--text", "body", "--model", model, "--out", index, "--json")
-    assert (said.answer["rows"], said.answer["added"], said.answer["vectors"]) == (60, 60, "float32")
+    assert (said.answer["rows"], said.answer["added"], said.answer["dtype"]) == (60, 60, "float32")
     assert "columns: text = 'body', id = 'id'" in said.stderr and "pooling: mean" in said.stderr
-    said = hornbook("search", index, TEXTS[2], "bread", "--top", 3, "--json")
+    said = hornbook("search", index, TEXTS[2], "bread", "--top-k", 3, "--json")
     first, second = said.answer["results"]
     assert (first["hits"][0]["id"], first["hits"][0]["text"]) == ("k2", TEXTS[2]) and len(second["hits"]) == 3
     assert first["hits"][0]["columns"] == {"lang": "en"}
     assert first["hits"][0]["score"] >= first["hits"][1]["score"]
-    found = hornbook("search", index, "bread", "--where", "lang=de", "--top", 100, "--json").answer["results"][0]
+    found = hornbook("search", index, "bread", "--where", "lang=de", "--top-k", 100, "--json").answer["results"][0]
     assert len(found["hits"]) == 20 and {hit["columns"]["lang"] for hit in found["hits"]} == {"de"}
     assert "similarity" in hornbook("search", index, "bread").stdout
     assert hornbook("info", index, "--json").answer["kind"] == "index"
     said = hornbook("embed", table, "--text", "body", "--model", model, "--out", index)
     assert said.status == 0 and "already has these texts" in said.stderr
     other = ["embed", table, "--text", "body", "--out", index]
-    assert "has float32 vectors, not int8" in hornbook(*other, "--vectors", "int8").error
+    assert "has float32 vectors, not int8" in hornbook(*other, "--dtype", "int8").error
     another = encoder(tmp_path / "another", tiny_tokenizer, seed=1)
     assert "was built with another model" in hornbook(*other, "--model", another).error
 
@@ -112,7 +112,7 @@ def test_a_damaged_manifest_names_the_field(model, table, tmp_path, field, value
 
 def test_int8_finds_the_same(model, table, tmp_path):
     for vectors in ("float32", "int8"):
-        hornbook.build_index(table, tmp_path / vectors, model, text="body", vectors=vectors)
+        hornbook.build_index(table, tmp_path / vectors, model, text="body", dtype=vectors)
     whole, small = Index(tmp_path / "float32"), Index(tmp_path / "int8")
     assert 4 * small.vectors_ND.nbytes == whole.vectors_ND.nbytes
     queries = np.array(whole.vectors_ND[:20])
@@ -125,7 +125,7 @@ def test_int8_finds_the_same(model, table, tmp_path):
 def test_approximate_search(hornbook, model, table, tmp_path, vectors):
     pytest.importorskip("faiss")
     index, text = tmp_path / "index", "lantern lantern lantern"
-    hornbook("embed", table, "--text", "body", "--model", model, "--out", index, "--vectors", vectors)
+    hornbook("embed", table, "--text", "body", "--model", model, "--out", index, "--dtype", vectors)
 
     def hits(*options) -> list[list[tuple]]:
         results = hornbook("search", index, *options, "--json").answer["results"]
@@ -134,8 +134,8 @@ def test_approximate_search(hornbook, model, table, tmp_path, vectors):
     assert "building" in hornbook("search", index, "bread", "--approximate").stderr
     assert "building" not in hornbook("search", index, "bread", "--approximate").stderr
     assert hits(TEXTS[3], "bread", "--approximate") == hits(TEXTS[3], "bread")
-    assert len(hits("bread", "--approximate", "--where", "lang=de", "--top", 100)[0]) == 20
-    assert len(hits("bread", "--approximate", "--top", 100)[0]) == 60
+    assert len(hits("bread", "--approximate", "--where", "lang=de", "--top-k", 100)[0]) == 20
+    assert len(hits("bread", "--approximate", "--top-k", 100)[0]) == 60
     more = tmp_path / "more.csv"
     more.write_text(f"id,body\nnew,{text}\n")
     hornbook("embed", more, "--text", "body", "--out", index, "--append")
@@ -191,7 +191,7 @@ def test_a_killed_build_resumes(model, table, tmp_path):
     assert process.exitcode == -signal.SIGKILL
     assert Manifest.read(out).count == 24 and not Manifest.read(out).is_finished
     assert hornbook.describe(out)["kind"] == "unfinished index"
-    assert len(hornbook.search(out, "bread", top=100)[0]) == 24  # what is committed can be searched
+    assert len(hornbook.search(out, "bread", top_k=100)[0]) == 24  # what is committed can be searched
     other = tmp_path / "other.csv"
     other.write_text("id,body\nx,bread\n")
     with pytest.raises(ValueError, match=r"unfinished index of .*texts.csv: run that command again"):
@@ -299,7 +299,7 @@ def test_texts_in_memory_and_lines(model, tmp_path):
     assert [hit.id for hit in hornbook.search(tmp_path / "list", "bread")[0]] == ["2", "0"]
     (tmp_path / "texts.txt").write_text("the river\nbread\n")
     opened = hornbook.SearchIndex(tmp_path / "list", hornbook.load(model))
-    assert hornbook.search(opened, ["bread", "river"], top=1)[0][0].text == "bread"
+    assert hornbook.search(opened, ["bread", "river"], top_k=1)[0][0].text == "bread"
     assert hornbook.build_index(tmp_path / "texts.txt", tmp_path / "lines", model).rows == 2
 
 
@@ -311,7 +311,7 @@ def test_texts_in_memory_and_lines(model, tmp_path):
         ("id,body\n1,a\n", {"text": "body", "key": "nr"}, "has no column 'nr' for the ids"),
         ("id,body\n1,a\n,b\n", {"text": "body"}, "a row has no id"),
         ("text,pair\na,b\n", {}, "name the column to embed with text="),
-        ("id,body\n1,a\n", {"text": "body", "vectors": "int4"}, "vectors must be float32 or int8"),
+        ("id,body\n1,a\n", {"text": "body", "dtype": "int4"}, "dtype must be float32 or int8"),
     ],
 )
 def test_bad_texts(model, tmp_path, content, options, message):
@@ -333,7 +333,7 @@ def test_bad_searches(hornbook, model, table, tmp_path, tiny_tokenizer, tiny_run
         (["a", "--where", "lang=xx", "--where", "lang=yy"], "no row of the index has lang = xx or yy"),
         (["a", "--where", "tongue=de"], "no column 'tongue' to filter by (columns: id, text, lang)"),
         (["a", "--where", "lang"], "--where takes column=value"),
-        (["a", "--top", "0"], "top must be at least 1"),
+        (["a", "--top-k", "0"], "top_k must be at least 1"),
         (["a", "--model", encoder(tmp_path / "other", tiny_tokenizer, seed=1)], "was built with another model"),
         (["a", "--model", wider(tmp_path / "wider", tiny_tokenizer)], "in 64 numbers, but the index in"),
     ):
@@ -357,7 +357,7 @@ def wider(folder: Path, tokenizer_folder: Path) -> Path:
 
     tokenizer = Tokenizer.load(tokenizer_folder)
     model = Bert(BertConfig(tokenizer.vocab_size, num_layers=1, width=64, num_heads=2, inner_width=64), ("pooler",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     tokenizer.save(folder)
     save_model(folder, model)
     return folder

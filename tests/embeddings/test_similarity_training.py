@@ -19,7 +19,7 @@ from hornbook.inference.opening import load
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embedding_settings
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.objectives.similarity import (
     SimilarityDistillation,
     SimilarityObjective,
@@ -113,7 +113,7 @@ def test_scored_pairs(model, tiny_tokenizer):
     from hornbook.text.tokenizer import Tokenizer
 
     examples = read("similarity", DATA["scored pairs"]).splits["train"]
-    task = Similarity(Output("vectors", problem="number"), ("spearman",), (0.0, 5.0))
+    task = Similarity(HeadConfig("vectors", problem="number"), ("spearman",), (0.0, 5.0))
     features = task.encode(examples, Tokenizer.load(tiny_tokenizer), 24)
     assert features.group_size == 2 and set(features.labels.tolist()) == {0.0, 1.0}
 
@@ -125,9 +125,9 @@ def stepper(micro_tokens: int, problem: str = "single", kind=SimilarityObjective
     config = BertConfig(
         64, num_layers=1, width=16, num_heads=2, inner_width=32, dropout=dropout, attention_dropout=dropout
     )
-    output = Output("vectors", problem=problem, pooling="mean")
+    output = HeadConfig("vectors", problem=problem, pooling="mean")
     model = Bert(config, (), output)
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     module = TrainingModule(model.double(), kind(output))
     return Stepper(module, make_optimizer(model, OptimizerSettings()), CPU, 0, 0.0, micro_tokens)
 
@@ -214,7 +214,7 @@ def test_runs(form, model, tmp_path):
     measure = "spearman" if form == "scored pairs" else "mrr"
     assert set(result.scores["dev"]) == {measure, "pearson" if measure == "spearman" else "accuracy"}
     run = hornbook.load(tmp_path / "run")
-    assert run.embedding.normalize and run.embedding.longest == 24 and not run.embedding.is_default
+    assert run.embedding.normalize and run.embedding.max_length == 24 and not run.embedding.is_default
     a, b = "the river and bread", "bread of river"
     assert result.predict([(a, b)])[0].similarity == pytest.approx(run.similarity(a, b), abs=1e-5)
     if form == "triplets":  # a page with the nearest wrong results
@@ -278,10 +278,10 @@ def test_a_teacher_is_refused_where_it_is_not_used(model, tmp_path):
 
 def test_the_folder_prescribes_the_length(model, tmp_path):
     base = shutil.copytree(model, tmp_path / "base")
-    write_embedding_settings(base, EmbeddingSettings("max", longest=9), 32)
+    write_embedding_settings(base, EmbeddingSettings("max", max_length=9), 32)
     trained(base, DATA["pairs"], tmp_path / "run", epochs=1, overrides={"task.max_length": None})
     found = hornbook.load(tmp_path / "run").embedding
-    assert (found.pooling, found.longest) == ("max", 9)
+    assert (found.pooling, found.max_length) == ("max", 9)
     write_embedding_settings(base, EmbeddingSettings(lower_case=True), 32)
     with pytest.raises(ValueError, match="lower-cases texts before its tokenizer"):
         trained(base, DATA["pairs"], tmp_path / "no", epochs=1)
@@ -351,7 +351,7 @@ def test_commands_that_do_not_support_it_refuse(hornbook, model, tmp_path):
         (["baseline", "tfidf", *options], "there are no baselines and probes for similarity"),
         (["probe", model, *options], "there are no baselines and probes for similarity"),
         (["label-curve", model, *options], "there are no baselines and probes for similarity"),
-        (["export", run, "--to", "onnx", "--out", out], "export of embedding models is not supported"),
+        (["export", run, "--format", "onnx", "--out", out], "export of embedding models is not supported"),
     ):
         said = hornbook(*words)
         assert said.status == 2 and message in said.error, said

@@ -34,7 +34,7 @@ def batch_of(num: int, per_text: int = 3, length: int = 12, seed: int = 0):
 @pytest.fixture
 def model() -> Ernie:
     made = Ernie(ErnieConfig(**SIZE, entity_width=8, num_entities=NUM_ENTITIES)).eval()
-    made.initialise(torch.Generator().manual_seed(0))
+    made.initialize(torch.Generator().manual_seed(0))
     return made.double()
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.data.encoding import mention_tokens
 from hornbook.data.sequences import SequenceSampler
+from hornbook.data.tokenizing import mention_tokens
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.graph import open_graph
 

@@ -211,7 +211,7 @@ def test_commands(made, rows, tmp_path, hornbook):
     text = "the [HD] river [HD] and the [TL] bread [TL]"
     assert hornbook("predict", out, text, "--json").answer["predictions"][0]["mentions"] == ["river", "bread"]
     assert "accuracy" in hornbook("evaluate", out, "--data", rows["relations"]).stdout
-    found = hornbook("export", out, "--to", "onnx", "--out", tmp_path / "x")
+    found = hornbook("export", out, "--format", "onnx", "--out", tmp_path / "x")
     assert found.status == 2 and "also reads entities" in found.error
     (tmp_path / "graph").rename(moved)
     found = hornbook("predict", out, text)

@@ -67,8 +67,8 @@ COMMANDS = (
         "finetune", f"finetune {{given}}/run {LABELLED} --out {{work}}/out --epochs 2 --lr 1e-3", ON_A_TASK, "--resume"
     ),
     Command(
-        "finetune --restarts",
-        f"finetune {{given}}/run {LABELLED} --out {{work}}/out --epochs 1 --restarts 2",
+        "finetune --seeds",
+        f"finetune {{given}}/run {LABELLED} --out {{work}}/out --epochs 1 --seeds 2",
         ("runtime.threads=1",),
         "--resume",
     ),
@@ -100,12 +100,12 @@ COMMANDS = (
     ),
     Command(
         "export",
-        "export {given}/reviews --to onnx --out {work}/out --rounds 1 --length 8",
+        "export {given}/reviews --format onnx --out {work}/out --rounds 1 --length 8",
         is_long=False,
     ),
     Command(
-        "predict --to",
-        "predict {given}/reviews --file {given}/texts.csv --to {work}/out.csv",
+        "predict --out",
+        "predict {given}/reviews --file {given}/texts.csv --out {work}/out.csv",
         is_long=False,
         repeats=True,
     ),
@@ -143,7 +143,7 @@ def make_materials(folder: Path) -> Path:
         ("run", encoder, tokenizer),
         ("gpt", family_of(config)(config, ("clm",)), gpt_tokenizer),
     ):
-        model.initialise(torch.Generator().manual_seed(1))
+        model.initialize(torch.Generator().manual_seed(1))
         (folder / name).mkdir()
         save_model(folder / name, model)
         its.save(folder / name, size["max_positions"])

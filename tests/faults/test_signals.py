@@ -23,7 +23,7 @@ SIGNALS = {
 NUM_MOMENTS = 2
 INTERRUPTED_TWICE = """
 import os, runpy, signal, time
-from hornbook.data.encoding import EncodingPool
+from hornbook.data.tokenizing import EncodingPool
 
 def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)

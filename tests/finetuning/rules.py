@@ -31,7 +31,7 @@ def random_encoder(folder: Path, family: str = "bert", heads: tuple[str, ...] | 
     config = kind.for_tokenizer(kind.config_class(vocab_size=tokenizer.vocab_size, **settings), tokenizer.pad_id)
     usual = ("pooler",) if "pooler" in kind.head_factories else ()
     model = kind(config, usual if heads is None else heads)
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     tokenizer.save(folder, settings["max_positions"], config.num_segments)
     save_model(folder, model)
     return folder
@@ -45,7 +45,7 @@ def random_gpt(folder: Path, family: str = "openai-gpt", dropout: float = 0.0, *
     kind = MODELS[family]
     config = kind.config_class(vocab_size=tokenizer.vocab_size, **size | dropouts | overrides)
     model = kind(kind.for_tokenizer(config, tokenizer.pad_id, tokenizer.eos_id))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     tokenizer.save(folder, config.max_positions, config.num_segments)
     save_model(folder, model)
     return folder

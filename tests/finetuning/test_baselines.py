@@ -134,7 +134,7 @@ def test_vectors_of_a_file(tmp_path, random):
     file.write_text("\n".join(lines) + "\n")
     said = []
     found = baseline(
-        "vectors", word_rules.keyword_rule(), "classification", tmp_path / "out", vectors=file, log=said.append
+        "vectors", word_rules.keyword_rule(), "classification", tmp_path / "out", word_vectors=file, log=said.append
     )
     assert found.score >= 0.95
     assert any("for 4 of the words" in words for words in said)
@@ -155,7 +155,7 @@ def test_vector_files_that_are_none(tmp_path, text, words):
 def test_what_came_to_nothing_does_not_block_its_folder(tmp_path, encoder):
     rows, out = word_rules.keyword_rule(), tmp_path / "out"
     with pytest.raises(ValueError, match=r"none\.txt does not exist: give a file of word vectors"):
-        baseline("vectors", rows, "classification", out, vectors=tmp_path / "none.txt")
+        baseline("vectors", rows, "classification", out, word_vectors=tmp_path / "none.txt")
     found = baseline("vectors", rows, "classification", out, model=encoder)
     assert run_of(out)["request"]["model"] == str(encoder)
     with pytest.raises(ValueError, match="was started with"):

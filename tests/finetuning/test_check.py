@@ -75,7 +75,7 @@ def test_every_kind_of_task_can_be_checked(task, rows, classes):
 
 def test_a_dry_run_measures_and_writes_nothing(hornbook, data, encoder, tmp_path):
     words = ("finetune", encoder, "--data", data, "--out", tmp_path / "run", "--epochs", "2", "--batch-size", "4")
-    found = hornbook(*words, "--dry-run", "--set", "runtime.threads=1", "--restarts", "3", "--json").answer
+    found = hornbook(*words, "--dry-run", "--set", "runtime.threads=1", "--seeds", "3", "--json").answer
     assert not (tmp_path / "run").exists()
     assert found["training"]["steps"] == 6 and found["training"]["runs"] == 3
     assert found["training"]["seconds"] >= 3 * 6 * found["training"]["seconds_per_step"] > 0

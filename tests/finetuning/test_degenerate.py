@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.runs.finetuning.evaluation import degenerate, verdict
 from hornbook.tasks.evaluation import with_intervals
 from hornbook.tasks.kinds.choice import Choice, ChoicePrediction
@@ -15,7 +15,7 @@ from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
 
 
 def tagged(said: list[str], right: list[str]) -> str | None:
-    task = Tagging(Output("tokens", 3, ("O", "B-A", "I-A")), ("entity_f1",))
+    task = Tagging(HeadConfig("tokens", 3, ("O", "B-A", "I-A")), ("entity_f1",))
     examples = [TaggedExample(str(i), ("word", "word"), ("O", tag)) for i, tag in enumerate(right)]
     return degenerate(task, examples, [TagPrediction(("O", tag), ()) for tag in said], [])
 
@@ -38,7 +38,7 @@ def test_one_tag_for_every_word():
 def test_one_place_for_every_question(said, right, words):
     examples = [ChoiceExample(str(i), "context", ("a", "b", "c"), label=label) for i, label in enumerate(right)]
     predictions = [ChoicePrediction(choice, ()) for choice in said]
-    assert degenerate(Choice(Output("choice"), 3), examples, predictions, []) == words
+    assert degenerate(Choice(HeadConfig("choice"), 3), examples, predictions, []) == words
 
 
 # ---- no better than chance
@@ -48,7 +48,7 @@ CLASSES = ("billing", "delivery", "refund")
 
 def classified(pairs: list[tuple[str, str]], train: list[str], measure: str = "accuracy") -> str | None:
     """`pairs` are what is right and what was predicted."""
-    task = Classification(Output("sequence", 3, CLASSES), (measure,))
+    task = Classification(HeadConfig("sequence", 3, CLASSES), (measure,))
     dev = [TextExample(str(i), "text", label=right) for i, (right, _) in enumerate(pairs)]
     predictions = [ClassPrediction(said, {}) for _, said in pairs]
     examples = [TextExample(str(i), "text", label=label) for i, label in enumerate(train)]
@@ -78,7 +78,7 @@ def test_unbalanced_classes_that_are_distinguished_are_not_degenerate():
 
 
 def test_numbers_no_better_than_their_mean(random):
-    task = Regression(Output("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
+    task = Regression(HeadConfig("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
     dev = [TextExample(str(i), "text", label=float(i % 7)) for i in range(70)]
     guesses = random.permutation([each.label for each in dev]).tolist()
     wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
@@ -88,7 +88,7 @@ def test_numbers_no_better_than_their_mean(random):
 
 
 def test_endings_no_better_than_one_place():
-    task = Choice(Output("choice"), 2)
+    task = Choice(HeadConfig("choice"), 2)
     dev = [ChoiceExample(str(i), "context", ("a", "b"), label=i % 2) for i in range(40)]
     guesses = [ChoicePrediction((i // 2) % 2, ()) for i in range(40)]
     wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
@@ -96,7 +96,7 @@ def test_endings_no_better_than_one_place():
 
 
 def test_tags_no_better_than_one_tag():
-    task = Tagging(Output("tokens", 3, ("DET", "NOUN", "VERB")), ("tag_accuracy",))
+    task = Tagging(HeadConfig("tokens", 3, ("DET", "NOUN", "VERB")), ("tag_accuracy",))
     dev = [TaggedExample(str(i), ("a", "b"), ("NOUN", "VERB")) for i in range(30)]
     guesses = [TagPrediction(("VERB", "NOUN"), ()) for _ in dev]
     wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])

@@ -175,23 +175,27 @@ def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path, encoder):
 
 def test_restarts_keep_the_best_and_change_only_the_seed(tmp_path, encoder):
     result = finetune(
-        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, restarts=3, seed=5, overrides=FAST, **QUIET
+        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, seeds=3, seed=5, overrides=FAST, **QUIET
     )
-    tries = read_json(result.out / "tries.json")
-    assert [each["seed"] for each in tries["tries"]] == [5, 6, 7]
-    scores = [each["score"] for each in tries["tries"]]
-    assert tries["median"] == sorted(scores)[1] and tries["spread"] >= 0
-    best = next(each for each in tries["tries"] if each["name"] == tries["best"])
+    trials = read_json(result.out / "trials.json")
+    assert [each["seed"] for each in trials["trials"]] == [5, 6, 7]
+    scores = [each["score"] for each in trials["trials"]]
+    assert trials["median"] == sorted(scores)[1] and trials["spread"] >= 0
+    best = next(each for each in trials["trials"] if each["name"] == trials["best"])
     assert best["score"] == result.score == max(scores)
     assert same_weights(result.out, result.out / best["folder"])
-    weights = [read_weights(result.out / each["folder"]) for each in tries["tries"]]
+    weights = [read_weights(result.out / each["folder"]) for each in trials["trials"]]
     assert not weights[0]["classifier.weight"].equal(weights[1]["classifier.weight"])
-    before = {each["name"]: (result.out / each["folder"] / "scores.json").stat().st_mtime_ns for each in tries["tries"]}
+    before = {
+        each["name"]: (result.out / each["folder"] / "scores.json").stat().st_mtime_ns for each in trials["trials"]
+    }
     finetune(
-        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, restarts=3, seed=5, overrides=FAST, resume=True,
+        encoder, made_up(), out=tmp_path / "run", epochs=1, lr=3e-3, seeds=3, seed=5, overrides=FAST, resume=True,
         **QUIET,
     )  # fmt: skip
-    after = {each["name"]: (result.out / each["folder"] / "scores.json").stat().st_mtime_ns for each in tries["tries"]}
+    after = {
+        each["name"]: (result.out / each["folder"] / "scores.json").stat().st_mtime_ns for each in trials["trials"]
+    }
     assert before == after  # what is finished is not run again
 
 
@@ -200,16 +204,16 @@ def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encod
     assert searched_lrs(256) == [4.5e-4, 3.6e-4, 2.7e-4, 1.8e-4]
     assert searched_lrs(32) == [1e-3, 8e-4, 6e-4, 4e-4]
     with pytest.raises(ValueError, match="leave out search, or lr"):
-        finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, search=True, overrides=FAST, **QUIET)
+        finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, lr_search=True, overrides=FAST, **QUIET)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_search_tries_the_four_rates(tmp_path, encoder):
-    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, search=True, overrides=FAST, **QUIET)
-    tries = read_json(result.out / "tries.json")
-    assert tries["kind"] == "search" and len({each["lr"] for each in tries["tries"]}) == 4
-    assert len(tries["tries"]) == len({each["lr"] for each in tries["tries"]})
-    assert result.score == max(each["score"] for each in tries["tries"])
+    result = finetune(encoder, made_up(), out=tmp_path / "run", epochs=1, lr_search=True, overrides=FAST, **QUIET)
+    trials = read_json(result.out / "trials.json")
+    assert trials["kind"] == "lr_search" and len({each["lr"] for each in trials["trials"]}) == 4
+    assert len(trials["trials"]) == len({each["lr"] for each in trials["trials"]})
+    assert result.score == max(each["score"] for each in trials["trials"])
 
 
 def test_a_degenerate_run_is_called_so(tmp_path, encoder):
@@ -236,7 +240,7 @@ def test_a_fine_tuned_model_goes_through_another_task(tmp_path, encoder):
         ({"overrides": {"optimizer.rate": "1"}}, "did you mean"),
         ({"overrides": {"layers.frozen": 9}}, "the model has 2 layers"),
         ({"epochs": 0}, "epochs must be above 0"),
-        ({"restarts": 0}, "restarts must be at least 1"),
+        ({"seeds": 0}, "seeds must be at least 1"),
         ({"text": "txet"}, "txet"),
         ({"overrides": {"task.head": "tower"}}, "must be one of"),
         ({"overrides": {"task.pair_encoding": "separate"}}, "pairs of texts"),
@@ -278,19 +282,19 @@ def test_resume_needs_only_the_folder(tmp_path, encoder):
 
 def test_a_wrong_column_does_not_take_the_folder(tmp_path, encoder):
     with pytest.raises(ValueError, match="txet"):
-        finetune(encoder, made_up(40), out=tmp_path / "run", text="txet", restarts=2, **QUIET)
-    result = finetune(encoder, made_up(40), out=tmp_path / "run", restarts=2, epochs=1, overrides=FAST, **QUIET)
-    assert (result.out / "tries.png").exists()
+        finetune(encoder, made_up(40), out=tmp_path / "run", text="txet", seeds=2, **QUIET)
+    result = finetune(encoder, made_up(40), out=tmp_path / "run", seeds=2, epochs=1, overrides=FAST, **QUIET)
+    assert (result.out / "trials.png").exists()
     again = finetune(encoder, made_up(40), out=tmp_path / "run", resume=True, **QUIET)
     assert again.scores == result.scores
-    with pytest.raises(ValueError, match="restarts is 2, not 3"):
-        finetune(encoder, made_up(40), out=tmp_path / "run", restarts=3, resume=True, **QUIET)
+    with pytest.raises(ValueError, match="seeds is 2, not 3"):
+        finetune(encoder, made_up(40), out=tmp_path / "run", seeds=3, resume=True, **QUIET)
 
 
 def test_restarts_count_from_the_seed_that_was_set(tmp_path, encoder):
     overrides = FAST | {"runtime.seed": 3}
-    result = finetune(encoder, made_up(60), out=tmp_path / "run", restarts=2, epochs=1, overrides=overrides, **QUIET)
-    assert [each["seed"] for each in read_json(result.out / "tries.json")["tries"]] == [3, 4]
+    result = finetune(encoder, made_up(60), out=tmp_path / "run", seeds=2, epochs=1, overrides=overrides, **QUIET)
+    assert [each["seed"] for each in read_json(result.out / "trials.json")["trials"]] == [3, 4]
 
 
 def test_questions_without_an_answer_are_not_scored_where_there_must_be_one(tmp_path, encoder):

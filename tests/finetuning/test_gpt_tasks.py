@@ -20,7 +20,7 @@ from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.gpt import Gpt1, Gpt2
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.report.finetuned import FinetunedRun, transformers_code
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
@@ -28,7 +28,7 @@ from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.tasks.datasets import known
 from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.records import TextExample
-from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START
+from hornbook.text.marks import DELIMITER, EXTRACT, GPT1_TOKENS, START
 
 QUIET = {"log": lambda words: None}
 FAST = {"runtime.threads": 1, "validation.every_steps": 10_000}
@@ -162,7 +162,7 @@ def test_the_new_tokens_are_new_and_learn(judged, gpt1):
     before, plain = load_folder(gpt1)
     after, tokenizer = load_folder(judged["joint"].out)
     num = plain.vocab_size
-    assert [tokenizer.id(token) for token in MARKS] == [num, num + 1, num + 2]
+    assert [tokenizer.id(token) for token in GPT1_TOKENS] == [num, num + 1, num + 2]
     assert after.config.vocab_size == num + 3 == before.config.vocab_size + 3
     assert after.config.pad_id == tokenizer.pad_id is not None
     rows = after.embeddings.tokens.weight[num : num + 3]
@@ -290,7 +290,7 @@ def test_both_orders_open_there_as_the_bare_model(judged):
 @pytest.mark.parametrize("pair_encoding", ["joint", "separate", "both"])
 def test_an_empty_text_is_read_at_the_end_of_text_token_in_any_batch(gpt1, pair_encoding):
     _, tokenizer = load_folder(gpt1)
-    task = Classification(Output("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
+    task = Classification(HeadConfig("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
     pair = None if pair_encoding == "joint" else ""
     features = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
     group_size = task.output.group_size
@@ -310,6 +310,6 @@ def test_an_empty_text_predicts_the_same_alone_and_in_a_batch(tmp_path, gpt1):
 def test_an_empty_text_is_refused_where_no_token_could_stand_for_it(gpt1):
     _, tokenizer = load_folder(gpt1)
     tokenizer.eos_id = None
-    task = Classification(Output("sequence", 2, ("no", "yes")), ("accuracy",))
+    task = Classification(HeadConfig("sequence", 2, ("no", "yes")), ("accuracy",))
     with pytest.raises(ValueError, match="remove the text"):
         task.encode([TextExample("1", "")], tokenizer, 48)

@@ -8,7 +8,7 @@ import torch
 
 from hornbook.interop.folder import load_model, read_weights
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.layers import keeps_head, with_head
 from hornbook.runs.finetuning.settings import TaskSettings
@@ -72,9 +72,9 @@ def test_nothing_is_logged_of_a_head_where_there_was_none(tmp_path, encoder):
 
 
 def test_a_classifier_of_answerability_is_added_to_a_span_head():
-    model = Bert(BertConfig(70, num_layers=1, width=16, num_heads=2, inner_width=32), (), Output("spans"))
-    model.initialise(torch.Generator().manual_seed(7))
-    wanted = Output("spans", answerable=True)
+    model = Bert(BertConfig(70, num_layers=1, width=16, num_heads=2, inner_width=32), (), HeadConfig("spans"))
+    model.initialize(torch.Generator().manual_seed(7))
+    wanted = HeadConfig("spans", answerable=True)
     assert keeps_head(model, wanted, TaskSettings())
     found, _ = with_head(model, wanted, 0, keeps_head=True)
     assert torch.equal(found.task.out.weight, model.task.out.weight)
@@ -84,16 +84,16 @@ def test_a_classifier_of_answerability_is_added_to_a_span_head():
 @pytest.mark.parametrize(
     "other",
     [
-        Output("sequence", 2, ("b", "a")),
-        Output("sequence", 3, ("a", "b", "c")),
-        Output("sequence", 2, ("a", "b"), problem="multi"),
-        Output("sequence", 2, ("a", "b"), head="mlp"),
-        Output("tokens", 2, ("a", "b")),
+        HeadConfig("sequence", 2, ("b", "a")),
+        HeadConfig("sequence", 3, ("a", "b", "c")),
+        HeadConfig("sequence", 2, ("a", "b"), problem="multi"),
+        HeadConfig("sequence", 2, ("a", "b"), head="mlp"),
+        HeadConfig("tokens", 2, ("a", "b")),
     ],
 )
 def test_what_does_not_fit(other):
-    assert not other.fits(Output("sequence", 2, ("a", "b")))
-    assert Output("sequence", 2, ("a", "b")).fits(Output("sequence", 2, ("a", "b")))
+    assert not other.fits(HeadConfig("sequence", 2, ("a", "b")))
+    assert HeadConfig("sequence", 2, ("a", "b")).fits(HeadConfig("sequence", 2, ("a", "b")))
 
 
 def test_a_run_that_transformers_wrote_has_a_span_head_that_fits(tmp_path, encoder):
@@ -101,4 +101,4 @@ def test_a_run_that_transformers_wrote_has_a_span_head_that_fits(tmp_path, encod
 
     first = trained(encoder, "spans", tmp_path / "first", lr=1e-3)
     transformers.AutoModelForQuestionAnswering.from_pretrained(first).save_pretrained(tmp_path / "theirs")
-    assert Output("spans").fits(load_model(tmp_path / "theirs").output)
+    assert HeadConfig("spans").fits(load_model(tmp_path / "theirs").output)

@@ -7,7 +7,7 @@ import torch
 from hornbook.batch import pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
@@ -22,9 +22,9 @@ from hornbook.train.step import Stepper
 
 VOCABULARY, LAYERS = 70, 3
 CPU = Runtime(torch.device("cpu"), torch.float32, False, 1, 0, "test")
-CLASSES = Output("sequence", 3, ("a", "b", "c"))
-TAGS = Output("tokens", 2, ("O", "X"))
-SPANS = Output("spans", 2)
+CLASSES = HeadConfig("sequence", 3, ("a", "b", "c"))
+TAGS = HeadConfig("tokens", 2, ("O", "X"))
+SPANS = HeadConfig("spans", 2)
 
 
 def pretrained(heads: tuple[str, ...] = ("pooler", "mlm", "sentence")) -> Bert:
@@ -32,7 +32,7 @@ def pretrained(heads: tuple[str, ...] = ("pooler", "mlm", "sentence")) -> Bert:
         VOCABULARY, num_layers=LAYERS, width=16, num_heads=2, inner_width=32, max_positions=16, dropout=0.0
     )
     model = Bert(config, heads)
-    model.initialise(torch.Generator().manual_seed(7))
+    model.initialize(torch.Generator().manual_seed(7))
     return model
 
 
@@ -99,7 +99,7 @@ def test_more_frozen_layers_than_there_are():
 def test_decay_by_depth():
     """The highest block at the whole rate, each below at a share of the one above, embeddings lowest."""
     model, _ = with_head(pretrained(), CLASSES, 0)
-    share = lr_multiplier(model, LayerSettings(decay=0.5, head_lr_ratio=3.0))
+    share = lr_multiplier(model, LayerSettings(lr_decay=0.5, head_lr_ratio=3.0))
     expected = {"embeddings": 0.125, "0": 0.25, "1": 0.5, "2": 1.0, "pooler": 1.0, "task": 3.0}
     assert {part_of(name): share(name) for name, _ in model.named_parameters()} == expected
     for name, _ in model.named_parameters():
@@ -107,16 +107,16 @@ def test_decay_by_depth():
 
 
 @pytest.mark.parametrize(
-    ("decay_from", "powers"),
+    ("lr_decay_from", "powers"),
     [
         ("block", {"embeddings": 3, "0": 2, "1": 1, "2": 0, "pooler": 0, "task": 0}),
         ("head", {"embeddings": 4, "0": 3, "1": 2, "2": 1, "pooler": 0, "task": 0}),
         ("electra", {"embeddings": 5, "0": 4, "1": 3, "2": 2, "pooler": 1, "task": 0}),
     ],
 )
-def test_what_the_decay_counts_from(decay_from, powers):
+def test_what_the_decay_counts_from(lr_decay_from, powers):
     model, _ = with_head(pretrained(), CLASSES, 0)
-    share = lr_multiplier(model, LayerSettings(decay=0.8, decay_from=decay_from))
+    share = lr_multiplier(model, LayerSettings(lr_decay=0.8, lr_decay_from=lr_decay_from))
     assert {part_of(name): share(name) for name, _ in model.named_parameters()} == {
         part: 0.8**power for part, power in powers.items()
     }
@@ -130,7 +130,7 @@ def test_usual_rates_are_all_one():
 def test_the_optimizer_steps_by_these_shares():
     """Adam's first step is the rate itself, whatever the gradient: so far does every parameter move."""
     model, _ = with_head(pretrained(), CLASSES, 0)
-    settings = LayerSettings(decay=0.5, head_lr_ratio=3.0)
+    settings = LayerSettings(lr_decay=0.5, head_lr_ratio=3.0)
     before = copied(model)
     lr = 1e-3
     optimizer = make_optimizer(
@@ -169,7 +169,9 @@ def test_modules_that_the_model_lacks_are_newly_initialised():
     assert with_head(pretrained(("mlm",)), TAGS, 0)[1] == []
 
 
-@pytest.mark.parametrize("second", [Output("sequence", 3, ("x", "y", "z")), Output("sequence", 2, ("x", "y")), SPANS])
+@pytest.mark.parametrize(
+    "second", [HeadConfig("sequence", 3, ("x", "y", "z")), HeadConfig("sequence", 2, ("x", "y")), SPANS]
+)
 def test_through_another_task_first(second):
     """The encoder as the first task left it; its head is dropped where nobody asks to keep it."""
     model, _ = with_head(pretrained(), CLASSES, 0)
@@ -255,7 +257,7 @@ def families() -> list[Transformer]:
 @pytest.mark.parametrize("trained", families(), ids=lambda each: each.family)
 def test_dropout_of_its_own_in_fine_tuning(trained, start):
     """Below the head everywhere; without it, that of the pre-training."""
-    trained.initialise(torch.Generator().manual_seed(0))
+    trained.initialize(torch.Generator().manual_seed(0))
     answers = {}
     for dropout in (None, 0.5):
         made = start(trained, CLASSES, 0, dropout)

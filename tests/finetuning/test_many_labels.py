@@ -12,12 +12,12 @@ from hornbook.batch import pack
 from hornbook.inference.predictor import load_predictor
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.runs.finetuning.inputs import open_inputs
 from hornbook.runs.finetuning.layers import start_at_frequencies, with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
 
-OUTPUT = Output("sequence", 3, ("a", "b", "c"), "multi")
+OUTPUT = HeadConfig("sequence", 3, ("a", "b", "c"), "multi")
 LABELS_NL = np.array([[1, 0, 0]] * 3 + [[1, 1, 0]] * 5, np.float32)
 SIZES = {"num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 16}
 ROWS = [{"text": f"the river of {i}", "labels": "b" if i % 8 else "a|b"} for i in range(40)]
@@ -26,7 +26,7 @@ ROWS = [{"text": f"the river of {i}", "labels": "b" if i % 8 else "a|b"} for i i
 def test_frequencies_by_hand():
     """A label of no example and one of all have half an example more or less."""
     model = Bert(BertConfig(70, **SIZES, dropout=0.0), ("pooler",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     model, _ = with_head(model, OUTPUT, 0)
     start_at_frequencies(model, LABELS_NL)
     expected = [math.log(p / (1 - p)) for p in (8.5 / 9, 5.5 / 9, 0.5 / 9)]
@@ -38,7 +38,7 @@ def test_frequencies_by_hand():
 
 def test_a_head_without_a_bias_is_left_as_it_is():
     model = Gpt2(Gpt2Config(70, **SIZES), (), OUTPUT)
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     start_at_frequencies(model, LABELS_NL)
     assert model.task.out.bias is None

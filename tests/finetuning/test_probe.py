@@ -86,7 +86,7 @@ def test_tags_by_the_bilstm(tmp_path, encoder, monkeypatch):
 
 
 def test_the_published_tagger_has_two_layers_of_768():
-    output = tagger.Output("tokens", 5, tuple("abcde"))
+    output = tagger.HeadConfig("tokens", 5, tuple("abcde"))
     model = tagger.Tagger(np.zeros((3, 8), np.float32), output, tagger.WIDTH)
     assert model.lstm.bidirectional
     assert (model.lstm.hidden_size, model.lstm.num_layers, model.out.in_features) == (768, 2, 2 * 768)
@@ -121,7 +121,7 @@ def test_paths_are_recorded_whole_so_that_they_hold_in_any_working_directory(tmp
         ),
     }
     for name, command in commands.items():
-        options = {} if name == "probe" else {"vectors": "vectors.txt"}
+        options = {} if name == "probe" else {"word_vectors": "vectors.txt"}
         monkeypatch.chdir(tmp_path)
         first = command(data="rows.tsv", out=tmp_path / name, **options)
         run = json.loads((tmp_path / name / "run.json").read_text())
@@ -130,7 +130,7 @@ def test_paths_are_recorded_whole_so_that_they_hold_in_any_working_directory(tmp
         elsewhere = {option: f"../{file}" for option, file in options.items()}
         assert command(data="../rows.tsv", out=tmp_path / name, **elsewhere) == first
         if options:
-            assert run["request"]["vectors"] == str(tmp_path / "vectors.txt")
+            assert run["request"]["word_vectors"] == str(tmp_path / "vectors.txt")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def tiny_encoder(folder: Path, tokenizer_folder: Path, num_layers: int = 2) -> P
     tokenizer = Tokenizer.load(tokenizer_folder)
     size = {"num_layers": num_layers, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 64}
     model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), heads=("pooler",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     with torch.no_grad():  # far enough from 0 that words stand apart
         model.embeddings.tokens.weight.mul_(20)
     tokenizer.save(folder, 64)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpu.test_captured import OUTPUTS, batch_of, small
+from gpu.test_cuda_graphs import OUTPUTS, batch_of, small
 from hornbook.batch import Batch
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.cached_teacher import TeacherColumns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.matching import DistillationRecipe, Match
@@ -56,7 +56,9 @@ class InMemory:
         return np.concatenate([self.of_sequences[each] for each in sequences.tolist()])
 
 
-def losses_of(output: Output, recipe: DistillationRecipe, is_kept: bool, runtime: Runtime) -> tuple[list[float], dict]:
+def losses_of(
+    output: HeadConfig, recipe: DistillationRecipe, is_kept: bool, runtime: Runtime
+) -> tuple[list[float], dict]:
     student, large = small(output).to(runtime.device), small(output).to(runtime.device)
     with torch.no_grad():
         for parameter in large.parameters():

@@ -233,7 +233,7 @@ def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
     """Loss and all gradients, of a vocabulary that is no multiple of 64; of every token, or of the targets alone."""
     size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 64}
     model = Gpt2(Gpt2Config(vocab_size=1000, tied=tied, **size), ("clm",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     model.cuda().eval()  # no dropout
     random = np.random.default_rng(0)
     batch = pack([random.integers(0, 1000, length) for length in (64, 40, 7)]).to(CUDA)
@@ -258,7 +258,7 @@ def test_fused_blocks_equal_plain_ones(monkeypatch, kind, compiled):
     """Post-norm and pre-norm: hidden states and all gradients, the biases' too, which the kernels sum up."""
     size = {"num_layers": 3, "width": 96, "num_heads": 3, "inner_width": 384, "max_positions": 64, "vocab_size": 200}
     model = kind(kind.config_class(**size))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     model.cuda().eval()  # no dropout
     with torch.no_grad():
         for parameter in model.parameters():
@@ -285,7 +285,7 @@ def test_fused_blocks_equal_plain_ones(monkeypatch, kind, compiled):
 def test_dropout_of_fused_blocks_follows_the_seed():
     size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 64, "vocab_size": 200}
     model = Gpt2(Gpt2Config(**size, dropout=0.2, attention_dropout=0.0, embedding_dropout=0.0), ("clm",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     model.cuda().train()
     batch = pack([np.arange(64)]).to(CUDA)
     out = []

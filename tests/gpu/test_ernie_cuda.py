@@ -25,7 +25,7 @@ NUM_ENTITIES = 50
 def model_of() -> Ernie:
     config = ErnieConfig(**SIZE, entity_width=100, num_entities=NUM_ENTITIES, dropout=0.0, attention_dropout=0.0)
     model = Ernie(config)
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     return model
 
 

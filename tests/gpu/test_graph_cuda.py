@@ -20,7 +20,7 @@ def test_vectors_are_those_of_a_cpu(model, tmp_path):
     rows = [f"e{i}\t{name}\te{(i + step) % 20}\n" for i in range(20) for name, step in (("next", 1), ("second", 2))]
     (tmp_path / "edges.tsv").write_text("".join(rows))
     build_graph(tmp_path / "edges.tsv", tmp_path / "graph")
-    settings = {"model": model, "width": 16, "batch_size": 12, "negatives": 16, "epochs": 3, "held_out": 0}
+    settings = {"model": model, "width": 16, "batch_size": 12, "num_negatives": 16, "epochs": 3, "held_out": 0}
     found = []
     for device in ("cpu", "cuda"):
         embed_graph(tmp_path / "graph", tmp_path / device, device=device, **settings)

@@ -21,7 +21,7 @@ def test_captured_steps_equal_full_forward_passes(random, window, dtype, toleran
         vocab_size=90, num_layers=3, width=64, num_heads=4, inner_width=256, max_positions=48, window=window
     )
     model = Gpt2(config).eval()
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     model.to("cuda", dtype)
     texts = [random.integers(0, 90, length).tolist() for length in (5, 1, 17)]
     decoding = DecodingState(model, len(texts), 48)

@@ -5,7 +5,7 @@ import torch
 from deployment.model_folders import model_folder_of
 
 from hornbook.deployment.comparison import compare
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 
 pytestmark = [
     pytest.mark.gpu,
@@ -14,7 +14,7 @@ pytestmark = [
 
 
 def test_throughput_is_measured_on_both(tiny_tokenizer, tmp_path):
-    output = Output("sequence", 2, ("dark", "light"))
+    output = HeadConfig("sequence", 2, ("dark", "light"))
     models = [model_folder_of(tmp_path / str(seed), tiny_tokenizer, "bert", output, seed) for seed in (0, 1)]
     data = tmp_path / "texts.csv"
     data.write_text("text,label\n" + "the river,dark\na lantern,light\n" * 20, encoding="utf-8")

@@ -88,7 +88,7 @@ def ring(tmp_path_factory):
     return folder / "graph"
 
 
-SMALL = {"width": 16, "batch_size": 8, "validate_every": 5, "negatives": 16, "margin": 4.0, "device": "cpu"}
+SMALL = {"width": 16, "batch_size": 8, "validate_every": 5, "num_negatives": 16, "margin": 4.0, "device": "cpu"}
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,11 @@ def test_link(hornbook, graph_folder, tmp_path):
     (mention,) = said.answer["results"][0]["mentions"]
     assert (mention["start"], mention["end"], mention["entity"]) == (4, 11, "trowel")
     (tmp_path / "a.txt").write_text("a plant\nnothing\n")
-    said = hornbook("graph", "link", graph_folder, tmp_path / "a.txt", "--to", tmp_path / "out.jsonl")
+    said = hornbook("graph", "link", graph_folder, tmp_path / "a.txt", "--out", tmp_path / "out.jsonl")
     assert "1 mentions in 2 texts" in said.stdout
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [len(row["mentions"]) for row in rows] == [1, 0]
-    again = hornbook("graph", "link", graph_folder, tmp_path / "a.txt", "--to", tmp_path / "out.jsonl")
+    again = hornbook("graph", "link", graph_folder, tmp_path / "a.txt", "--out", tmp_path / "out.jsonl")
     assert again.status == 2 and "--overwrite" in again.error
     assert "give either files of texts or --text" in hornbook("graph", "link", graph_folder).error
     assert "plant" in hornbook("graph", "link", graph_folder, tmp_path / "a.txt").stdout
@@ -50,7 +50,7 @@ def test_link(hornbook, graph_folder, tmp_path):
 
 def test_embed_stops_and_resumes(hornbook, graph_folder, tmp_path):
     out = tmp_path / "vectors"
-    words = ["graph", "embed", graph_folder, "--out", out, "--width", 4, "--device", "cpu", "--set", "negatives=4"]
+    words = ["graph", "embed", graph_folder, "--out", out, "--width", 4, "--device", "cpu", "--set", "num_negatives=4"]
 
     def interrupt() -> None:
         began = time.monotonic()

@@ -19,7 +19,7 @@ def tiny_model(direction="both", vocab_size=200):
         vocab_size, 3, 32, 4, 64, 64, init_std=0.4, direction=direction, dropout=0.3, attention_dropout=0.3
     )
     model = Bert(config, ("pooler",))
-    model.initialise(torch.Generator().manual_seed(1))
+    model.initialize(torch.Generator().manual_seed(1))
     return model
 
 
@@ -31,7 +31,7 @@ def tiny(kind, **settings):
     """The same of other families."""
     of_all = {"vocab_size": 200, "num_layers": 3, "width": 32, "num_heads": 4, "inner_width": 64, "max_positions": 64}
     model = kind(kind.config_class(**of_all, init_std=0.4, **settings), ())
-    model.initialise(torch.Generator().manual_seed(1))
+    model.initialize(torch.Generator().manual_seed(1))
     return model
 
 

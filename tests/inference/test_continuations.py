@@ -103,4 +103,4 @@ def test_no_text_begins_with_what_must_not_be_first(both):
     )
     assert later.ids == free.ids
     with pytest.raises(ValueError, match="omit not_first"):
-        ours.generate("the", 5, beams=2, not_first=[1])
+        ours.generate("the", 5, num_beams=2, not_first=[1])

@@ -24,8 +24,8 @@ def model(request, tmp_path_factory):
     return hornbook.load(folder)
 
 
-def request_for(max_tokens, temperature=1.0, top_k=None, top_p=None, repetition_penalty=1.0, seed=0, **more):
-    return GenerationConfig(max_tokens, Sampling(temperature, top_k, top_p, repetition_penalty), seed=seed, **more)
+def request_for(max_new_tokens, temperature=1.0, top_k=None, top_p=None, repetition_penalty=1.0, seed=0, **more):
+    return GenerationConfig(max_new_tokens, Sampling(temperature, top_k, top_p, repetition_penalty), seed=seed, **more)
 
 
 def batch_of(model, num_slots=3):
@@ -35,7 +35,7 @@ def batch_of(model, num_slots=3):
 def test_texts_are_those_of_each_prompt_alone(model):
     """More texts than slots, of different lengths and settings, which join whenever a slot is free."""
     wanted = [
-        (prompt, {"max_tokens": 3 + 5 * number % 17, **settings})
+        (prompt, {"max_new_tokens": 3 + 5 * number % 17, **settings})
         for number, (prompt, settings) in enumerate((p, s) for p in PROMPTS for s in SETTINGS)
     ]
     batch, waiting, running, found, sizes = batch_of(model), list(enumerate(wanted)), {}, {}, []

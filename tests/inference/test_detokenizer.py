@@ -90,7 +90,9 @@ def test_stop_strings_over_several_tokens(stop, expected):
     assert writer.is_stopped == (expected is not None)
 
 
-@pytest.mark.parametrize("settings", [{"seed": 1}, {"seed": 2, "num": 3}, {"temperature": 0}, {"beams": 3}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"seed": 1}, {"seed": 2, "num": 3}, {"temperature": 0}, {"num_beams": 3}], ids=str
+)
 def test_streamed_is_as_not_streamed(model, settings):
     prompts = ["the river 🙂", "한국어를"]
     expected = model.generate(prompts, 25, **settings)
@@ -105,7 +107,7 @@ def test_streamed_is_as_not_streamed(model, settings):
             assert streamed.get((prompt, sample), "") == each.text
 
 
-@pytest.mark.parametrize("settings", [{"seed": 1}, {"beams": 3, "length_penalty": 0.0}], ids=str)
+@pytest.mark.parametrize("settings", [{"seed": 1}, {"num_beams": 3, "length_penalty": 0.0}], ids=str)
 def test_a_text_ends_before_its_stop_string(model, settings):
     (whole,) = model.generate("the river", 25, **settings)
     stop = whole.text[3:6]  # of several tokens, or of parts of them

@@ -32,7 +32,7 @@ def saved(folder: Path, kind: str, heads=("pooler", "mlm", "sentence"), num_spar
         vocab_size=tokenizer.vocab_size + num_spare, num_layers=2, width=32, num_heads=2, inner_width=64, init_std=0.3
     )
     model = Bert(config, heads)
-    model.initialise(torch.Generator().manual_seed(5))
+    model.initialize(torch.Generator().manual_seed(5))
     save_model(folder, model)
     tokenizer.save(folder)
     return folder
@@ -113,7 +113,7 @@ def test_fill_mask_refuses(folder):
     with pytest.raises(ValueError, match="more than the model's maximum"):
         model.fill_mask("the [MASK] " * 400)
     for top in (0, -1):
-        with pytest.raises(ValueError, match="top must be at least 1"):
+        with pytest.raises(ValueError, match="top_k must be at least 1"):
             model.fill_mask("the [MASK]", top)
 
 

@@ -27,7 +27,7 @@ def model_folder(tmp_path_factory, tiny_tokenizer):
     tokenizer = Tokenizer.load(tiny_tokenizer)
     size = {"num_layers": 6, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": LONGEST}
     model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), heads=("pooler",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -90,12 +90,12 @@ def test_the_mean_of_layers(tmp_path, model_folder, theirs):
 def test_every_token(tmp_path, model_folder, theirs, monkeypatch):
     monkeypatch.setattr(features, "TEXTS_AT_ONCE", 3)
     extract_features(model_folder, TEXTS, tmp_path / "X", layers="last", pooling="none", batch_tokens=8)
-    rows, offsets = np.load(tmp_path / "X.npy"), np.load(tmp_path / "X.starts.npy")
+    rows, offsets = np.load(tmp_path / "X.npy"), np.load(tmp_path / "X.offsets.npy")
     assert offsets.tolist() == np.cumsum([0, *(states.shape[1] for states in theirs)]).tolist()
     for number, states in enumerate(theirs):
         np.testing.assert_allclose(rows[offsets[number] : offsets[number + 1]], states[-1], atol=1e-5)
     extract_features(model_folder, TEXTS, tmp_path / "X", layers="last")
-    assert not (tmp_path / "X.starts.npy").exists()  # of the file that was there before
+    assert not (tmp_path / "X.offsets.npy").exists()  # of the file that was there before
 
 
 def test_texts_keep_their_order_over_many_groups(tmp_path, model_folder, monkeypatch, random):
@@ -115,7 +115,7 @@ def test_texts_keep_their_order_over_many_groups(tmp_path, model_folder, monkeyp
 def test_long_texts_are_cut_and_counted(tmp_path, model_folder):
     done = extract_features(model_folder, ["the river " * 50, "a"], tmp_path / "X.npy", pooling="none")
     assert done.num_truncated == 1
-    assert np.diff(np.load(tmp_path / "X.starts.npy")).tolist() == [LONGEST, 3]
+    assert np.diff(np.load(tmp_path / "X.offsets.npy")).tolist() == [LONGEST, 3]
 
 
 def test_lines_of_a_file_each_have_a_row(tmp_path, model_folder):
@@ -141,8 +141,8 @@ def test_tables(tmp_path, model_folder, kind):
     done = extract_features(model_folder, file, tmp_path / "X.npy", layers="last")
     expected = hornbook.load(model_folder).embed(["the river", "silver bread"], "cls")
     np.testing.assert_allclose(np.load(tmp_path / "X.npy"), expected, atol=1e-5)
-    assert done.said[0].startswith("columns: text = 'review'")
-    assert not done.problems.as_dict()
+    assert done.messages[0].startswith("columns: text = 'review'")
+    assert not done.problems.to_dict()
 
 
 def test_a_broken_row_has_its_row_all_the_same(tmp_path, model_folder):

@@ -109,7 +109,7 @@ def test_greedy(pair, penalty):
 
 def common_end(ours: DecoderModel) -> int:
     """A token that beams often come across, so that texts end at many lengths."""
-    found = ours.generate(PROMPTS, 10, beams=3, num=3)
+    found = ours.generate(PROMPTS, 10, num_beams=3, num=3)
     return int(np.bincount([token for its in found for each in its for token in each.ids]).argmax())
 
 
@@ -123,7 +123,7 @@ def test_beams(pair, monkeypatch, num_beams, length_penalty, early_stopping):
     monkeypatch.setattr(ours.model, "config", dataclasses.replace(ours.model.config, eos_id=end))
     settings = {"length_penalty": length_penalty, "early_stopping": early_stopping}
     settings |= {"repetition_penalty": 1.2 if num_beams == 4 else 1.0}
-    found = ours.generate(PROMPTS, 12, beams=num_beams, num=num_beams, **settings)
+    found = ours.generate(PROMPTS, 12, num_beams=num_beams, num=num_beams, **settings)
     assert num_beams == 4 or {each.ended for its in found for each in its} >= {"end"}
     settings |= {"num_beams": num_beams, "num_return_sequences": num_beams, "eos_token_id": end}
     for prompt, its in zip(ids_of(ours), found, strict=True):
@@ -197,7 +197,7 @@ def test_draws_follow_the_probabilities():
     [
         {"temperature": 0},
         {"seed": 3, "num": 3, "top_p": 0.95},
-        {"beams": 3, "num": 2},
+        {"num_beams": 3, "num": 2},
         {"seed": 1, "slide": True, "num": 2},
     ],
     ids=str,
@@ -231,7 +231,7 @@ def test_seeds_and_samples(ours):
 def test_the_context_is_full(ours):
     prompt = "the river " * 5
     room = CONTEXT - len(ids_of(ours, [prompt])[0])
-    for settings in ({"temperature": 0}, {"beams": 2}):
+    for settings in ({"temperature": 0}, {"num_beams": 2}):
         (found,) = ours.generate(prompt, 3 * CONTEXT, **settings)
         assert found.ended == "context" and len(found.ids) == room + 1
 
@@ -260,7 +260,7 @@ def test_a_prompt_that_is_too_long(ours):
     with pytest.raises(ValueError, match=f"the prompt has {len(ids)} tokens, {len(ids) - CONTEXT} more than .*slide="):
         ours.generate(prompt, 3)
     with pytest.raises(ValueError, match="prompt 2 has"):
-        ours.generate(["a", prompt], 3, beams=2)
+        ours.generate(["a", prompt], 3, num_beams=2)
     (found,) = ours.generate(prompt, 1, temperature=0, slide=True)
     logits = DecodingState(ours.model, 1, CONTEXT).prefill([ids[-CONTEXT:]])
     assert found.ids == [int(logits.argmax())]
@@ -278,7 +278,7 @@ def test_an_empty_prompt_begins_a_text(ours, tmp_path):
 def test_tokens_without_text_are_never_written(tmp_path):
     saved_gpt(tmp_path, vocab_size=2000, end=None)
     model = hornbook.load(tmp_path)
-    for settings in ({"num": 4}, {"beams": 4, "num": 4}):
+    for settings in ({"num": 4}, {"num_beams": 4, "num": 4}):
         found = model.generate("the", 30, **settings)
         assert max(max(each.ids) for each in found) < model.tokenizer.vocab_size
 
@@ -292,21 +292,21 @@ def test_tokens_without_text_are_never_written(tmp_path):
         ({"top_p": 0.0}, "top_p must be above 0"),
         ({"top_p": 1.5}, "top_p must be above 0"),
         ({"repetition_penalty": 0}, "repetition_penalty must be above 0"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
         ({"num": 0}, "num must be at least 1"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"stop": ["a", ""]}, "at least one character"),
-        ({"beams": 0}, "beams must be at least 1"),
-        ({"beams": 2, "num": 3}, "at least as many beams"),
-        ({"beams": 2, "slide": True}, "does not support slide"),
-        ({"beams": 2, "temperature": 0.5}, "beam search does not sample"),
+        ({"num_beams": 0}, "num_beams must be at least 1"),
+        ({"num_beams": 2, "num": 3}, "at least as many beams"),
+        ({"num_beams": 2, "slide": True}, "does not support slide"),
+        ({"num_beams": 2, "temperature": 0.5}, "beam search does not sample"),
         ({"temperature": 0, "num": 2}, "the same text every time"),
     ],
     ids=str,
 )
 def test_what_makes_no_sense(ours, settings, words):
     with pytest.raises(ValueError, match=words):
-        ours.generate("the", **{"max_tokens": 3} | settings)
+        ours.generate("the", **{"max_new_tokens": 3} | settings)
     with pytest.raises(ValueError, match="lone surrogate"):
         ours.generate("\ud800", 3)
 

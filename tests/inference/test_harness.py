@@ -113,8 +113,8 @@ def test_continuations(pair, answers):
 
 
 def test_settings():
-    assert request_for({}).max_tokens == 256 and request_for({}).sampling.is_greedy
-    assert request_for({"temperature": 0.0, "do_sample": False, "max_tokens": 3}).max_tokens == 3
+    assert request_for({}).max_new_tokens == 256 and request_for({}).sampling.is_greedy
+    assert request_for({"temperature": 0.0, "do_sample": False, "max_tokens": 3}).max_new_tokens == 3
     assert request_for({"temperature": 0.7, "top_k": 0}).sampling.temperature == 0.7
     assert request_for({"temperature": 0.7, "do_sample": False}).sampling.is_greedy
 

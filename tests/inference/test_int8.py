@@ -148,7 +148,7 @@ def trained() -> DecoderModel:
         eos_id=tokenizer.id("</s>"),
     )
     model = Gpt2(config).eval()
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     ids = np.concatenate([pieces.ids for pieces in tokenizer.encode_batch([tiny_text(60)])])
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     random = np.random.default_rng(0)
@@ -217,7 +217,9 @@ def test_the_commands_take_it_and_refuse_others(tmp_path, monkeypatch, capsys):
         return ended.value.code or 0, said.out, said.err
 
     rounded = library.load(tmp_path, weights="int8")
-    status, out, _ = run("generate", tmp_path, "the river", "--weights", "int8", "--max-tokens", 8, "--temperature", 0)
+    status, out, _ = run(
+        "generate", tmp_path, "the river", "--weights", "int8", "--max-new-tokens", 8, "--temperature", 0
+    )
     assert (status, out) == (0, f"the river{rounded.generate('the river', 8, temperature=0)[0].text}\n")
     _, out, _ = run("score", tmp_path, "the river", "--weights", "int8", "--json")
     (found,) = json.loads(out)["scores"]

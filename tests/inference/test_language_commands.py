@@ -30,7 +30,7 @@ def bert(tmp_path_factory):
     tokenizer = train_tokenizer(tiny_text(60).split("\n\n"), vocab_size=200)
     size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 32}
     model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), ("mlm",))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     save_model(folder, model)
     tokenizer.save(folder)
     return folder
@@ -71,20 +71,20 @@ def test_generate_streams_what_python_gives(run, gpt, monkeypatch):
     (expected,) = library.load(gpt).generate("the river 🙂", 30, seed=3, top_k=50)
     shown = []
     monkeypatch.setattr("builtins.print", lambda *words, **_: shown.append("".join(map(str, words))))
-    assert run("generate", gpt, "the river 🙂", "--max-tokens", 30, "--seed", 3, "--top-k", 50)[0] == 0
+    assert run("generate", gpt, "the river 🙂", "--max-new-tokens", 30, "--seed", 3, "--top-k", 50)[0] == 0
     assert "".join(shown) == "the river 🙂" + expected.text
     assert len(shown) > 5
 
 
 def test_generate_several_and_json(run, gpt):
-    status, out, _ = run("generate", gpt, "the", "--num", 2, "--max-tokens", 8, "--stop", "q!", "--json")
+    status, out, _ = run("generate", gpt, "the", "--num", 2, "--max-new-tokens", 8, "--stop", "q!", "--json")
     answer = json.loads(out)
     assert status == 0 and answer["prompt"] == "the" and len(answer["texts"]) == 2
     expected = library.load(gpt).generate("the", 8, num=2)
     assert [each["ids"] for each in answer["texts"]] == [each.ids for each in expected]
-    assert run("generate", gpt, "the", "--num", 2, "--max-tokens", 8)[1].startswith("--- 1\nthe")
-    status, out, _ = run("generate", gpt, "the", "--beams", 3, "--max-tokens", 8)
-    assert (status, out) == (0, f"the{library.load(gpt).generate('the', 8, beams=3)[0].text}\n")
+    assert run("generate", gpt, "the", "--num", 2, "--max-new-tokens", 8)[1].startswith("--- 1\nthe")
+    status, out, _ = run("generate", gpt, "the", "--num-beams", 3, "--max-new-tokens", 8)
+    assert (status, out) == (0, f"the{library.load(gpt).generate('the', 8, num_beams=3)[0].text}\n")
 
 
 def test_a_text_of_which_nothing_comes_shows_its_prompt(run, gpt):
@@ -93,15 +93,15 @@ def test_a_text_of_which_nothing_comes_shows_its_prompt(run, gpt):
 
 
 def test_generate_slides(run, gpt):
-    status, _, error = run("generate", gpt, "river " * 50, "--max-tokens", 3)
+    status, _, error = run("generate", gpt, "river " * 50, "--max-new-tokens", 3)
     assert status == 2 and f"more than the model's context of {CONTEXT}" in error and error.count("\n") == 1
-    assert run("generate", gpt, "river " * 50, "--max-tokens", 3, "--slide")[0] == 0
+    assert run("generate", gpt, "river " * 50, "--max-new-tokens", 3, "--slide")[0] == 0
 
 
 def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
     status, out, error = run("generate", bert, "the river")
     assert (status, out) == (2, "") and "is a bert, which is bidirectional" in error and "--fill" in error
-    status, out, _ = run("generate", bert, "the river", "--fill", "--max-tokens", 3, "--json")
+    status, out, _ = run("generate", bert, "the river", "--fill", "--max-new-tokens", 3, "--json")
     assert status == 0 and json.loads(out)["filled"] == library.load(bert).fill("the river", 3)
     assert "--fill is for encoders" in run("generate", gpt, "the river", "--fill")[2]
     assert "use a GPT" in run("perplexity", bert, "file.txt")[2]
@@ -115,9 +115,9 @@ def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
             ["--fill", "--temperature", 3, "--seed", 1],
             "--temperature and --seed have no effect with --fill",
         ),
-        (["--fill", "--beams", 2], "--beams has no effect with --fill: omit it"),
-        (["--beams", 3, "--top-k", 5], "--top-k has no effect with --beams, which does not sample: omit it"),
-        (["--length-penalty", 2], "--length-penalty has no effect without --beams"),
+        (["--fill", "--num-beams", 2], "--num-beams has no effect with --fill: omit it"),
+        (["--num-beams", 3, "--top-k", 5], "--top-k has no effect with --num-beams, which does not sample: omit it"),
+        (["--length-penalty", 2], "--length-penalty has no effect without --num-beams"),
     ],
 )
 def test_what_would_do_nothing_is_refused(run, gpt, bert, given, said):
@@ -161,9 +161,9 @@ def test_an_empty_text_is_not_scored(run, gpt):
 
 
 def test_a_full_context_is_reported_apart_from_the_text(run, gpt):
-    status, out, error = run("generate", gpt, "the", "--max-tokens", 500, "--num", 2, "--top-k", 3)
+    status, out, error = run("generate", gpt, "the", "--max-new-tokens", 500, "--num", 2, "--top-k", 3)
     assert status == 0 and f"the context of {CONTEXT} tokens is full; --slide" in error and "note" not in out
-    assert "note" not in run("generate", gpt, "the", "--max-tokens", 3)[2]
+    assert "note" not in run("generate", gpt, "the", "--max-new-tokens", 3)[2]
 
 
 def test_a_stopped_text_ends_its_line(run, gpt, monkeypatch):

@@ -49,7 +49,7 @@ def test_batched_scores_are_those_of_one_masked_token_at_a_time(tiny_run, monkey
 def test_a_gpt_is_scored_by_its_likelihood(tmp_path):
     saved_gpt(folder := tmp_path / "gpt")
     data = write_pairs(tmp_path / "pairs.jsonl", [("the river", "river the"), ("a b", "b a")])
-    found = minimal_pairs(folder, data, to=tmp_path / "scores.jsonl")
+    found = minimal_pairs(folder, data, out=tmp_path / "scores.jsonl")
     model = library.load(folder)
     for line in map(json.loads, (tmp_path / "scores.jsonl").read_text().splitlines()):
         good, bad = (each.total for each in model.score([line["sentence_good"], line["sentence_bad"]]))

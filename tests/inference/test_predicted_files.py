@@ -33,7 +33,7 @@ def predict(run, monkeypatch, capsys):
 
 def test_an_input_without_a_text_has_no_prediction_but_a_problem(predict, tmp_path):
     (tmp_path / "a.csv").write_text("id,text,label\n1,the river,dark\n2,\n3,a, b,light\n\n5,the lantern,\n")
-    status, _, _ = predict("--file", tmp_path / "a.csv", "--to", tmp_path / "out.csv")
+    status, _, _ = predict("--file", tmp_path / "a.csv", "--out", tmp_path / "out.csv")
     assert status == 0
     with open(tmp_path / "out.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -54,7 +54,7 @@ def write_csv(path, rows) -> None:
 def test_a_csv_keeps_its_columns_and_order(hornbook, reviews, tmp_path):
     given = [{"ID": f"r{number}", "text": text, "label": "gold", "price": "1,50"} for number, text in enumerate(TEXTS)]
     write_csv(tmp_path / "in.csv", given)
-    said = hornbook("predict", reviews, "--file", tmp_path / "in.csv", "--to", tmp_path / "out.csv", "--json")
+    said = hornbook("predict", reviews, "--file", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--json")
     assert "predictions are in the columns predicted_label, as the input" in said.out + said.error
     found = rows_of(tmp_path / "out.csv")
     assert [{name: row[name] for name in given[0]} for row in found] == given
@@ -69,7 +69,7 @@ def test_json_lines_keep_nested_values_and_a_broken_row_its_place(hornbook, revi
     lines = [json.dumps(given[0]), "{broken", json.dumps(given[1])]
     (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
     for name in ("out.jsonl", "out.csv"):
-        assert hornbook("predict", reviews, "--file", tmp_path / "in.jsonl", "--to", tmp_path / name).status == 0
+        assert hornbook("predict", reviews, "--file", tmp_path / "in.jsonl", "--out", tmp_path / name).status == 0
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert found[0] == given[0] | {name: found[0][name] for name in ("label", "probability", "probabilities")}
     assert [row["id"] for row in found] == [7, None, 8]
@@ -80,7 +80,7 @@ def test_json_lines_keep_nested_values_and_a_broken_row_its_place(hornbook, revi
 
 def test_a_format_that_cannot_be_written_is_refused_before_predicting(hornbook, reviews, tmp_path, monkeypatch):
     monkeypatch.setattr("hornbook.inference.predictor.Predictor.predict", None)
-    said = hornbook("predict", reviews, "a text", "--to", tmp_path / "out.xlsx")
+    said = hornbook("predict", reviews, "a text", "--out", tmp_path / "out.xlsx")
     assert said.status == 2 and ".jsonl, .json, .csv, .tsv" in said.error
 
 
@@ -89,7 +89,7 @@ def test_ids_of_squad_are_kept(hornbook, questions, tmp_path):
     passage = "  The river,\nthe bridge and the bread."
     article = {"title": "A river", "paragraphs": [{"context": passage, "qas": asked}]}
     (tmp_path / "dev.json").write_text(json.dumps({"data": [article]}))
-    hornbook("predict", questions, "--file", tmp_path / "dev.json", "--to", tmp_path / "out.csv")
+    hornbook("predict", questions, "--file", tmp_path / "dev.json", "--out", tmp_path / "out.csv")
     found = rows_of(tmp_path / "out.csv")
     assert [row["id"] for row in found] == ["5733be28", "other"] and [row["question"] for row in found][1] == "where"
     for row in found:
@@ -99,7 +99,7 @@ def test_ids_of_squad_are_kept(hornbook, questions, tmp_path):
 def test_entities_have_offsets_in_the_original_text(hornbook, tags, tmp_path):
     text = "  the  (river), the silver\tbridge harbour; silver bridge!"
     write_csv(tmp_path / "in.csv", [{"id": "a", "text": text}, {"id": "b", "text": ""}])
-    said = hornbook("predict", tags, "--file", tmp_path / "in.csv", "--to", tmp_path / "out.csv")
+    said = hornbook("predict", tags, "--file", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
     assert said.status == 0, said
     found = rows_of(tmp_path / "out.csv")
     assert [(row["id"], row["text"]) for row in found] == [("a", text), ("b", "")]
@@ -129,7 +129,7 @@ def test_a_choice_keeps_its_columns(hornbook, folder, plain_encoder, tmp_path):
     run = finetuned(folder / "choices", plain_encoder, "choice", completed())
     given = [{"qid": "x", "context": "the river", "ending0": "a", "ending1": "b", "note": "n"}]
     write_csv(tmp_path / "in.csv", given)
-    hornbook("predict", run, "--file", tmp_path / "in.csv", "--to", tmp_path / "out.csv")
+    hornbook("predict", run, "--file", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
     (found,) = rows_of(tmp_path / "out.csv")
     assert {name: found[name] for name in given[0]} == given[0]
     assert found["ending"] in ("a", "b") and list(found)[-2:] == ["p_0", "p_1"]
@@ -148,7 +148,7 @@ def piped(hornbook, monkeypatch):
 
 
 def test_a_csv_from_standard_input_to_standard_output(piped, reviews):
-    said = piped('id,text\n7,"the, river"\n8,a lantern\n', reviews, "--file", "-", "--to", "-")
+    said = piped('id,text\n7,"the, river"\n8,a lantern\n', reviews, "--file", "-", "--out", "-")
     assert said.status == 0, said
     found = list(csv.DictReader(io.StringIO(said.stdout)))
     assert [(row["id"], row["text"]) for row in found] == [("7", "the, river"), ("8", "a lantern")]
@@ -156,12 +156,12 @@ def test_a_csv_from_standard_input_to_standard_output(piped, reviews):
 
 
 def test_lines_and_json_lines_from_standard_input(piped, reviews):
-    said = piped("the river, and more\na lantern\n", reviews, "--file", "-", "--to", "-")
+    said = piped("the river, and more\na lantern\n", reviews, "--file", "-", "--out", "-")
     assert [json.loads(line)["text"] for line in said.stdout.splitlines()] == ["the river, and more", "a lantern"]
-    said = piped('{"id": 3, "text": "the river"}\n', reviews, "--file", "-", "--to", "-")
+    said = piped('{"id": 3, "text": "the river"}\n', reviews, "--file", "-", "--out", "-")
     (row,) = map(json.loads, said.stdout.splitlines())
     assert row["id"] == 3 and set(row["probabilities"]) == {"dark", "light"}
-    said = piped("body\tkey\nthe river\tk\n", reviews, "--file", "-", "--to", "-", "--text", "body")
+    said = piped("body\tkey\nthe river\tk\n", reviews, "--file", "-", "--out", "-", "--text", "body")
     assert said.stdout.splitlines()[0].split("\t")[:3] == ["body", "key", "label"]
 
 

@@ -18,7 +18,7 @@ from finetuned import (
 
 from hornbook.files import read_json
 from hornbook.inference.predictor import combine, load_predictor
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.kinds import kind_for
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer
@@ -181,8 +181,8 @@ def test_error_for_an_unfinished_run(tmp_path, reviews):
 def test_a_run_reads_as_many_tokens_as_it_was_trained_on(tmp_path, questions):
     run = shutil.copytree(questions, tmp_path / "run")
     task = read_json(run / "task.json")
-    (run / "task.json").write_text(json.dumps(task | {"longest": 18}))
-    assert (load_predictor(run).longest, load_predictor(questions).longest) == (18, LENGTH)
+    (run / "task.json").write_text(json.dumps(task | {"max_length": 18}))
+    assert (load_predictor(run).max_length, load_predictor(questions).max_length) == (18, LENGTH)
 
 
 @pytest.fixture(scope="module")
@@ -264,9 +264,9 @@ def test_an_ensemble_of_numbers_and_of_spans(folder, plain_encoder, questions):
 @pytest.mark.parametrize(
     ("output", "to_chances"),
     [
-        (Output("sequence", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
-        (Output("sequence", 3, problem="multi"), lambda x: 1 / (1 + np.exp(-x))),
-        (Output("tokens", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+        (HeadConfig("sequence", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+        (HeadConfig("sequence", 3, problem="multi"), lambda x: 1 / (1 + np.exp(-x))),
+        (HeadConfig("tokens", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
     ],
 )
 def test_combined_answers_decode_to_the_mean(output, to_chances, random):

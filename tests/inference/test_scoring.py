@@ -34,7 +34,7 @@ def encoder(tmp_path_factory):
         init_std=0.3,
     )  # fmt: skip
     model = Bert(config, ("mlm",))
-    model.initialise(torch.Generator().manual_seed(5))
+    model.initialize(torch.Generator().manual_seed(5))
     save_model(folder, model)
     tokenizer.save(folder)
     return hornbook.load(folder)

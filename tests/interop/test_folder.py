@@ -193,7 +193,7 @@ def test_transformers_opens_a_run(tiny_run, part):
 def test_written_and_read_again(tmp_path, heads):
     config = BertConfig(vocab_size=70, num_layers=1, width=16, num_heads=2, inner_width=20, max_positions=16)
     model = Bert(config, heads)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     save_model(tmp_path, model)
     again = load_model(tmp_path)
     assert again.config == config

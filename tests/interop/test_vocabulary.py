@@ -7,7 +7,7 @@ from hornbook.interop.folder import load_folder, save_model
 from hornbook.interop.vocabulary import extend_vocabulary, with_new_tokens
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.transformer import PADDED
 from hornbook.text.marks import marked, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ def extended(old: Tokenizer, tiny_tokenizer, words: list[str]) -> Tokenizer:
 def random_model(vocab_size: int, tied: bool = True, **overrides) -> Bert:
     size = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 24, "max_positions": 32} | overrides
     model = Bert(BertConfig(vocab_size=vocab_size, tied=tied, **size))
-    model.initialise(torch.Generator().manual_seed(1))
+    model.initialize(torch.Generator().manual_seed(1))
     with torch.no_grad():
         model.mlm.bias[:vocab_size].normal_()
         if not tied:
@@ -73,7 +73,7 @@ def test_tables_as_long_as_the_vocabulary_are_not_taken_for_it(old, tiny_tokeniz
 
 def test_a_task_head_is_left_out(old, tiny_tokenizer):
     plain = random_model(old.vocab_size)
-    model = Bert(plain.config, plain.heads, Output("sequence", num_labels=3))
+    model = Bert(plain.config, plain.heads, HeadConfig("sequence", num_labels=3))
     model.load_state_dict(plain.state_dict(), strict=False)
     larger = extend_vocabulary(model, old, extended(old, tiny_tokenizer, NEW_WORDS))
     assert larger.state_dict().keys() == plain.state_dict().keys()
@@ -114,8 +114,8 @@ def test_new_tokens_are_newly_initialised(old, tied, num_spare):
     """All else bit for bit, also rows that no token has had; a task's head is left behind."""
     size = {"num_layers": 1, "width": 64, "num_heads": 2, "inner_width": 24, "max_positions": 32}
     config = Gpt2Config(vocab_size=old.vocab_size + num_spare, tied=tied, **size)
-    model = Gpt2(config, output=Output("sequence", 3))
-    model.initialise(torch.Generator().manual_seed(1))
+    model = Gpt2(config, output=HeadConfig("sequence", 3))
+    model.initialize(torch.Generator().manual_seed(1))
     new = with_pad_token(marked(old))
     larger, again, other = (with_new_tokens(model, old, new, seed) for seed in (0, 0, 1))
     assert larger.task is None and larger.config.vocab_size == old.vocab_size + max(3, num_spare)

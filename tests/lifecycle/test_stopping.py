@@ -173,8 +173,8 @@ def work(kind, tokenizer, file):
         from hornbook.data import loader
         loader._start_worker(0)
     elif kind == "corpus":
-        from hornbook.data import encoding
-        encoding._start_worker(tokenizer, None, False, None)
+        from hornbook.data import tokenizing
+        tokenizing._start_worker(tokenizer, None, False, None)
     else:
         from hornbook.evaluation.experiments import pool
         pool._start_worker(None)

@@ -13,7 +13,7 @@ from hornbook.models.bert import Bert
 from hornbook.models.distilbert import Distilbert
 from hornbook.models.electra import Electra
 from hornbook.models.encoder import Encoder, EncoderConfig
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.roberta import Roberta
 from hornbook.models.transformer import PADDED
 
@@ -43,7 +43,7 @@ class Family:
         kind = getattr(transformers, f"{self.model.naming.stem}Config")
         return kind(**size | self.theirs | changes)
 
-    def their_class(self, output: Output) -> type[transformers.PreTrainedModel]:
+    def their_class(self, output: HeadConfig) -> type[transformers.PreTrainedModel]:
         return getattr(transformers, self.model.naming.class_of((), output))
 
     def padded(self, ids: list, segments: list) -> dict[str, torch.Tensor]:

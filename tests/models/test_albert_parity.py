@@ -28,7 +28,7 @@ def their_model(folder, **changes) -> transformers.AlbertForPreTraining:
 
 def our_model(heads: tuple[str, ...] = EVERY_HEAD, **changes) -> Albert:
     model = Albert(SMALL.config(**changes), heads)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     return moved(model, by=0.05)
 
 

@@ -107,7 +107,7 @@ def small_model(**changes) -> Bert:
         vocab_size=101, num_layers=2, width=32, num_heads=4, inner_width=64, max_positions=64, **changes
     )
     model = Bert(config)
-    model.initialise(torch.Generator().manual_seed(1))
+    model.initialize(torch.Generator().manual_seed(1))
     return model.eval()
 
 
@@ -141,7 +141,7 @@ def test_published_checkpoint(random, paired):
 def test_transformers_opens_what_we_write(tmp_path, random, heads):
     config = BertConfig(vocab_size=101, num_layers=2, width=32, num_heads=4, inner_width=64, max_positions=64)
     model = Bert(config, heads)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     model.eval()
     save_model(tmp_path, model)
     name = {3: "BertForPreTraining", 1: "BertForMaskedLM"}.get(len(heads) if "mlm" in heads else 0, "BertModel")

@@ -48,7 +48,7 @@ def test_outputs_and_gradients(tmp_path, random, changes, dtype, tolerance):
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 def test_transformers_opens_what_we_write(tmp_path, random, heads, positions):
     model = Distilbert(FAMILY.config(positions=positions), heads)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     save_model(tmp_path, model.eval())
     kind = transformers.DistilBertForMaskedLM if heads else transformers.DistilBertModel
     theirs, report = kind.from_pretrained(tmp_path, output_loading_info=True)

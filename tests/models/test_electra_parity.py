@@ -79,7 +79,7 @@ def test_outputs_and_gradients(tmp_path, random, head, changes, dtype, tolerance
 def test_transformers_opens_what_we_write(tmp_path, random, heads, embedding_width):
     config = ElectraConfig(101, 2, 32, 4, 64, 64, embedding_width=embedding_width)
     model = Electra(config, heads)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     model.eval()
     save_model(tmp_path, model)
     kind = {("rtd",): "ElectraForPreTraining", ("mlm",): "ElectraForMaskedLM", (): "ElectraModel"}[heads]
@@ -114,7 +114,7 @@ def test_what_the_two_share(shared):
     config = ElectraConfig(101, 2, 32, 4, 64, 64, embedding_width=16)
     smaller = generator_config(config, 1.0 if shared == "all" else 0.25)
     pair = ElectraPair(config, smaller, shared)
-    pair.initialise(torch.Generator().manual_seed(0))
+    pair.initialize(torch.Generator().manual_seed(0))
     generator, discriminator = dict(pair.generator.named_parameters()), dict(pair.discriminator.named_parameters())
     both = {name for name in generator if generator[name] is discriminator.get(name)}
     tables = {f"embeddings.{name}.weight" for name in ("tokens", "positions", "segments", "norm")}
@@ -143,7 +143,7 @@ def test_matrices_drawn_by_width_act_as_those_of_a_base():
     """The root of the width times the deviation is that of 768 x 0.02, in both encoders; tables stay as published."""
     config = ElectraConfig(500, 2, 192, 3, 768, 64, embedding_width=64, init_by_width=True)
     pair = ElectraPair(config, generator_config(config, 1 / 3))
-    pair.initialise(torch.Generator().manual_seed(0))
+    pair.initialize(torch.Generator().manual_seed(0))
     for encoder in (pair.generator, pair.discriminator):
         block = encoder.blocks[1]
         gain = float(block.fc1.weight.detach().std()) * encoder.config.width**0.5

@@ -12,7 +12,7 @@ from small_families import moved, to_padded
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.gpt import Gpt, Gpt1, Gpt2
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import PADDED
 from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
@@ -36,11 +36,11 @@ def their_model(folder, family: str, kind: type | None = None, **changes):
     return model
 
 
-def our_model(family: str, output: Output | None = None, seed: int = 3, **changes) -> Gpt:
+def our_model(family: str, output: HeadConfig | None = None, seed: int = 3, **changes) -> Gpt:
     kind = FAMILIES[family][0]
     config = kind.config_class(vocab_size=VOCABULARY, max_positions=POSITIONS, **SIZE | changes)
     model = kind(config, ("clm",), output)
-    model.initialise(torch.Generator().manual_seed(seed))
+    model.initialize(torch.Generator().manual_seed(seed))
     return moved(model, by=0.05)
 
 
@@ -175,10 +175,10 @@ def test_what_is_not_this_network_is_refused(tmp_path, key):
 @pytest.mark.parametrize(
     ("family", "output"),
     [
-        ("gpt2", Output("sequence", 3)),
-        ("openai-gpt", Output("sequence", 3)),
-        ("gpt2", Output("tokens", 5)),
-        ("gpt2", Output("spans", 2)),
+        ("gpt2", HeadConfig("sequence", 3)),
+        ("openai-gpt", HeadConfig("sequence", 3)),
+        ("gpt2", HeadConfig("tokens", 5)),
+        ("gpt2", HeadConfig("spans", 2)),
     ],
     ids=str,
 )
@@ -209,7 +209,7 @@ def test_double_heads(tmp_path, random, family):
     kind = {"openai-gpt": transformers.OpenAIGPTDoubleHeadsModel, "gpt2": transformers.GPT2DoubleHeadsModel}[family]
     theirs = their_model(tmp_path, family, kind).double()
     ours = load_model(tmp_path).double()
-    assert ours.output == Output("choice") and ours.heads == ("clm",) and ours.config.head_dropout == 0.1
+    assert ours.output == HeadConfig("choice") and ours.heads == ("clm",) and ours.config.head_dropout == 0.1
     ids = texts(random, [13, 5, POSITIONS, 2, 27, 27])
     rows = padded(ids)["input_ids"]
     last = torch.tensor([len(row) - 1 for row in ids])
@@ -236,7 +236,7 @@ def test_double_heads(tmp_path, random, family):
 
 
 def test_a_head_without_a_transformers_class_is_saved_next_to_the_model(tmp_path, random):
-    ours = our_model("openai-gpt", Output("tokens", 5))
+    ours = our_model("openai-gpt", HeadConfig("tokens", 5))
     save_model(tmp_path, ours)
     transformers.OpenAIGPTModel.from_pretrained(tmp_path)
     batch = pack(texts(random))
@@ -290,7 +290,7 @@ def test_what_is_added_to_the_stream_starts_smaller():
     for family, shrunk in (("gpt2", (2 * 8) ** -0.5), ("openai-gpt", 1.0)):
         kind = FAMILIES[family][0]
         model = kind(kind.config_class(vocab_size=90, num_layers=8, width=64, num_heads=4, inner_width=256))
-        model.initialise(torch.Generator().manual_seed(0))
+        model.initialize(torch.Generator().manual_seed(0))
         usual = model.blocks[3].fc1.weight.detach().std()
         for part in (model.blocks[3].attention.out, model.blocks[5].fc2):
             assert float(part.weight.detach().std() / usual) == pytest.approx(shrunk, rel=0.05)

@@ -7,23 +7,23 @@ from small_families import FAMILIES, OUR_SIZE, moved, sequences, to_padded
 
 from hornbook.batch import pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.padded import PaddedModel, input_names, output_names
 
 LABELS = ("no", "maybe", "yes")
 OUTPUTS = {
     "none": None,
-    "single": Output("sequence", 3, LABELS),
-    "number": Output("sequence", 1, ("score",), "number"),
-    "choice": Output("choice"),
-    "tokens": Output("tokens", 3, LABELS),
-    "spans": Output("spans", 2),
-    "answerable": Output("spans", 2, answerable=True),
-    "mlp": Output("sequence", 3, LABELS, head="mlp"),
-    "cnn": Output("sequence", 3, LABELS, head="cnn"),
-    "attention": Output("sequence", 3, LABELS, head="attention"),
-    "separate": Output("sequence", 3, LABELS, pairs="separate"),
-    "both": Output("sequence", 3, LABELS, pairs="both"),
+    "single": HeadConfig("sequence", 3, LABELS),
+    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "choice": HeadConfig("choice"),
+    "tokens": HeadConfig("tokens", 3, LABELS),
+    "spans": HeadConfig("spans", 2),
+    "answerable": HeadConfig("spans", 2, answerable=True),
+    "mlp": HeadConfig("sequence", 3, LABELS, head="mlp"),
+    "cnn": HeadConfig("sequence", 3, LABELS, head="cnn"),
+    "attention": HeadConfig("sequence", 3, LABELS, head="attention"),
+    "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
+    "both": HeadConfig("sequence", 3, LABELS, pairs="both"),
 }
 TOGETHER = {"choice": 3, "separate": 2, "both": 2}
 GPT_SIZE = OUR_SIZE | {"vocab_size": 90, "max_positions": 32}
@@ -38,7 +38,7 @@ CONFIGS |= {
 LENGTHS = [13, 3, 20, 7, 7, 16]
 
 
-def model_of(name: str, output: Output | None):
+def model_of(name: str, output: HeadConfig | None):
     kind, config = CONFIGS[name]
     torch.manual_seed(0)
     heads = () if output is None else kind.heads_for(output)
@@ -56,7 +56,7 @@ def padded_inputs(model, ids: list, segments: list, together: int, filler: int) 
     return [each.unflatten(0, (-1, together)) for each in named] if together > 1 else named
 
 
-def as_packed(found: tuple[torch.Tensor, ...], output: Output | None) -> torch.Tensor:
+def as_packed(found: tuple[torch.Tensor, ...], output: HeadConfig | None) -> torch.Tensor:
     """The named tensors in the shape that a packed batch is answered in."""
     if output is None or output.kind == "tokens":
         return torch.cat([row[:length] for row, length in zip(found[0], LENGTHS, strict=True)])
@@ -105,4 +105,4 @@ def test_names_are_those_of_transformers():
 
 def test_a_head_that_follows_sequences_to_their_ends_is_refused():
     with pytest.raises(ValueError, match=r"bilstm.*\(task.head=\): linear, mlp, cnn or attention"):
-        PaddedModel(model_of("bert", Output("sequence", 3, LABELS, head="bilstm")))
+        PaddedModel(model_of("bert", HeadConfig("sequence", 3, LABELS, head="bilstm")))

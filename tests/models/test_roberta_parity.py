@@ -11,7 +11,7 @@ from small_families import FAMILIES, POSITIONS, check_gradients, moved, sequence
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.roberta import Roberta
 from hornbook.runs.pretraining.presets import PRESETS
 
@@ -28,7 +28,7 @@ def their_model(folder, kind: type = transformers.RobertaForMaskedLM, **changes)
 
 def our_model(heads: tuple[str, ...] = ("mlm",), **changes) -> Roberta:
     model = Roberta(SMALL.config(**changes), heads)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     return moved(model, by=0.05)
 
 
@@ -153,13 +153,13 @@ def test_a_head_that_the_family_lacks():
 @pytest.mark.parametrize(
     ("output", "heads", "has_layer"),
     [
-        (Output("sequence", 2), (), True),
-        (Output("sequence", 2, head="mlp"), (), True),
-        (Output("sequence", 2, pairs="separate"), (), True),
-        (Output("sequence", 2, head="cnn"), (), False),
-        (Output("choice"), ("pooler",), False),
-        (Output("tokens", 2), (), False),
-        (Output("spans", 2), (), False),
+        (HeadConfig("sequence", 2), (), True),
+        (HeadConfig("sequence", 2, head="mlp"), (), True),
+        (HeadConfig("sequence", 2, pairs="separate"), (), True),
+        (HeadConfig("sequence", 2, head="cnn"), (), False),
+        (HeadConfig("choice"), ("pooler",), False),
+        (HeadConfig("tokens", 2), (), False),
+        (HeadConfig("spans", 2), (), False),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )

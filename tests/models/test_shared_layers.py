@@ -12,7 +12,7 @@ from hornbook.batch import pack
 from hornbook.interop.folder import WEIGHTS, hf_weights, load_model, load_weights, read_weights, save_model
 from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models.albert import Albert
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import PADDED
 from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
@@ -20,7 +20,7 @@ from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import OptimizerSettings
 
-CLASSES = Output("sequence", 3, ("a", "b", "c"))
+CLASSES = HeadConfig("sequence", 3, ("a", "b", "c"))
 LAYERS = 3
 SHARED = {
     "all": ("attention", "attention_norm", "fc1", "fc2", "norm"),
@@ -38,7 +38,7 @@ def sharing(request) -> str:
 def model_of(sharing: str, vocab_size: int = VOCABULARY) -> Albert:
     config = FAMILIES["albert"].config(sharing=sharing, num_layers=LAYERS, vocab_size=vocab_size)
     model = Albert(config)
-    model.initialise(torch.Generator().manual_seed(2))
+    model.initialize(torch.Generator().manual_seed(2))
     return moved(model)
 
 
@@ -164,7 +164,7 @@ def test_a_shared_block_is_compiled_once(monkeypatch, sharing):
 
 def test_what_is_shared_stands_as_high_as_the_highest_layer(sharing):
     model, _ = with_head(model_of(sharing), CLASSES, 0)
-    share = lr_multiplier(model, LayerSettings(decay=0.5))
+    share = lr_multiplier(model, LayerSettings(lr_decay=0.5))
     for name, _ in model.named_parameters():
         kind, *inside = name.split(".")
         if kind == "blocks":

@@ -10,27 +10,27 @@ from small_families import FAMILIES, Family, check_gradients, moved, sequences, 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.encoder import Encoder
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 
 LABELS = ("no", "maybe", "yes")
 KINDS = {
-    "single": Output("sequence", 3, LABELS),
-    "multi": Output("sequence", 3, LABELS, "multi"),
-    "number": Output("sequence", 1, ("score",), "number"),
-    "choice": Output("choice"),
-    "tokens": Output("tokens", 3, ("O", "B-X", "I-X")),
-    "spans": Output("spans", 2),
+    "single": HeadConfig("sequence", 3, LABELS),
+    "multi": HeadConfig("sequence", 3, LABELS, "multi"),
+    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "choice": HeadConfig("choice"),
+    "tokens": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
+    "spans": HeadConfig("spans", 2),
 }
 OWN = {
-    "mlp": Output("sequence", 3, LABELS, head="mlp"),
-    "cnn": Output("sequence", 3, LABELS, head="cnn"),
-    "bilstm": Output("sequence", 3, LABELS, head="bilstm"),
-    "attention": Output("sequence", 3, LABELS, head="attention"),
-    "separate": Output("sequence", 3, LABELS, pairs="separate"),
-    "separate number": Output("sequence", 1, ("score",), "number", pairs="separate"),
-    "answerable": Output("spans", 2, answerable=True),
+    "mlp": HeadConfig("sequence", 3, LABELS, head="mlp"),
+    "cnn": HeadConfig("sequence", 3, LABELS, head="cnn"),
+    "bilstm": HeadConfig("sequence", 3, LABELS, head="bilstm"),
+    "attention": HeadConfig("sequence", 3, LABELS, head="attention"),
+    "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
+    "separate number": HeadConfig("sequence", 1, ("score",), "number", pairs="separate"),
+    "answerable": HeadConfig("spans", 2, answerable=True),
 }
 PROBLEMS = {"single": "single_label_classification", "multi": "multi_label_classification", "number": "regression"}
 TOGETHER = {"choice": 3, "separate": 2, "separate number": 2}
@@ -52,13 +52,13 @@ def their_model(family: Family, name: str) -> transformers.PreTrainedModel:
     return moved(family.their_class(output)(family.their_config(**about)))
 
 
-def our_model(family: Family, output: Output) -> Encoder:
+def our_model(family: Family, output: HeadConfig) -> Encoder:
     model = family.model(family.config(), family.model.heads_for(output), output)
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     return moved(model)
 
 
-def labels_for(output: Output, random: np.random.Generator, lengths: list[int], together: int) -> dict:
+def labels_for(output: HeadConfig, random: np.random.Generator, lengths: list[int], together: int) -> dict:
     """As `pack` takes them. Numbers are eighths, which float32 holds exactly."""
     groups = len(lengths) // together
     if output.kind == "tokens":
@@ -81,7 +81,7 @@ def their_inputs(family: Family, ids: list, segments: list, together: int = 1) -
     return {name: each.view(-1, together, each.shape[1]) if together > 1 else each for name, each in inputs.items()}
 
 
-def their_labels(output: Output, labels: dict, longest: int, together: int) -> dict[str, torch.Tensor]:
+def their_labels(output: HeadConfig, labels: dict, longest: int, together: int) -> dict[str, torch.Tensor]:
     if output.kind == "tokens":
         return {"labels": to_padded([np.where(row < 0, -100, row) for row in labels["token_labels"]], longest, -100)}
     values = torch.from_numpy(labels["labels"][::together])
@@ -90,7 +90,7 @@ def their_labels(output: Output, labels: dict, longest: int, together: int) -> d
     return {"labels": values.double() if values.is_floating_point() else values}
 
 
-def their_answers(output: Output, out, lengths: list[int]) -> list[torch.Tensor]:
+def their_answers(output: HeadConfig, out, lengths: list[int]) -> list[torch.Tensor]:
     """The outputs of the padded batch at real tokens."""
     if output.kind == "spans":
         both = torch.stack([out.start_logits, out.end_logits], -1)
@@ -100,7 +100,7 @@ def their_answers(output: Output, out, lengths: list[int]) -> list[torch.Tensor]
     return list(out.logits)
 
 
-def our_answers(output: Output, found: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
+def our_answers(output: HeadConfig, found: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
     if output.kind == "spans":
         assert all((row[n : max(lengths)] == MASKED_LOGIT).all() for row, n in zip(found, lengths, strict=False))
         return [row[:n] for row, n in zip(found, lengths, strict=False)]

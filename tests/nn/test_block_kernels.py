@@ -13,7 +13,7 @@ RESIDUAL = """
     import torch
     import torch.nn.functional as F
     from torch.library import opcheck
-    from hornbook.nn.fused import _fused_dropout_add_norm
+    from hornbook.nn.fused_ops import _fused_dropout_add_norm
 
     torch.manual_seed(0)
     for num_rows, width in ((10, 24), (13, 64), (1, 40), (50, 16)):
@@ -42,7 +42,7 @@ RESIDUAL = """
 """
 DROPOUT = """
     import torch
-    from hornbook.nn.fused import _fused_dropout_add_norm
+    from hornbook.nn.fused_ops import _fused_dropout_add_norm
 
     ones, zeros = torch.ones(400, 96), torch.zeros(400, 96)
     rest = [zeros[0]] * 3
@@ -60,7 +60,7 @@ GELU = """
     import torch.nn.functional as F
     from torch.library import opcheck
     from hornbook.nn import kernels
-    from hornbook.nn.fused import _gelu
+    from hornbook.nn.fused_ops import _gelu
 
     kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     torch.manual_seed(0)
@@ -79,11 +79,11 @@ QKV = """
     import torch
     from torch.library import opcheck
     from hornbook.nn import kernels
-    from hornbook.nn import fused
-    from hornbook.nn.fused import _concat_qkv, split_qkv
+    from hornbook.nn import fused_ops
+    from hornbook.nn.fused_ops import _concat_qkv, split_qkv
 
     kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
-    fused.is_fused = lambda x_TD, linear: is_fused
+    fused_ops.is_fused = lambda x_TD, linear: is_fused
     torch.manual_seed(0)
     for num_rows, num_heads, width in ((5, 2, 4), (70, 3, 48), (100, 1, 10), (33, 5, 77)):
         x, linear = torch.randn(num_rows, 12, requires_grad=True), torch.nn.Linear(12, 3 * num_heads * width)

@@ -25,10 +25,10 @@ from teachers_and_students import (
 from hornbook.batch import Batch
 from hornbook.models.bert import Bert
 from hornbook.models.distilbert import Distilbert
+from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt2
-from hornbook.models.outputs import Output
-from hornbook.models.pair import DistillationPair
+from hornbook.models.outputs import HeadConfig
 from hornbook.objectives.distillation.matching import PUBLISHED, DistillationRecipe, Match, layer_pairs
 from hornbook.objectives.distillation.objective import CorpusDistillation
 from hornbook.objectives.distillation.task_objective import TaskDistillation
@@ -154,13 +154,13 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
 
 
 OUTPUTS = {
-    "single": Output("sequence", 3, ("a", "b", "c")),
-    "multi": Output("sequence", 3, ("a", "b", "c"), "multi"),
-    "number": Output("sequence", 1, ("score",), "number"),
-    "choice": Output("choice"),
-    "tokens": Output("tokens", 3, ("O", "B-X", "I-X")),
-    "spans": Output("spans", 2),
-    "answerable": Output("spans", 2, answerable=True),
+    "single": HeadConfig("sequence", 3, ("a", "b", "c")),
+    "multi": HeadConfig("sequence", 3, ("a", "b", "c"), "multi"),
+    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "choice": HeadConfig("choice"),
+    "tokens": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
+    "spans": HeadConfig("spans", 2),
+    "answerable": HeadConfig("spans", 2, answerable=True),
 }
 
 

@@ -18,12 +18,12 @@ from hornbook.evaluation.minimal_pairs import minimal_pairs, read_pairs
 from hornbook.interop.folder import load_folder
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.objectives.baseline import frequency_baseline
 from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
+from hornbook.objectives.unigram import frequency_baseline
 from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.runs.pretraining.presets import preset_settings
-from hornbook.train.captured import bucket_for, padded_to_bucket
+from hornbook.train.cuda_graphs import bucket_for, padded_to_bucket
 from hornbook.train.objective import StepInputs
 from hornbook.train.parallel.sharding import checkpoint_activations
 from hornbook.train.step import bucketed
@@ -37,7 +37,7 @@ LENGTHS = [9, 20, 31, 1, 17, 25]  # the first three are read from left to right
 
 def model_of(kind=Gpt2, config=Gpt2Config, **overrides):
     model = kind(config(**SIZE | NO_DROPOUT | {"mask_id": MASK, "eos_id": 2} | overrides))
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
@@ -254,7 +254,7 @@ def test_the_folder_is_a_decoder(trained):
         expected = theirs(torch.tensor([ids])).logits[0].log_softmax(-1)
     scores = [float(expected[place, token]) for place, token in enumerate(ids[1:])]
     assert model.score(TEXT)[0].log_probabilities == pytest.approx(scores, abs=1e-4)
-    assert model.generate("The river", max_tokens=5, temperature=0)[0].text
+    assert model.generate("The river", max_new_tokens=5, temperature=0)[0].text
     assert model.encoder.model.blocks[0].fc1.weight is model.model.blocks[0].fc1.weight
 
 
@@ -276,10 +276,10 @@ def test_the_folder_is_an_encoder(trained, tmp_path):
     num = len(model.tokenizer.split_encode([(context, text)])[0][1])
     assert model.continuations([(context, text)])[0].total == pytest.approx(sum(totals[-num:]), abs=1e-4)
     decoder = hornbook.load(trained / "run")
-    guesses = decoder.fill_mask("The river [MASK] silver letters.", top=3)[0]
+    guesses = decoder.fill_mask("The river [MASK] silver letters.", top_k=3)[0]
     assert len(guesses) == 3 and guesses[0].probability > guesses[1].probability
     # The words after the mask matter.
-    other = decoder.fill_mask("The river [MASK] 한국어 위키백과는.", top=3)[0]
+    other = decoder.fill_mask("The river [MASK] 한국어 위키백과는.", top_k=3)[0]
     assert guesses[0].probability != pytest.approx(other[0].probability, rel=1e-3)
     assert decoder.embed([TEXT, "bread"]).shape == (2, 32)
     hornbook.extract_features(trained / "run", [TEXT], tmp_path / "features.npy", layers="last", pooling="mean")

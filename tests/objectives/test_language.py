@@ -7,11 +7,11 @@ import torch
 
 from hornbook.batch import Batch, pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.objectives import clm
-from hornbook.objectives.baseline import frequency_baseline
 from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective, next_tokens
 from hornbook.objectives.mlm import summed_loss
+from hornbook.objectives.unigram import frequency_baseline
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed
@@ -21,10 +21,10 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0
 MODELS = {"gpt1": (Gpt1, Gpt1Config), "gpt2": (Gpt2, Gpt2Config)}
 
 
-def model_of(family: str = "gpt2", output: Output | None = None, **overrides):
+def model_of(family: str = "gpt2", output: HeadConfig | None = None, **overrides):
     kind, config = MODELS[family]
     model = kind(config(**SIZE | NO_DROPOUT | overrides), output=output)
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     return model.double().eval()
 
 
@@ -128,14 +128,14 @@ def test_a_sequence_without_tokens_changes_no_other(random):
 
 
 OUTPUTS = {
-    "class": (Output("sequence", 3), 1),
-    "both orders": (Output("sequence", 3, pairs="both"), 2),
-    "choice": (Output("choice"), 3),
-    "tokens": (Output("tokens", 4), 1),
+    "class": (HeadConfig("sequence", 3), 1),
+    "both orders": (HeadConfig("sequence", 3, pairs="both"), 2),
+    "choice": (HeadConfig("choice"), 3),
+    "tokens": (HeadConfig("tokens", 4), 1),
 }
 
 
-def drawn_beside_task(random, output: Output, together: int) -> tuple[AuxiliaryLanguageModel, StepInputs]:
+def drawn_beside_task(random, output: HeadConfig, together: int) -> tuple[AuxiliaryLanguageModel, StepInputs]:
     rows = [random.integers(5, 90, length) for length in (12, 7, 20, 3, 9, 31)]
     labels = None if output.kind == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
     tags = [random.integers(-1, 4, len(row)) for row in rows] if output.kind == "tokens" else None

@@ -4,9 +4,9 @@ import torch
 
 from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.objectives.baseline import frequency_baseline
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective, summed_loss
+from hornbook.objectives.unigram import frequency_baseline
 from hornbook.train.objective import StepInputs
 from hornbook.train.randomness import seed_of
 from hornbook.train.step import bucketed
@@ -22,7 +22,7 @@ def pretraining(sentence: str = "nsp", **settings) -> MlmObjective:
 @pytest.fixture(scope="module")
 def model() -> Bert:
     model = Bert(CONFIG)
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     return model.double().eval()
 
 

@@ -24,9 +24,9 @@ def pair_of(settings: RtdSettings, seed: int = 0, **overrides) -> ElectraPair:
     size = {"num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 24, "max_positions": 32, "embedding_width": 8}
     config = ElectraConfig(VOCABULARY, **size | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.3} | overrides)
     smaller = generator_config(config, settings.generator_size, settings.generator_layers)
-    adversarial = settings.generator_learns == "adversarial"
+    adversarial = settings.generator_objective == "adversarial"
     pair = ElectraPair(config, smaller, settings.shared, settings.heads, predicts_reward=adversarial)
-    pair.initialise(torch.Generator().manual_seed(seed))
+    pair.initialize(torch.Generator().manual_seed(seed))
     return pair.double()
 
 
@@ -44,8 +44,8 @@ def drawn_of(objective: RtdObjective, seed: int = 0):
     return objective.prepare(batch_of(), seed)
 
 
-def settings_of(learns: str = "rtd", **overrides) -> RtdSettings:
-    return RtdSettings(learns=learns, generator_size=0.5, **overrides)
+def settings_of(discriminator_task: str = "rtd", **overrides) -> RtdSettings:
+    return RtdSettings(discriminator_task=discriminator_task, generator_size=0.5, **overrides)
 
 
 def sampled_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[int], list[int]]:
@@ -63,10 +63,10 @@ def sampled_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[
     return logits.log_softmax(-1), mlm.positions_K.tolist(), samples
 
 
-@pytest.mark.parametrize("learns", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"])
+@pytest.mark.parametrize("discriminator_task", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"])
 @torch.no_grad()
-def test_the_losses_are_those_of_the_definition(learns):
-    settings = settings_of(learns)
+def test_the_losses_are_those_of_the_definition(discriminator_task):
+    settings = settings_of(discriminator_task)
     pair, objective = pair_of(settings), objective_of(settings)
     step_inputs = drawn_of(objective, seed=4)
     original = batch_of().ids_T.tolist()
@@ -80,17 +80,17 @@ def test_the_losses_are_those_of_the_definition(learns):
     for place, token in zip(positions, samples, strict=True):
         text[place] = token
     x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), max_length=32))
-    places = range(len(text)) if learns in ("rtd", "all-tokens-mlm") else positions
+    places = range(len(text)) if discriminator_task in ("rtd", "all-tokens-mlm") else positions
     loss = num_right = 0.0
     for place in places:
         replaced = text[place] != original[place]
-        if learns == "replace-mlm":
+        if discriminator_task == "replace-mlm":
             named = pair.discriminator.mlm_logits(x_TD[[place]])[0].log_softmax(-1)
             loss -= float(named[original[place]])
             num_right += int(named.argmax()) == original[place]
             continue
         p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))
-        if learns == "all-tokens-mlm":
+        if discriminator_task == "all-tokens-mlm":
             named = pair.discriminator.mlm_logits(x_TD[[place]])[0].softmax(-1)
             loss -= math.log((0 if replaced else 1 - p) + p * float(named[original[place]]))
             num_right += int(named.argmax()) == original[place] if p > 0.5 else not replaced
@@ -139,7 +139,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
 
 @torch.no_grad()
 def test_unreplaced_masks_are_seen_by_the_discriminator():
-    settings = settings_of(correction=1.0, unreplaced=0.4)
+    settings = settings_of(correction=1.0, keep_mask_fraction=0.4)
     pair, objective = pair_of(settings), objective_of(settings)
     num_kept = num_masked = 0
     for seed in range(40):
@@ -156,9 +156,9 @@ def test_unreplaced_masks_are_seen_by_the_discriminator():
 
 def test_unreplaced_masks_need_a_correction():
     with pytest.raises(ValueError, match=r"set objective\.correction=1"):
-        settings_of(unreplaced=0.2)
-    with pytest.raises(ValueError, match=r"leave objective\.unreplaced out"):
-        settings_of(unreplaced=0.2, correction=1.0, generator_learns="adversarial")
+        settings_of(keep_mask_fraction=0.2)
+    with pytest.raises(ValueError, match=r"leave objective\.keep_mask_fraction out"):
+        settings_of(keep_mask_fraction=0.2, correction=1.0, generator_objective="adversarial")
 
 
 def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_generator():
@@ -168,7 +168,7 @@ def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_g
     assert all(parameter.grad is None for parameter in pair.generator.parameters())
     assert all(parameter.grad is None for parameter in pair.discriminator.rtd.parameters())
     assert all(bool(block.fc1.weight.grad.any()) for block in pair.discriminator.blocks)
-    with pytest.raises(ValueError, match=r"predicts tokens already: set objective\.learns=rtd"):
+    with pytest.raises(ValueError, match=r"predicts tokens already: set objective\.discriminator_task=rtd"):
         settings_of("replace-mlm", correction=1.0)
     with pytest.raises(ValueError, match=r"objective\.correction must be at least 0"):
         settings_of(correction=-1.0)
@@ -176,7 +176,7 @@ def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_g
 
 def test_published_weights():
     assert RtdSettings().weights == {"mlm": 1.0, "rtd": 50.0}
-    assert RtdSettings(learns="replace-mlm").weights == {"mlm": 1.0, "replace_mlm": 1.0}
+    assert RtdSettings(discriminator_task="replace-mlm").weights == {"mlm": 1.0, "replace_mlm": 1.0}
     assert RtdSettings(weight=20.0).weights == {"mlm": 1.0, "rtd": 20.0}
 
 
@@ -251,11 +251,11 @@ def test_followed_tokens_take_over_what_the_generators_learn(optimizer):
             assert (second - before[1] - change).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("learns", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm", "corrected"])
+@pytest.mark.parametrize("discriminator_task", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm", "corrected"])
 @pytest.mark.parametrize("how", ["split", "bucketed"])
 @torch.no_grad()
-def test_splitting_and_filling_up_change_nothing(learns, how):
-    settings = settings_of(correction=1.0) if learns == "corrected" else settings_of(learns)
+def test_splitting_and_filling_up_change_nothing(discriminator_task, how):
+    settings = settings_of(correction=1.0) if discriminator_task == "corrected" else settings_of(discriminator_task)
     pair, objective = pair_of(settings), objective_of(settings)
     step_inputs = drawn_of(objective)
     whole = objective.loss_sums(pair, step_inputs)
@@ -307,7 +307,7 @@ def test_a_target_of_weight_0_puts_nothing():
 class TestAdversarial:
     """The generator by policy gradient."""
 
-    settings = RtdSettings(generator_learns="adversarial", generator_size=0.5, shared="none")
+    settings = RtdSettings(generator_objective="adversarial", generator_size=0.5, shared="none")
 
     def test_the_terms_are_those_of_the_paper(self):
         pair, objective = pair_of(self.settings), objective_of(self.settings)
@@ -340,8 +340,8 @@ class TestAdversarial:
         assert moved == (of_generator if term == "policy" else of_reward) and len(moved) > 1
 
     def test_needs_a_discriminator(self):
-        with pytest.raises(ValueError, match=r"objective\.learns=rtd"):
-            RtdSettings(generator_learns="adversarial", learns="replace-mlm")
+        with pytest.raises(ValueError, match=r"objective\.discriminator_task=rtd"):
+            RtdSettings(generator_objective="adversarial", discriminator_task="replace-mlm")
 
 
 def test_all_layers_shared_needs_one_size():

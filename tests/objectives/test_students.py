@@ -9,8 +9,8 @@ from teachers_and_students import LENGTHS, batch_of, corpus_objective, drawn_of,
 
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.distilbert import Distilbert, DistilbertConfig
+from hornbook.models.distillation_pair import DistillationPair, FixedProjection, initialize_from_teacher, layers_to_copy
 from hornbook.models.gpt import Gpt2
-from hornbook.models.pair import DistillationPair, FixedProjection, initialise_from_teacher, layers_to_copy
 from hornbook.objectives.distillation import losses as matched_losses
 from hornbook.objectives.distillation import matching
 from hornbook.objectives.distillation.matching import PUBLISHED, DistillationRecipe, Match, layer_pairs, recipes_in
@@ -159,7 +159,7 @@ def test_a_target_that_is_projected_cannot_collapse():
 def test_first_weights_from_every_other_layer():
     teacher = teacher_of(num_layers=4, width=24)
     student = encoder(Distilbert, 9, num_layers=2)
-    assert "layers 1, 4 of the teacher, its embeddings, its vocabulary head" in initialise_from_teacher(
+    assert "layers 1, 4 of the teacher, its embeddings, its vocabulary head" in initialize_from_teacher(
         student, teacher
     )
     for block, number in zip(student.blocks, (1, 4), strict=True):
@@ -170,8 +170,8 @@ def test_first_weights_from_every_other_layer():
     assert layers_to_copy(6, 12) == [1, 3, 5, 8, 10, 12] and layers_to_copy(1, 3) == [1]
     narrow = encoder(Distilbert, 9, width=12)
     untouched = {name: value.clone() for name, value in narrow.state_dict().items()}
-    assert "random weights: it has width 12 and the teacher 24" in initialise_from_teacher(narrow, teacher)
-    assert "random weights: one of it and the teacher has pre-norm" in initialise_from_teacher(
+    assert "random weights: it has width 12 and the teacher 24" in initialize_from_teacher(narrow, teacher)
+    assert "random weights: one of it and the teacher has pre-norm" in initialize_from_teacher(
         encoder(Gpt2, 9, ()), teacher
     )
     assert all(torch.equal(value, untouched[name]) for name, value in narrow.state_dict().items())
@@ -180,7 +180,7 @@ def test_first_weights_from_every_other_layer():
 def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
     teacher = teacher_of()
     student = teacher_of(seed=2)
-    initialise_from_teacher(student, teacher)
+    initialize_from_teacher(student, teacher)
     matches = tuple(dataclasses.replace(each, projection="none") for each in PUBLISHED["tinybert"].general.matches)
     objective = corpus_objective(
         DistillationRecipe((*matches, *PUBLISHED["distilbert"].general.matches[:1])), student, teacher

@@ -28,7 +28,7 @@ separator = "\\n"
 gold = "label"
 measures = ["exact", "f1"]
 [writing]
-max_tokens = 4
+max_new_tokens = 4
 """
 
 
@@ -43,7 +43,7 @@ def saved_small_gpt(folder: Path, context: int = CONTEXT) -> Path:
     size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": context, "init_std": 0.3}
     config = Gpt2Config(vocab_size=tokenizer.vocab_size, eos_id=tokenizer.eos_id, **size)
     model = registry.family_of(config)(config, ("clm",))
-    model.initialise(torch.Generator().manual_seed(1))
+    model.initialize(torch.Generator().manual_seed(1))
     folder.mkdir(parents=True, exist_ok=True)
     save_model(folder, model)
     tokenizer.save(folder)

@@ -8,7 +8,7 @@ from small_prompting import QUESTION, WRITING, bytes_tokenizer, saved_small_gpt,
 from tiny import tiny_text
 
 import hornbook
-from hornbook.evaluation.prompting.asking import Asker, extract_answer
+from hornbook.evaluation.prompting.asking import PromptEvaluator, extract_answer
 from hornbook.inference.scoring import next_token_scores
 from hornbook.tasks.text.definition import Choices, Writing, read_task
 from hornbook.tasks.text.measures import MEASURES
@@ -55,23 +55,23 @@ def with_readable_answer(gpt) -> tuple[str, str]:
     raise AssertionError("no prompt is gone on with readably")
 
 
-@pytest.mark.parametrize("normalise", ["token", "byte", "sum", "answer"])
-def test_choices_are_scored_by_their_likelihood(gpt, task, normalise):
-    asker = Asker(replace(task, choices=replace(task.choices, normalise=normalise)), gpt)
+@pytest.mark.parametrize("normalize", ["token", "byte", "sum", "answer"])
+def test_choices_are_scored_by_their_likelihood(gpt, task, normalize):
+    evaluator = PromptEvaluator(replace(task, choices=replace(task.choices, normalize=normalize)), gpt)
     done = []
-    found = asker.ask(ITEMS, PROMPTS, 0, done.append)
+    found = evaluator.ask(ITEMS, PROMPTS, 0, done.append)
     assert done == [3]
     for prompt, reply in zip(PROMPTS, found, strict=True):
         sums = [log_p(gpt, prompt.text, f" {choice}") for choice in CHOICES]
         units = {
             "token": [len(tokens_of(f" {choice}")) for choice in CHOICES],
             "byte": [len(choice) for choice in CHOICES],
-        }.get(normalise, [1] * 3)
-        less = [log_p(gpt, "Answer:", f" {choice}") if normalise == "answer" else 0.0 for choice in CHOICES]
+        }.get(normalize, [1] * 3)
+        less = [log_p(gpt, "Answer:", f" {choice}") if normalize == "answer" else 0.0 for choice in CHOICES]
         expected = [(total - alone) / unit for total, alone, unit in zip(sums, less, units, strict=True)]
         assert reply.about["scores"] == pytest.approx(expected, abs=1e-4)
         assert reply.text == CHOICES[int(np.argmax(expected))]
-    if normalise == "answer":
+    if normalize == "answer":
         assert found[2].about["scores"] == pytest.approx([0.0] * 3, abs=1e-5)
 
 
@@ -79,7 +79,7 @@ def test_the_likelihood_of_the_right_answer(gpt, writing):
     task = replace(writing, measures=("greedy", "last_token", "perplexity"), answer="{answer}")
     prompt, likeliest = with_readable_answer(gpt)
     answers = [likeliest, f"~{likeliest}", " red"]
-    found = Asker(task, gpt).ask(
+    found = PromptEvaluator(task, gpt).ask(
         [Item("0", {}, (text,)) for text in answers], [Prompt(prompt, 0)] * 3, 0, lambda done: None
     )
     assert all(found[0].is_greedy) and not all(found[1].is_greedy)
@@ -89,13 +89,13 @@ def test_the_likelihood_of_the_right_answer(gpt, writing):
 
 def test_written_answers_are_those_of_generate(gpt, writing):
     items = [Item(str(i), {}, ("red",)) for i in range(3)]
-    found = Asker(writing, gpt).ask(items, PROMPTS, 0, lambda done: None)
+    found = PromptEvaluator(writing, gpt).ask(items, PROMPTS, 0, lambda done: None)
     for prompt, reply in zip(PROMPTS, found, strict=True):
         assert reply.about["generated"] == gpt.generate(prompt.text, 4, temperature=0)[0].text
         assert reply.text == reply.about["generated"].strip()
-    drawing = replace(writing, writing=Writing(max_tokens=8, temperature=1.0, top_k=2))
+    drawing = replace(writing, writing=Writing(max_new_tokens=8, temperature=1.0, top_k=2))
     texts = [
-        [each.about["generated"] for each in Asker(drawing, gpt).ask(items, PROMPTS, seed, lambda done: None)]
+        [each.about["generated"] for each in PromptEvaluator(drawing, gpt).ask(items, PROMPTS, seed, lambda done: None)]
         for seed in (0, 1, 0)
     ]
     assert texts[0] == texts[2] != texts[1]
@@ -108,8 +108,8 @@ def test_a_stop_word_is_not_the_last_word(gpt, writing):
     items = [Item(str(i), {}, ("red",)) for i in range(len(prompts))]
     found = {}
     for stop_words in (True, False):
-        task = replace(writing, writing=Writing(max_tokens=6, keep="word", stop_words=stop_words))
-        asked = Asker(task, gpt).ask(items, prompts, 0, lambda done: None)
+        task = replace(writing, writing=Writing(max_new_tokens=6, keep="word", stop_words=stop_words))
+        asked = PromptEvaluator(task, gpt).ask(items, prompts, 0, lambda done: None)
         found[stop_words] = [reply.about["generated"] for reply in asked]
     firsts = [
         tokens_of(prompt.text + text)[len(tokens_of(prompt.text))]
@@ -140,13 +140,13 @@ def test_what_is_kept(what, text, expected):
 def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatch):
     task = replace(writing, measures=("word",), writing=Writing(keep="word"))
     item = Item("0", {}, ("Shane",))
-    assert Asker(task, gpt)._reply(item, " Shane.", None).answers == ("Shane",)
-    monkeypatch.setattr(type(gpt.tokenizer), "normalise", lambda self, text: text.lower())
-    found = Asker(task, gpt)._reply(item, " shane.", None)
+    assert PromptEvaluator(task, gpt)._reply(item, " Shane.", None).answers == ("Shane",)
+    monkeypatch.setattr(type(gpt.tokenizer), "normalize", lambda self, text: text.lower())
+    found = PromptEvaluator(task, gpt)._reply(item, " shane.", None)
     assert MEASURES["word"].rows([found]).tolist() == [[1.0]]
 
 
 def test_room_for_the_longest_choice(gpt, task, writing):
-    assert Asker(task, gpt).answer_lengths(ITEMS[:1]) == [len(tokens_of(f" {CHOICES[2]}"))]
-    assert Asker(writing, gpt).answer_lengths(ITEMS[:2]) == [4, 4]
+    assert PromptEvaluator(task, gpt).answer_lengths(ITEMS[:1]) == [len(tokens_of(f" {CHOICES[2]}"))]
+    assert PromptEvaluator(writing, gpt).answer_lengths(ITEMS[:2]) == [4, 4]
     assert Choices().is_given is False

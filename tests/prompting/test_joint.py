@@ -23,7 +23,7 @@ example = "How large is {text}?"
 gold = "label"
 measures = ["exact"]
 [writing]
-max_tokens = 8
+max_new_tokens = 8
 """
 JOINT = """
 [[tasks]]
@@ -194,8 +194,8 @@ def test_command_and_its_errors(tasks, gpt, tmp_path, capsys, monkeypatch):
     assert f"hornbook prompt {tmp_path / 'run'} --task NAME --data PATH --shots 0 --out SCORES" in log
     assert dict(lines(describe(tmp_path / "run")))["tasks"].endswith(f", initialised from {gpt}")
     assert hornbook.load(tmp_path / "run").generate("the", 3)
-    _, _, error = verb(gpt, "--task", "text", "--data", "joint.toml", "--restarts", 3, "--label", "x", "--head", "cnn")
-    assert "--label and --restarts and --head have no effect with --task text: omit them" in error
+    _, _, error = verb(gpt, "--task", "text", "--data", "joint.toml", "--seeds", 3, "--label", "x", "--head", "cnn")
+    assert "--label and --seeds and --head have no effect with --task text: omit them" in error
     status, out, _ = verb(gpt, "--task", "text", "--show")
     assert status == 0 and "learns" in out
     for text, words in (

@@ -93,12 +93,12 @@ def test_resume_after_kill(gpt, task, data, tmp_path):
     expected = hornbook.prompt(gpt, task, data, whole, shots=(0, 1, 2), seeds=2, log=quiet)
     code = (
         "import time\nfrom hornbook.evaluation.prompting import run\n"
-        "from hornbook.evaluation.prompting.asking import Asker\n"
-        "ask = Asker.ask\n"
+        "from hornbook.evaluation.prompting.asking import PromptEvaluator\n"
+        "ask = PromptEvaluator.ask\n"
         "def slow(self, items, prompts, seed, progress):\n"
         "    if 'train' in prompts[0].text and seed: time.sleep(600)\n"
         "    return ask(self, items, prompts, seed, progress)\n"
-        "Asker.ask = slow\n"
+        "PromptEvaluator.ask = slow\n"
         f"run.prompt({str(gpt)!r}, {str(task)!r}, {str(data)!r}, {str(out)!r}, shots=(0, 1, 2), seeds=2,"
         " log=lambda words: None)\n"
     )
@@ -133,14 +133,14 @@ def test_damaged_predictions_are_refused(gpt, task, data, tmp_path, old, new, wo
 
 
 def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path, monkeypatch):
-    out, ask = tmp_path / "out", running.Asker.ask
+    out, ask = tmp_path / "out", running.PromptEvaluator.ask
 
     def stopping(self, items, prompts, *rest):
         if prompts[0].num_examples:
             raise KeyboardInterrupt
         return ask(self, items, prompts, *rest)
 
-    monkeypatch.setattr(running.Asker, "ask", stopping)
+    monkeypatch.setattr(running.PromptEvaluator, "ask", stopping)
     with pytest.raises(KeyboardInterrupt):
         hornbook.prompt(gpt, task, data, out, shots=(0, 1), seeds=1, log=quiet)
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
@@ -152,7 +152,7 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
 
 
 def test_a_stopped_command_prints_how_to_resume(verb, gpt, task, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(running.Asker, "ask", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(running.PromptEvaluator, "ask", Mock(side_effect=KeyboardInterrupt))
     status, _, error = verb(gpt, "--task", task, "--data", data, "--out", tmp_path / "out")
     assert status == 130 and error.endswith("rerun with --resume\n")
 
@@ -168,7 +168,7 @@ def test_shots_and_seeds_may_be_added_later_and_nothing_else(gpt, task, data, tm
     assert [(point["shots"], len(point["seeds"])) for point in found["points"]] == [(0, 1), (2, 3)]
     for changed, words in (
         ({"limit": 3}, "started with other settings: limit is not set, not 3"),
-        ({"normalise": "sum"}, "started with other settings: task.choices.normalise is token, not sum"),
+        ({"normalize": "sum"}, "started with other settings: task.choices.normalize is token, not sum"),
         ({"model": saved_small_gpt(tmp_path / "other", context=64)}, "the model .* is not what .* was started with"),
     ):
         arguments = {"model": gpt, "task": task, "data": data, "out": out} | changed
@@ -228,7 +228,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     tokenizer = train_tokenizer(tiny_text(60).split("\n\n"), vocab_size=200)
     size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 32}
     bert = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), ("mlm",))
-    bert.initialise(torch.Generator().manual_seed(0))
+    bert.initialize(torch.Generator().manual_seed(0))
     (tmp_path / "bert").mkdir()
     save_model(tmp_path / "bert", bert)
     tokenizer.save(tmp_path / "bert")
@@ -242,7 +242,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     refused("seeds must be at least 1", seeds=0)
     refused("limit must be at least 1", limit=0)
     refused("dictionary is for tasks", dictionary=task)
-    refused("must be one of token, byte, sum, answer", normalise="length")
+    refused("must be one of token, byte, sum, answer", normalize="length")
     refused("names the field {txt}", task=write_task(tmp_path / "a.toml", QUESTION.replace("{text}", "{txt}")))
     baseline = '[baseline]\nkinds = ["lead-3"]\nfield = "y"\n'
     refused("baseline.field names the field 'y'", task=write_task(tmp_path / "c.toml", QUESTION + baseline))
@@ -258,7 +258,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
 def test_the_same_answer_to_every_question_is_reported(verb, gpt, task, tmp_path):
     """In sum the shorter choice is the likelier one, whatever the question."""
     data, out = write_colours(tmp_path / "data", num_test=41), tmp_path / "out"
-    status, _, said = verb(gpt, "--task", task, "--data", data, "--normalise", "sum", "--shots", "0,1", "--out", out)
+    status, _, said = verb(gpt, "--task", task, "--data", data, "--normalize", "sum", "--shots", "0,1", "--out", out)
     words = "it answers 'red' to 100.0% of the questions"
     whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, the score of always choosing the "
     assert status == 0 and f"note: {whole}most frequent answer, then means little\n" in said

@@ -7,7 +7,7 @@ from small_prompting import QUESTION, WRITING, write_colours, write_rows, write_
 
 from hornbook.tasks.text.definition import read_task
 from hornbook.tasks.text.prompts import drawable, question
-from hornbook.tasks.text.sources import detokenised, read_items
+from hornbook.tasks.text.sources import detokenized, read_items
 
 TURNS = ["Who?", "Where?", "When?"]
 COQA = {
@@ -129,7 +129,7 @@ def test_lambada_is_split_before_the_last_word(tmp_path):
     (tmp_path / "plain_test.txt").write_text("`` i ca n't , '' she said , `` go away\n", encoding="utf-8")
     (item,) = read_items(read_task("lambada-harness"), tmp_path / "plain_test.txt", quiet).test
     assert item.fields["context"] == '"i can\'t," she said, "go' and item.answers == ("away",)
-    assert detokenised("so it 's done !") == "so it's done!"
+    assert detokenized("so it 's done !") == "so it's done!"
 
 
 def test_coqa_keeps_the_dialogue_order(tmp_path):

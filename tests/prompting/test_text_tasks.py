@@ -23,7 +23,7 @@ def test_every_shipped_task_can_be_read():
 
 def test_the_published_settings():
     summary = read_task("summary")
-    assert (summary.writing.max_tokens, summary.writing.top_k, summary.writing.keep) == (100, 2, "three sentences")
+    assert (summary.writing.max_new_tokens, summary.writing.top_k, summary.writing.keep) == (100, 2, "three sentences")
     assert summary.templates["without-the-hint"] == summary.example.replace("TL;DR:", "")
     assert summary.baseline.kinds == ("lead-3", "random-3") and summary.draws_answers
     assert read_task("translation-pairs").example == "{en} =" and not read_task("translation-pairs").draws_answers

@@ -12,7 +12,7 @@ from hornbook.graph.reasoning.grounding import SchemaStreams
 from hornbook.graph.schema import SchemaGraphs
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, segment_softmax
-from hornbook.models.outputs import GraphReasoning, Output
+from hornbook.models.outputs import GraphReasoning, HeadConfig
 from hornbook.tasks.features import Features
 
 SIZE = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 32, "vocab_size": 64}
@@ -69,9 +69,9 @@ def features(random) -> Features:
 def make(**layers) -> Bert:
     shape = dataclasses.replace(SHAPE, **layers)
     config = BertConfig(**SIZE, dropout=0.0, attention_dropout=0.0)
-    model = Bert(config, ("pooler",), Output("choice", graph=shape))
-    model.initialise(torch.Generator().manual_seed(0))
-    model.task.initialise(torch.Generator().manual_seed(1))
+    model = Bert(config, ("pooler",), HeadConfig("choice", graph=shape))
+    model.initialize(torch.Generator().manual_seed(0))
+    model.task.initialize(torch.Generator().manual_seed(1))
     return model.eval()
 
 

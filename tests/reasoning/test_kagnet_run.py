@@ -66,7 +66,7 @@ def test_explained_weights_are_those_of_the_model(learned):
     assert moon.paths == () and moon.concepts == () and set(found.concepts) == {"ground", "house"}
     member = predictor.members[0]
     features = predictor.task.fitting(example := predictor._examples([(found.question, TOOLS["en"][::-1])])[0])
-    features = member.grounded(features.encode([example], predictor.tokenizer, predictor.longest), [example])
+    features = member.grounded(features.encode([example], predictor.tokenizer, predictor.max_length), [example])
     head = member.model.task
     head.keeps_weights = True
     batch = features.packed([0, 1])
@@ -86,11 +86,11 @@ def test_explained_weights_are_those_of_the_model(learned):
 def test_the_command_prints_paths_and_draws_them(learned, hornbook, tmp_path):
     page = tmp_path / "page.html"
     words = ["explain", learned / "en", "With what?", "--choices", "trowel, excavator", "--context", ASKED["en"][0]]
-    done = hornbook(*words, "--to", page)
+    done = hornbook(*words, "--out", page)
     assert done.status == 0 and "flower <--UsedFor-- trowel" in done.stdout and done.stdout.rstrip().endswith(str(page))
     drawn = page.read_text(encoding="utf-8")
     assert "<svg" in drawn and "UsedFor" in drawn and "http" not in drawn.replace("http-equiv", "")
-    answer = hornbook(*words, "--to", page, "--json").answer
+    answer = hornbook(*words, "--out", page, "--json").answer
     assert answer["answer"] == "trowel" and [each["text"] for each in answer["choices"]] == TOOLS["en"]
     assert sum(path["weight"] for path in answer["choices"][0]["paths"]) == pytest.approx(1, abs=1e-5)
     done = hornbook("explain", learned / "ko", ASKED["ko"][1], "--choices", "모종삽|||굴착기")
@@ -254,7 +254,7 @@ def test_wrong_options(words, message, tmp_path, tiny_run, with_vectors, hornboo
 def test_what_a_run_with_a_graph_cannot_do(learned, tiny_run, tmp_path, hornbook):
     assert (
         "neither exported nor compared"
-        in hornbook("export", learned / "en", "--to", "onnx", "--out", tmp_path / "onnx").error
+        in hornbook("export", learned / "en", "--format", "onnx", "--out", tmp_path / "onnx").error
     )
     assert (
         "does not read a knowledge graph"

@@ -11,7 +11,7 @@ from made_up_tasks import KINDS, REGRESSION_ROWS, write_task_run
 
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.report.card import with_head, write_card
 from hornbook.report.finetuned import FinetunedRun, python_code, transformers_code
 from hornbook.text.tokenizer import Tokenizer
@@ -44,11 +44,11 @@ def test_the_head(make_card):
 
 def test_settings_that_had_no_effect_are_left_out(make_card):
     """The share of a warm-up that was given in steps; what a decay of 1 counts from."""
-    schedule, layers = {"warmup_fraction": 0.1, "warmup_steps": None}, {"decay": 1.0, "decay_from": "block"}
+    schedule, layers = {"warmup_fraction": 0.1, "warmup_steps": None}, {"lr_decay": 1.0, "lr_decay_from": "block"}
     _, text = make_card(name="usual", settings={"schedule": schedule, "layers": layers})
     assert "| warmup fraction | 0.1 |" in text
     assert "warmup steps" not in text and "layer-wise decay starts at" not in text
-    schedule, layers = schedule | {"warmup_steps": 500}, {"decay": 0.8, "decay_from": "electra"}
+    schedule, layers = schedule | {"warmup_steps": 500}, {"lr_decay": 0.8, "lr_decay_from": "electra"}
     _, text = make_card(name="other", settings={"schedule": schedule, "layers": layers})
     assert "| warmup steps | 500 |" in text and "| layer-wise decay starts at | electra |" in text
     assert "warmup fraction" not in text
@@ -153,11 +153,11 @@ def test_whatever_is_in_the_head_is_read_back(random):
 
 
 OUTPUTS = {
-    "classification": Output("sequence", 3, ("good", "bad", "other")),
-    "regression": Output("sequence", 1, ("score",), "number"),
-    "spans": Output("spans", 2),
-    "tagging": Output("tokens", 5, ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")),
-    "choice": Output("choice"),
+    "classification": HeadConfig("sequence", 3, ("good", "bad", "other")),
+    "regression": HeadConfig("sequence", 1, ("score",), "number"),
+    "spans": HeadConfig("spans", 2),
+    "tagging": HeadConfig("tokens", 5, ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")),
+    "choice": HeadConfig("choice"),
 }
 
 
@@ -168,7 +168,7 @@ def test_the_code_runs(tmp_path, tiny_tokenizer, kind):
     tokenizer = Tokenizer.load(tiny_tokenizer)
     config = BertConfig(tokenizer.vocab_size, 1, 16, 2, 32, 64, init_std=0.3)
     model = Bert(config, Bert.heads_for(OUTPUTS[kind]), OUTPUTS[kind])
-    model.initialise(torch.Generator().manual_seed(2))
+    model.initialize(torch.Generator().manual_seed(2))
     save_model(folder, model)
     tokenizer.save(folder, config.max_positions)
     (folder / "task.json").write_text(json.dumps({"task": kind, "kind": kind, "num_endings": 2}))

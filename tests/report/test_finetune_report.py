@@ -16,8 +16,8 @@ from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.errors import confusion_figure
 from hornbook.report.plots.learning import learning_figure
-from hornbook.report.plots.scores import curve_figure, tries_figure
-from hornbook.report.several import draw, read_curve, read_tries
+from hornbook.report.plots.scores import curve_figure, trials_figure
+from hornbook.report.trials import draw, read_curve, read_trials
 
 
 def opened(folder):
@@ -268,8 +268,8 @@ def test_names_that_the_font_lacks_or_that_look_like_formulas(make_task_run):
 # --- several runs ---------------------------------------------------------------------------------------------------
 
 
-def write_tries(folder, kind="search", **overrides):
-    tries = [
+def write_trials(folder, kind="lr_search", **overrides):
+    trials = [
         {"name": f"try {i}", "folder": f"t{i}", "lr": lr, "seed": i, "score": s, "low": s - 0.02, "high": s + 0.03}
         | {"degenerate": "it answers '<b>' whatever the text" if s < 0.6 else None, "seconds": 75.0}
         for i, (lr, s) in enumerate([(5e-5, 0.81), (4e-5, 0.84), (3e-5, 0.83), (2e-5, 0.5)])
@@ -277,13 +277,13 @@ def write_tries(folder, kind="search", **overrides):
     found = {
         "kind": kind,
         "metric_for_best": "accuracy",
-        "tries": tries,
+        "trials": trials,
         "best": "try 1",
         "median": 0.82,
         "spread": 0.34,
     }
     folder.mkdir(exist_ok=True)
-    (folder / "tries.json").write_text(json.dumps(found | overrides))
+    (folder / "trials.json").write_text(json.dumps(found | overrides))
     return folder
 
 
@@ -300,10 +300,10 @@ def write_curve(folder):
 
 @pytest.mark.pictures
 def test_the_picture_of_a_search(tmp_path):
-    folder = write_tries(tmp_path / "search")
-    draw(folder, read_tries(folder))
-    assert (folder / "tries.png").stat().st_size > 5_000
-    axes = tries_figure(read_tries(folder)).axes[0]
+    folder = write_trials(tmp_path / "lr_search")
+    draw(folder, read_trials(folder))
+    assert (folder / "trials.png").stat().st_size > 5_000
+    axes = trials_figure(read_trials(folder)).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["2e-5", "3e-5", "4e-5", "5e-5"]
     drawn = [(line.get_marker(), line.get_ydata()[0]) for line in axes.lines if len(line.get_ydata()) == 1]
     assert drawn == [("x", 0.5), ("o", 0.83), ("*", 0.84), ("o", 0.81)]
@@ -312,25 +312,25 @@ def test_the_picture_of_a_search(tmp_path):
 
 
 def test_the_picture_of_restarts_has_the_median(tmp_path):
-    axes = tries_figure(read_tries(write_tries(tmp_path / "restarts", "restarts"))).axes[0]
+    axes = trials_figure(read_trials(write_trials(tmp_path / "seeds", "seeds"))).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "1", "2", "3"]
     assert "median 82.0%" in axes.get_legend_handles_labels()[1]
 
 
 def test_the_page_of_a_search(tmp_path):
-    page = Page(write_report(write_tries(tmp_path / "search")))
+    page = Page(write_report(write_trials(tmp_path / "lr_search")))
     for words in ("84.0% (82.0% to 87.0%)", "try 1 ★", "1 of 4 degenerate", "4e-05", "degenerate: it answers '<b>'"):
         assert words in page.text, words
-    assert (tmp_path / "search" / "tries.png").is_file() and not page.all("b")
+    assert (tmp_path / "lr_search" / "trials.png").is_file() and not page.all("b")
 
 
 @pytest.mark.pictures
 def test_a_sweep_in_the_same_folder_is_on_the_page_of_the_run(make_task_run):
-    folder = write_curve(write_tries(make_task_run(leave_out=PICTURES)))
+    folder = write_curve(write_trials(make_task_run(leave_out=PICTURES)))
     page = Page(write_report(folder))
     assert "Search over learning rates" in page.text and "Score by number of labels" in page.text
     assert "Worst errors on dev" in page.text
-    assert (folder / "tries.png").is_file() and (folder / "curve.png").is_file()
+    assert (folder / "trials.png").is_file() and (folder / "curve.png").is_file()
 
 
 @pytest.mark.pictures
@@ -345,24 +345,26 @@ def test_the_curve_by_number_of_labels(tmp_path):
 
 
 def test_scores_in_percent_and_correlations(tmp_path):
-    tries = [{"name": "a", "lr": 1e-4, "seed": 0, "score": 71.5, "low": 70.0, "high": 73.0}]
-    tries[0] |= {"degenerate": None, "seconds": 75.0}
+    trials = [{"name": "a", "lr": 1e-4, "seed": 0, "score": 71.5, "low": 70.0, "high": 73.0}]
+    trials[0] |= {"degenerate": None, "seconds": 75.0}
     of_spans = {"metric_for_best": "f1", "in_percent": True, "best": "a", "median": 71.5, "spread": 0.0}
-    folder = write_tries(tmp_path / "spans", tries=tries, **of_spans)
+    folder = write_trials(tmp_path / "spans", trials=trials, **of_spans)
     assert "71.5% (70.0% to 73.0%)" in Page(write_report(folder)).text
-    poor = [tries[0] | {"score": 1.2, "low": 0.9, "high": 1.4}]
-    folder = write_tries(tmp_path / "poor", tries=poor, **of_spans)
+    poor = [trials[0] | {"score": 1.2, "low": 0.9, "high": 1.4}]
+    folder = write_trials(tmp_path / "poor", trials=poor, **of_spans)
     assert "1.2% (0.9% to 1.4%)" in Page(write_report(folder)).text
-    tries[0] |= {"score": 0.53, "low": 0.5, "high": None}
-    folder = write_tries(tmp_path / "cola", metric_for_best="matthews", tries=tries, best="a", median=0.53, spread=0.05)
+    trials[0] |= {"score": 0.53, "low": 0.5, "high": None}
+    folder = write_trials(
+        tmp_path / "cola", metric_for_best="matthews", trials=trials, best="a", median=0.53, spread=0.05
+    )
     page = Page(write_report(folder))
     assert "spread 0.050" in page.text and "median 0.530" in page.text
 
 
 def test_tries_without_a_score_are_refused(tmp_path):
-    (tmp_path / "tries.json").write_text('{"tries": []}')
-    with pytest.raises(ValueError, match="has no tries with a score"):
-        read_tries(tmp_path)
+    (tmp_path / "trials.json").write_text('{"trials": []}')
+    with pytest.raises(ValueError, match="has no trials with a score"):
+        read_trials(tmp_path)
 
 
 @pytest.mark.parametrize(("kind", "most"), [("classification", 1.02), ("spans", 102)])
@@ -410,7 +412,7 @@ def test_info_does_without_what_is_missing(make_task_run, kind):
 
 
 def test_info_of_several_runs(tmp_path):
-    found = describe(write_curve(write_tries(tmp_path / "search")))
+    found = describe(write_curve(write_trials(tmp_path / "lr_search")))
     said = dict(lines(found))
     assert found["kind"] == "several runs" and said["try 1"] == "84.0% (82.0% to 87.0%)" and said["best"] == "try 1"
     assert said["try 3"].endswith("degenerate") and said["fine-tuning, 128 labels"] == "61.3% (60.0% to 80.0%)"

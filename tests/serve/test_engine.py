@@ -101,10 +101,10 @@ def test_requests_join_and_leave_a_running_batch(gpt):
         return found
 
     async def several():
-        long = asyncio.create_task(one("long", ["the river"], max_tokens=200, temperature=0.0))
+        long = asyncio.create_task(one("long", ["the river"], max_new_tokens=200, temperature=0.0))
         while len(sizes) < 5:
             await asyncio.sleep(0.001)
-        short = one("short", ["bread", "한국어"], max_tokens=6, seed=4, num=2)
+        short = one("short", ["bread", "한국어"], max_new_tokens=6, seed=4, num=2)
         return await asyncio.gather(long, short)
 
     (long,), short = asyncio.run(several())

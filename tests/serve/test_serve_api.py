@@ -49,7 +49,7 @@ def test_models_and_what_they_can_do(client):
 
 def test_masks(client, folders):
     model = library.load(folders["first"])
-    found = ask(client, "/fill-mask", text="the [MASK] of the [MASK]", top=3)
+    found = ask(client, "/fill-mask", text="the [MASK] of the [MASK]", top_k=3)
     expected = [[asdict(guess) for guess in guesses] for guesses in model.fill_mask("the [MASK] of the [MASK]", 3)]
     for ours, theirs in zip(found["masks"], expected, strict=True):
         assert [each["word"] for each in ours] == [each["word"] for each in theirs]
@@ -417,7 +417,7 @@ def test_another_method_is_refused_with_those_that_are_allowed(client):
 
 
 def test_numbers_in_quotes_are_refused(client):
-    assert "top must be a whole number" in refusal(client, "/fill-mask", 422, text="the [MASK]", top="3")
+    assert "top_k must be a whole number" in refusal(client, "/fill-mask", 422, text="the [MASK]", top_k="3")
 
 
 @pytest.mark.parametrize(
@@ -427,8 +427,8 @@ def test_numbers_in_quotes_are_refused(client):
         ({"text": 5}, "text must be a text or must be a list"),
         ({"text": ""}, "text must not be empty or must be a list"),
         ({"text": ["the [MASK]", 5]}, "text.1 must be a text"),
-        ({"text": "the [MASK]", "top": 0}, "top must be at least 1"),
-        ({"text": "the [MASK]", "top": 9999, "model": 3}, "model must be a text; top must be at most 1000"),
+        ({"text": "the [MASK]", "top_k": 0}, "top_k must be at least 1"),
+        ({"text": "the [MASK]", "top_k": 9999, "model": 3}, "model must be a text; top_k must be at most 1000"),
     ],
 )
 def test_invalid_fields_are_named_in_plain_words(client, fields, problem):

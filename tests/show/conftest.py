@@ -15,7 +15,7 @@ def one_way(tmp_path_factory, tiny_tokenizer):
     size = {"num_layers": 2, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 40, "init_std": 0.4}
     for direction in ("both", "left"):
         model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, direction=direction, **size), ())
-        model.initialise(torch.Generator().manual_seed(1))
+        model.initialize(torch.Generator().manual_seed(1))
         tokenizer.save(root / direction, 40)
         save_model(root / direction, model)
     return root

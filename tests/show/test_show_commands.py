@@ -24,7 +24,7 @@ from hornbook.show.examples import LAYOUTS, show_example
 from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
 from hornbook.show.tokens import show_forms, show_tokens
-from hornbook.show.words import MARKS, PARTS, WORDS
+from hornbook.show.words import LEGEND, PARTS, WORDS
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 
@@ -140,7 +140,7 @@ def test_a_gpt_is_not_masked(hornbook, tiny_tokenizer, tiny_run, one_way, tmp_pa
     size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 40}
     for name, mask_id in (("gpt", None), ("hybrid", tokenizer.mask_id)):
         model = Gpt2(Gpt2.config_class(vocab_size=tokenizer.vocab_size, mask_id=mask_id, **size), ("clm",))
-        model.initialise(torch.Generator().manual_seed(1))
+        model.initialize(torch.Generator().manual_seed(1))
         tokenizer.save(tmp_path / name, 40)
         save_model(tmp_path / name, model)
     said = hornbook("show", "masking", tmp_path / "gpt", TEXT)
@@ -284,10 +284,10 @@ def test_commands(hornbook, tiny_run, tiny_corpus, tmp_path):
 
 def test_two_models_fill_in_the_same_mask(hornbook, tiny_run, electra):
     text = "the [MASK] of the river"
-    said = hornbook("fill-mask", tiny_run, electra.folder, text, "--top", 3, "--json")
+    said = hornbook("fill-mask", tiny_run, electra.folder, text, "--top-k", 3, "--json")
     (rows,) = said.answer["masks"]
     for number, model in enumerate((library.load(tiny_run), electra)):
-        for guess in model.fill_mask(text, top=3)[0]:
+        for guess in model.fill_mask(text, top_k=3)[0]:
             row = next(row for row in rows if row["token"] == guess.token)
             assert row["probabilities"][number] == pytest.approx(guess.probability, abs=1e-6)
     assert json.dumps(said.answer["models"]) == json.dumps([str(tiny_run), str(electra.folder)])
@@ -298,12 +298,12 @@ def test_models_of_other_vocabularies_fill_in_the_same_mask(hornbook, tiny_run, 
     tokenizer = train_tokenizer([TEXT] * 30, vocab_size=300, kind="bpe")
     size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 40, "init_std": 0.4}
     model = Bert(BertConfig(vocab_size=tokenizer.vocab_size, **size), ("mlm",))
-    model.initialise(torch.Generator().manual_seed(1))
+    model.initialize(torch.Generator().manual_seed(1))
     tokenizer.save(tmp_path / "bytes", 40)
     save_model(tmp_path / "bytes", model)
     models = [library.load(tiny_run), library.load(tmp_path / "bytes")]
     text = "the [MASK] of the river"
-    said = hornbook("fill-mask", tiny_run, tmp_path / "bytes", text, "--top", 300, "--json")
+    said = hornbook("fill-mask", tiny_run, tmp_path / "bytes", text, "--top-k", 300, "--json")
     (row,) = [row for row in said.answer["masks"][0] if row["token"] in ("garden", "Ġgarden")]
     expected = [
         each.mask_probabilities([text])[0].probabilities_KV[0, each.tokenizer.id(token)].item()
@@ -313,7 +313,7 @@ def test_models_of_other_vocabularies_fill_in_the_same_mask(hornbook, tiny_run, 
     lacking = [row["token"] for row in said.answer["masks"][0] if None in row["probabilities"]]
     assert (
         lacking
-        and "-: the vocabulary" in hornbook("fill-mask", tiny_run, tmp_path / "bytes", text, "--top", 300).stdout
+        and "-: the vocabulary" in hornbook("fill-mask", tiny_run, tmp_path / "bytes", text, "--top-k", 300).stdout
     )
     assert "-: the vocabulary" not in hornbook("fill-mask", tiny_run, tiny_run, text).stdout
 
@@ -328,10 +328,10 @@ def test_several_texts_are_filled_in_as_each_alone(tiny_run):
 
 
 def test_both_languages_have_the_same_texts():
-    for words in (WORDS, MARKS, PARTS):
+    for words in (WORDS, LEGEND, PARTS):
         assert words["en"].keys() == words["ko"].keys()
     for name, text in WORDS["en"].items():
         fields = [sorted(re.findall(r"{(\w+)", each)) for each in (text, WORDS["ko"][name])]
         assert fields[0] == fields[1], name
         assert re.search("[가-힣]", WORDS["ko"][name]), name
-    assert all(re.search("[가-힣]", text) for words in (MARKS, PARTS) for text in words["ko"].values())
+    assert all(re.search("[가-힣]", text) for words in (LEGEND, PARTS) for text in words["ko"].values())

@@ -4,7 +4,7 @@ import random as chance
 
 import numpy as np
 
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ WORDS = (
     *("a", "the", "garden\u200b", "東京", "e\u0301t\u00e9"),
 )
 KINDS = ("wordpiece", "bpe", "unigram")
-SPAN = Output("spans", 2)
+SPAN = HeadConfig("spans", 2)
 
 
 def passage_of(draw: chance.Random, num_words: int) -> tuple[str, list[tuple[int, int]]]:

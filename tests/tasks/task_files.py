@@ -28,8 +28,8 @@ def question(key: str, *answers: tuple[str, int], text: str = "Who?", **more: ob
 
 
 def counts(data) -> dict[str, int]:
-    return {kind: entry["count"] for kind, entry in data.problems.as_dict().items()}
+    return {kind: entry["count"] for kind, entry in data.problems.to_dict().items()}
 
 
 def first(data, kind: str) -> dict:
-    return data.problems.as_dict()[kind]["examples"][0]
+    return data.problems.to_dict()[kind]["examples"][0]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.records import ChoiceExample
 from hornbook.text.tokenizer import Tokenizer
 
-TASK = Choice(Output("choice"), 3)
+TASK = Choice(HeadConfig("choice"), 3)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_labels_that_are_not_known(tokenizer):
 
 def test_another_number_of_endings_is_refused(tokenizer):
     with pytest.raises(ValueError, match=r"question 0 has 3 endings.*4"):
-        Choice(Output("choice"), 4).encode([example(0)], tokenizer, 64)
+        Choice(HeadConfig("choice"), 4).encode([example(0)], tokenizer, 64)
 
 
 def test_long_contexts_are_cut_and_counted(tokenizer):

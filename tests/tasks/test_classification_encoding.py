@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import transformers
 
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.regression import Regression
@@ -14,11 +14,11 @@ from hornbook.tasks.records import TextExample
 from hornbook.text.tokenizer import Tokenizer
 
 LABELS = ("no", "maybe", "yes")
-SINGLE = Classification(Output("sequence", 3, LABELS), ("accuracy",))
-MULTI = MultiLabel(Output("sequence", 3, LABELS, "multi"), ("micro_f1", "macro_f1", "exact_match"))
-NUMBER = Regression(Output("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
-SEPARATE = Classification(Output("sequence", 3, LABELS, pairs="separate"), ("accuracy",))
-BOTH = Classification(Output("sequence", 3, LABELS, pairs="both"), ("accuracy",))
+SINGLE = Classification(HeadConfig("sequence", 3, LABELS), ("accuracy",))
+MULTI = MultiLabel(HeadConfig("sequence", 3, LABELS, "multi"), ("micro_f1", "macro_f1", "exact_match"))
+NUMBER = Regression(HeadConfig("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
+SEPARATE = Classification(HeadConfig("sequence", 3, LABELS, pairs="separate"), ("accuracy",))
+BOTH = Classification(HeadConfig("sequence", 3, LABELS, pairs="both"), ("accuracy",))
 WORDS = ("the", "river", "teacher", "lantern", "bridge", "한국어", "silver", "Bread.", "harbour,")
 
 

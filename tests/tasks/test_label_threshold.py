@@ -9,7 +9,7 @@ import pytest
 from finetuned import encoder, finetuned, words
 
 from hornbook.inference.predictor import load_predictor
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.report.card import write_card
 from hornbook.tasks.kinds.marked import EntityTyping
 from hornbook.tasks.kinds.multi_label import FEWEST, THRESHOLDS, MultiLabel
@@ -17,7 +17,7 @@ from hornbook.tasks.records import MarkedExample, TextExample
 from hornbook.tasks.spec import TaskSpec, load_task, save_task
 
 LABELS = ("a", "b", "c", "d")
-OUTPUT = Output("sequence", 4, LABELS, "multi")
+OUTPUT = HeadConfig("sequence", 4, LABELS, "multi")
 TASK = MultiLabel(OUTPUT, MultiLabel.default_measures)
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed
@@ -17,27 +17,27 @@ from hornbook.train.step import bucketed
 VOCABULARY = 64
 LABELS = ("a", "b", "c")
 KINDS = {
-    "single": Output("sequence", 3, LABELS),
-    "multi": Output("sequence", 3, LABELS, "multi"),
-    "number": Output("sequence", 1, ("score",), "number"),
-    "separate": Output("sequence", 3, LABELS, pairs="separate"),
-    "cnn": Output("sequence", 3, LABELS, head="cnn"),
-    "bilstm": Output("sequence", 3, LABELS, head="bilstm"),
-    "attention": Output("sequence", 3, LABELS, head="attention"),
-    "choice": Output("choice"),
-    "tokens": Output("tokens", 3, ("O", "B-X", "I-X")),
-    "spans": Output("spans", 2),
-    "answerable": Output("spans", 2, answerable=True),
+    "single": HeadConfig("sequence", 3, LABELS),
+    "multi": HeadConfig("sequence", 3, LABELS, "multi"),
+    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
+    "cnn": HeadConfig("sequence", 3, LABELS, head="cnn"),
+    "bilstm": HeadConfig("sequence", 3, LABELS, head="bilstm"),
+    "attention": HeadConfig("sequence", 3, LABELS, head="attention"),
+    "choice": HeadConfig("choice"),
+    "tokens": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
+    "spans": HeadConfig("spans", 2),
+    "answerable": HeadConfig("spans", 2, answerable=True),
 }
 TOGETHER = {"choice": 4, "separate": 2}
 
 
-def model_for(output: Output) -> Bert:
+def model_for(output: HeadConfig) -> Bert:
     config = BertConfig(
         VOCABULARY, num_layers=1, width=16, num_heads=2, inner_width=32, max_positions=32, dropout=0.0, init_std=0.3
     )
     model = Bert(dataclasses.replace(config, attention_dropout=0.0), Bert.heads_for(output), output)
-    model.initialise(torch.Generator().manual_seed(0))
+    model.initialize(torch.Generator().manual_seed(0))
     return model.double()
 
 

@@ -4,7 +4,7 @@ import re
 import pytest
 from task_files import lines, question, squad, write
 
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification
@@ -17,13 +17,13 @@ from hornbook.tasks.spec import TaskSpec
 
 def spec_of(name: str, **more) -> TaskSpec:
     tasks = {
-        "spans": Spans(Output("spans", 2)),
-        "tagging": Tagging(Output("tokens", 1, ("O",)), ("tag_accuracy",)),
-        "choice": Choice(Output("choice"), 2),
+        "spans": Spans(HeadConfig("spans", 2)),
+        "tagging": Tagging(HeadConfig("tokens", 1, ("O",)), ("tag_accuracy",)),
+        "choice": Choice(HeadConfig("choice"), 2),
     }
     kinds = {"squad": "spans", "conll2003": "tagging", "swag": "choice", "sts-b": "regression"}
     kind = kinds.get(name) or (name if name in tasks else "classification")
-    task = tasks.get(kind) or Classification(Output("sequence", 2, ("0", "1")), ("accuracy",))
+    task = tasks.get(kind) or Classification(HeadConfig("sequence", 2, ("0", "1")), ("accuracy",))
     return TaskSpec(name, task, **more)
 
 

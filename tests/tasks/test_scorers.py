@@ -8,7 +8,7 @@ import pytest
 
 from hornbook.metrics.bootstrap import interval
 from hornbook.metrics.regression import mean_squared_error, pearson
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.evaluation import with_intervals
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
@@ -51,7 +51,7 @@ def of(side, chosen):
 def test_classes(random, num, num_labels):
     gold, found, examples, predictions = classes(random, num, num_labels)
     names = ("accuracy", "f1", "macro_f1", "matthews")
-    score = Classification(Output("sequence", 3, LABELS), names, "yes").scorer(examples, predictions)
+    score = Classification(HeadConfig("sequence", 3, LABELS), names, "yes").scorer(examples, predictions)
     for chosen in drawn(random, num):
         a, b = of(gold, chosen), of(found, chosen)
         assert score(chosen) == {
@@ -64,7 +64,9 @@ def test_classes(random, num, num_labels):
 
 def test_a_positive_class_that_is_nowhere_has_f1_0():
     examples = [TextExample("0", "t", None, "no")]
-    score = Classification(Output("sequence", 3, LABELS), ("f1",), "yes").scorer(examples, [ClassPrediction("no", {})])
+    score = Classification(HeadConfig("sequence", 3, LABELS), ("f1",), "yes").scorer(
+        examples, [ClassPrediction("no", {})]
+    )
     assert score(None) == {"f1": 0.0}
 
 
@@ -72,7 +74,7 @@ def test_several_classes(random):
     gold, found, examples, predictions = several(random, 200)
     gold[3] = (*gold[3], "unheard of")
     examples[3] = TextExample("3", "t", None, gold[3])
-    score = MultiLabel(Output("sequence", 3, LABELS, "multi"), ()).scorer(examples, predictions)
+    score = MultiLabel(HeadConfig("sequence", 3, LABELS, "multi"), ()).scorer(examples, predictions)
     for chosen in drawn(random, 200):
         expected = one_call_scores.multi_label_f1(of(gold, chosen), of(found, chosen), (*LABELS, "unheard of"))
         assert score(chosen) == expected
@@ -80,7 +82,7 @@ def test_several_classes(random):
 
 def test_numbers(random):
     gold, found, examples, predictions = numbers(random, 200)
-    score = Regression(Output("sequence", 1, ("score",), "number"), ()).scorer(examples, predictions)
+    score = Regression(HeadConfig("sequence", 1, ("score",), "number"), ()).scorer(examples, predictions)
     for chosen in drawn(random, 200):
         a, b = of(gold, chosen), of(found, chosen)
         assert score(chosen) == {
@@ -93,7 +95,7 @@ def test_numbers(random):
 def test_tags(random):
     sides = [[tuple(random.choice(["O", "B-A", "I-A", "B-B"], 6)) for _ in range(50)] for _ in range(2)]
     examples = [TaggedExample(str(i), ("word",) * 6, tags) for i, tags in enumerate(sides[0])]
-    task = Tagging(Output("tokens", 4, ("O", "B-A", "I-A", "B-B")), ("entity_f1", "tag_accuracy"))
+    task = Tagging(HeadConfig("tokens", 4, ("O", "B-A", "I-A", "B-B")), ("entity_f1", "tag_accuracy"))
     score = task.scorer(examples, [TagPrediction(tags, ()) for tags in sides[1]])
     for chosen in drawn(random, 50):
         a, b = (of(side, chosen) for side in sides)
@@ -106,7 +108,7 @@ def test_tags(random):
 def test_intervals_are_those_of_each_score_alone(random):
     gold, found, examples, predictions = classes(random, 80)
     measures = ("matthews", "macro_f1")
-    scores = with_intervals(Classification(Output("sequence", 3, LABELS), measures), examples, predictions)
+    scores = with_intervals(Classification(HeadConfig("sequence", 3, LABELS), measures), examples, predictions)
     for name in measures:
         measure = getattr(one_call_scores, name)
         low, high = interval(lambda c, f=measure: f(of(gold, c), of(found, c)), 80)
@@ -116,13 +118,13 @@ def test_intervals_are_those_of_each_score_alone(random):
 def test_the_interval_of_accuracy_has_a_width_where_all_are_right(random):
     _, _, examples, _ = classes(random, 15)
     predictions = [ClassPrediction(example.label, {}) for example in examples]
-    found = with_intervals(Classification(Output("sequence", 3, LABELS), ("accuracy",)), examples, predictions)
+    found = with_intervals(Classification(HeadConfig("sequence", 3, LABELS), ("accuracy",)), examples, predictions)
     assert found["accuracy"] == {"value": 1.0, "low": pytest.approx(0.7961, abs=1e-4), "high": 1.0}
 
 
 def test_intervals_take_moments(random):
     """Hundredths of a second for each; recomputing from the labels took up to nine seconds."""
     start = time.perf_counter()
-    with_intervals(MultiLabel(Output("sequence", 3, LABELS, "multi"), ()), *several(random, 2000)[2:])
-    with_intervals(Regression(Output("sequence", 1, ("score",), "number"), ()), *numbers(random, 5000)[2:])
+    with_intervals(MultiLabel(HeadConfig("sequence", 3, LABELS, "multi"), ()), *several(random, 2000)[2:])
+    with_intervals(Regression(HeadConfig("sequence", 1, ("score",), "number"), ()), *numbers(random, 5000)[2:])
     assert time.perf_counter() - start < 4

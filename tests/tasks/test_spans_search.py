@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_up_passages import SPAN, examples_of, gold_scores, plain, trained, windows_of
 
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.records import SpanExample
@@ -26,7 +26,7 @@ def brute_force(task: Spans, found: list[np.ndarray], features: Features, owner:
         place, scores = features.places[number], found[number]
         tokens = range(place.first, place.last)
         for start, end in itertools.product(tokens, tokens):
-            if not start <= end < start + task.longest_answer or not place.has_most_context[start - place.first]:
+            if not start <= end < start + task.max_answer_length or not place.has_most_context[start - place.first]:
                 continue
             text = passage[place.offsets[start - place.first, 0] : place.offsets[end - place.first, 1]]
             score = float(scores[start, 0]) + float(scores[end, 1])
@@ -45,9 +45,11 @@ def random_scores(features: Features, seed: int, answerable: bool = False) -> li
     return found
 
 
-@pytest.mark.parametrize(("longest", "step", "longest_answer"), [(384, 128, 30), (40, 6, 30), (40, 6, 4), (30, 5, 1)])
-def test_decoding_is_a_search_of_all_spans(wordpiece, longest, step, longest_answer):
-    task = Spans(SPAN, step_tokens=step, longest_answer=longest_answer)
+@pytest.mark.parametrize(
+    ("longest", "step", "max_answer_length"), [(384, 128, 30), (40, 6, 30), (40, 6, 4), (30, 5, 1)]
+)
+def test_decoding_is_a_search_of_all_spans(wordpiece, longest, step, max_answer_length):
+    task = Spans(SPAN, step_tokens=step, max_answer_length=max_answer_length)
     examples = examples_of(6, 15, 50)
     features = task.encode(examples, wordpiece, longest)
     found = random_scores(features, 0)
@@ -65,7 +67,7 @@ def test_best_starts_that_lie_after_the_best_ends(wordpiece):
     """The 20 best starts and the 20 best ends do not make one span here: still the best allowed one is found."""
     passage = " ".join(["river garden the a"] * 20)
     example = SpanExample("0", "where?", passage)
-    task = Spans(SPAN, longest_answer=3)
+    task = Spans(SPAN, max_answer_length=3)
     features = task.encode([example], wordpiece, 384)
     place = features.places[0]
     num = place.last - place.first
@@ -92,7 +94,7 @@ def test_spans_outside_the_passage_are_never_answers(wordpiece):
 
 def test_a_text_counts_once(wordpiece):
     passage = "river garden river"
-    task = Spans(SPAN, longest_answer=1)
+    task = Spans(SPAN, max_answer_length=1)
     features = task.encode([SpanExample("0", "where?", passage)], wordpiece, 64)
     scores = np.zeros((len(features.ids[0]), 2))
     scores[features.places[0].last - 1] = 5
@@ -124,7 +126,7 @@ def test_predictions_in_the_order_of_the_examples(wordpiece):
 def test_no_answer_score_and_threshold(wordpiece, answerable):
     """No-answer score minus the best span, or the output of the classifier; the minimum over windows. Above the
     threshold: no answer."""
-    task = Spans(Output("spans", 2, answerable=answerable), step_tokens=6, or_none=True)
+    task = Spans(HeadConfig("spans", 2, answerable=answerable), step_tokens=6, or_none=True)
     examples = examples_of(9, 25, 50)
     features = task.encode(examples, wordpiece, 40)
     found = random_scores(features, 2, answerable)

@@ -129,7 +129,7 @@ def test_targets_give_the_answer_back(tokenizers, kind, longest):
         ]
         # In windows of a few words the one where a start counts may end before the answer does.
         assert longest == 40 or counted
-        if counted and np.diff(features.labels[counted[0]])[0] < task.longest_answer:
+        if counted and np.diff(features.labels[counted[0]])[0] < task.max_answer_length:
             assert plain(prediction.answer) == plain(example.answers[0])
             assert prediction.answer == example.passage[prediction.start : prediction.end]
             num_checked += 1

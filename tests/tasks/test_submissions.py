@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.datasets import known
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction, Spans
@@ -100,7 +100,7 @@ def test_the_submission_of_a_glue_run_goes_by_its_test_parts(tmp_path):
 
 def _classification(name: str) -> TaskSpec:
     labels = known(name).labels or ("0", "1")
-    task = Classification(Output("sequence", len(labels), labels), known(name).measures)
+    task = Classification(HeadConfig("sequence", len(labels), labels), known(name).measures)
     return TaskSpec(name, task)
 
 
@@ -112,14 +112,14 @@ def answered(text: str, score: float) -> SpanPrediction:
 def test_squad_answers_by_question(tmp_path):
     examples = [SpanExample(key, "Who?", "Ada wrote ☃.") for key in ("a1", "b2", "c3")]
     said = [answered("Ada", -3.0), answered("", 2.5), answered("☃", 1.0)]
-    spec = TaskSpec("squad2", Spans(Output("spans", 2), or_none=True, threshold=1.5))
+    spec = TaskSpec("squad2", Spans(HeadConfig("spans", 2), or_none=True, threshold=1.5))
     names = write_submission(tmp_path, spec, {"dev": examples}, {"dev": said})
     assert sorted(names) == ["na_prob.json", "predictions.json"]
     assert json.loads((tmp_path / "predictions.json").read_text()) == {"a1": "Ada", "b2": "", "c3": "☃"}
     chances = json.loads((tmp_path / "na_prob.json").read_text())
     assert chances["a1"] == pytest.approx(1 / (1 + math.exp(4.5)))
     assert [chances[key] > 0.5 for key in ("a1", "b2", "c3")] == [False, True, False]
-    one = replace(spec, name="squad", task=Spans(Output("spans", 2)))
+    one = replace(spec, name="squad", task=Spans(HeadConfig("spans", 2)))
     splits = {"dev": examples, "test": examples[:1]}
     names = write_submission(tmp_path / "1", one, splits, {"dev": said, "test": said[:1]})
     assert names == ["predictions-dev.json", "predictions-test.json"]
@@ -127,7 +127,7 @@ def test_squad_answers_by_question(tmp_path):
 
 def test_coqa_answers_by_turn(tmp_path):
     examples = [SpanExample(f"3-ab-{turn}", "Who?", "Ada.") for turn in (1, 2)]
-    spec = TaskSpec("coqa", Spans(Output("spans", 2), or_none=True, rules="coqa"))
+    spec = TaskSpec("coqa", Spans(HeadConfig("spans", 2), or_none=True, rules="coqa"))
     write_submission(tmp_path / "coqa.zip", spec, {"dev": examples}, {"dev": [answered("Ada", -1), answered("", 5)]})
     with zipfile.ZipFile(tmp_path / "coqa.zip") as opened:
         assert json.loads(opened.read("predictions.json")) == [
@@ -146,7 +146,7 @@ def test_coqa_answers_by_turn(tmp_path):
 )
 def test_tags_go_back_into_their_columns(tmp_path, scheme, predicted):
     labels = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-    spec = TaskSpec("conll2003", Tagging(Output("tokens", 5, labels), ("entity_f1",)), scheme)
+    spec = TaskSpec("conll2003", Tagging(HeadConfig("tokens", 5, labels), ("entity_f1",)), scheme)
     bio = ("B-LOC", "B-LOC", "O", "B-PER", "I-PER")
     words = ("Rome", "Paris", "and", "Ada", "King")
     examples = [TaggedExample("0", words, ("O", "O", "O", "B-PER", "I-PER")), TaggedExample("1", words[:1])]

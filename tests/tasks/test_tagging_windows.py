@@ -5,7 +5,7 @@ import random as chance
 import numpy as np
 import pytest
 
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.tagging import Tagging
 from hornbook.tasks.records import TaggedExample
@@ -15,7 +15,7 @@ from hornbook.text.training import train_tokenizer
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 WORDS = ("river", "Zürich", "U.S.", "한국어를", "don't", "1990-91", "unbelievably", "a", "東京", ".")
 NOTHING = ("\u200b", "\x00", "\ufeff")  # words of which no piece is left
-TASK = Tagging(Output("tokens", len(TAGS), TAGS), ("entity_f1", "tag_accuracy"))
+TASK = Tagging(HeadConfig("tokens", len(TAGS), TAGS), ("entity_f1", "tag_accuracy"))
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])

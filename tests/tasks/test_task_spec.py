@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.datasets import known
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.reading.read import read
@@ -34,17 +34,17 @@ def test_measures_are_named_for_what_they_are(tmp_path, task, labels, measures):
 
 
 def test_how_long_sequences_were_is_kept(tmp_path):
-    spec = TaskSpec("squad", Spans(Output("spans", 2)), longest=192)
+    spec = TaskSpec("squad", Spans(HeadConfig("spans", 2)), max_length=192)
     save_task(tmp_path, spec)
-    assert load_task(tmp_path, spec.task.output).longest == 192
+    assert load_task(tmp_path, spec.task.output).max_length == 192
     old = json.loads((tmp_path / "task.json").read_text())
-    del old["longest"]
+    del old["max_length"]
     (tmp_path / "task.json").write_text(json.dumps(old))
-    assert load_task(tmp_path, spec.task.output).longest is None
+    assert load_task(tmp_path, spec.task.output).max_length is None
 
 
 @pytest.mark.parametrize("damaged", [[None], ["x"], "x", ["accuracy", []]])
 def test_unknown_measures_are_refused(tmp_path, damaged):
     (tmp_path / "task.json").write_text(json.dumps({"kind": "classification", "measures": damaged}))
     with pytest.raises(ValueError, match=r"task.json is damaged \(its measures are not those of classification\)"):
-        load_task(tmp_path, Output("sequence", labels=("a", "b")))
+        load_task(tmp_path, HeadConfig("sequence", labels=("a", "b")))

@@ -20,7 +20,7 @@ def test_numbers_of_a_text_counted_by_hand(small):
     fit = measure_fit(small, iter(["The cats.", "the unbelievable cat", "dog Unbelievable"]))
     assert fit.num_words == 7
     assert fit.num_tokens == 13
-    assert fit.pieces_per_word == pytest.approx((1 + 2 + 1 + 3 + 1 + 1 + 3) / 7)
+    assert fit.tokens_per_word == pytest.approx((1 + 2 + 1 + 3 + 1 + 1 + 3) / 7)
     assert fit.unknown_rate == pytest.approx(1 / 13)
     assert fit.characters_per_token == pytest.approx((9 + 20 + 16) / 13)
     assert fit.vocab_size == 12
@@ -34,7 +34,7 @@ def test_numbers_of_a_text_counted_by_hand(small):
 def test_own_text_fits_better_than_other_text(trained, kind):
     tokenizer = trained[kind, False]
     own, other = measure_fit(tokenizer, DOCUMENTS), measure_fit(tokenizer, ["zygomorphic quartz vexillology"])
-    assert own.pieces_per_word < other.pieces_per_word
+    assert own.tokens_per_word < other.tokens_per_word
     assert own.unknown_rate == 0
     assert len(own.longest_splits) == 10
     assert json.loads(json.dumps(own.to_dict()))["num_words"] == own.num_words

@@ -4,7 +4,7 @@ import pytest
 import transformers
 from tiny import tiny_text
 
-from hornbook.text.marks import DELIMITER, EXTRACT, MARKS, START, marked, with_pad_token
+from hornbook.text.marks import DELIMITER, EXTRACT, GPT1_TOKENS, START, marked, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 
@@ -18,8 +18,8 @@ def plain(request) -> Tokenizer:
 
 def test_they_stand_around_a_text_and_between_two(plain):
     found = marked(plain)
-    assert [found.id(token) for token in MARKS] == [plain.vocab_size + i for i in range(3)]
-    start, delimiter, extract = (found.id(token) for token in MARKS)
+    assert [found.id(token) for token in GPT1_TOKENS] == [plain.vocab_size + i for i in range(3)]
+    start, delimiter, extract = (found.id(token) for token in GPT1_TOKENS)
     for one, two in zip(TEXTS, TEXTS[::-1], strict=True):
         a, b = (plain.encode(text).ids for text in (one, two))
         assert found.encode(one).ids == [start, *a, extract]

@@ -72,10 +72,10 @@ def test_a_published_vocabulary_gives_the_ids_of_transformers(tmp_path, settings
 
 
 def test_case_is_read_off_a_published_vocabulary_without_settings(tmp_path):
-    assert Tokenizer.load(write_published(tmp_path, None)).normalise("Café") == "Café"
+    assert Tokenizer.load(write_published(tmp_path, None)).normalize("Café") == "Café"
     small = [piece for piece in PUBLISHED.split() if piece == piece.lower() or piece[0] == "["]
     (tmp_path / "vocab.txt").write_text("\n".join(small), encoding="utf-8")
-    assert Tokenizer.load(tmp_path).normalise("Café") == "cafe"
+    assert Tokenizer.load(tmp_path).normalize("Café") == "cafe"
 
 
 @pytest.mark.parametrize("config", [None, "bert", "albert", "roberta"])

@@ -61,8 +61,8 @@ def test_pairs_of_bytes_are_written_as_roberta_does(trained, tmp_path, cased):
 @pytest.mark.parametrize("kind", KINDS)
 def test_uncased_strips_accents_but_leaves_hangul_composed(trained, kind):
     tokenizer = trained[kind, False]
-    assert tokenizer.normalise("CAFÉ 한국어") == "cafe 한국어"
-    assert tokenizer.normalise(unicodedata.normalize("NFD", "Zürich 한국어")) == "zurich 한국어"
+    assert tokenizer.normalize("CAFÉ 한국어") == "cafe 한국어"
+    assert tokenizer.normalize(unicodedata.normalize("NFD", "Zürich 한국어")) == "zurich 한국어"
     assert tokenizer.encode("Café 한국어").ids == tokenizer.encode("cafe 한국어").ids
 
 
@@ -137,12 +137,12 @@ def test_what_cannot_be_learned_from_is_refused():
 
 
 def test_a_prefix_space_makes_the_first_word_a_word_inside_a_sentence():
-    tokenizer = train_tokenizer(DOCUMENTS, kind="bpe", vocab_size=NUM_TOKENS, prefix_space=True)
+    tokenizer = train_tokenizer(DOCUMENTS, kind="bpe", vocab_size=NUM_TOKENS, add_prefix_space=True)
     first, again = (tokenizer.encode_sentences([text]).ids.tolist() for text in ("the dog", " the dog"))
     assert first == again
     plain = train_tokenizer(DOCUMENTS, kind="bpe", vocab_size=NUM_TOKENS)
     assert plain.encode_sentences(["the dog"]).ids.tolist() != plain.encode_sentences([" the dog"]).ids.tolist()
     masked = tokenizer.encode(f"the lazy {tokenizer.mask_token}.").ids
     assert masked[-3:] == [tokenizer.mask_id, tokenizer.backend.token_to_id("."), tokenizer.sep_id]
-    with pytest.raises(ValueError, match="prefix_space is for kind 'bpe'"):
-        train_tokenizer(DOCUMENTS, vocab_size=NUM_TOKENS, prefix_space=True)
+    with pytest.raises(ValueError, match="add_prefix_space is for kind 'bpe'"):
+        train_tokenizer(DOCUMENTS, vocab_size=NUM_TOKENS, add_prefix_space=True)

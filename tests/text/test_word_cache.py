@@ -52,7 +52,7 @@ def assert_equal(found, expected) -> None:
 
 @pytest.fixture
 def with_prefix():
-    return train_tokenizer(DOCUMENTS, kind="bpe", cased=True, vocab_size=NUM_TOKENS, prefix_space=True)
+    return train_tokenizer(DOCUMENTS, kind="bpe", cased=True, vocab_size=NUM_TOKENS, add_prefix_space=True)
 
 
 @pytest.mark.parametrize(("kind", "cased"), SUPPORTED)

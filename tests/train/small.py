@@ -18,8 +18,8 @@ from hornbook.train.runtime import Runtime
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
-    GuardSettings,
     LoopSettings,
+    LossSpikeSettings,
     OptimizerSettings,
     RuntimeSettings,
     ScheduleSettings,
@@ -34,7 +34,7 @@ CPU = Runtime(torch.device("cpu"), torch.float32, False, 1, 0, "test")
 def small_model(seed: int = 0, **overrides) -> Bert:
     settings = {"num_layers": 2, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": 48} | overrides
     model = Bert(BertConfig(vocab_size=VOCABULARY, **settings))
-    model.initialise(torch.Generator().manual_seed(seed))
+    model.initialize(torch.Generator().manual_seed(seed))
     return model
 
 
@@ -66,7 +66,7 @@ def small_settings(**groups) -> LoopSettings:
         batch=BatchSettings(tokens=256, micro_tokens=4096),
         checkpoint=CheckpointSettings(every_steps=10, every_minutes=0),
         validation=ValidationSettings(every_steps=10),
-        guard=GuardSettings(),
+        loss_spike=LossSpikeSettings(),
         runtime=RuntimeSettings(log_every_steps=1),
     )
     return dataclasses.replace(settings, **groups)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.objectives.clm import ClmObjective
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.captured import _copy_into, _no_garbage_collection, bucket_for, offsets_host, padded_to_bucket
+from hornbook.train.cuda_graphs import _copy_into, _no_garbage_collection, bucket_for, offsets_host, padded_to_bucket
 from hornbook.train.objective import StepInputs
 
 
@@ -20,7 +20,7 @@ def drawn_of(lengths: list[int], group_size: int = 1) -> StepInputs:
     batch = pack(
         [np.ones(length, int) for length in lengths], labels=np.zeros(len(lengths), int), group_size=group_size
     )
-    return TaskObjective(Output("choice" if group_size > 1 else "sequence", 2)).prepare(batch, 0)
+    return TaskObjective(HeadConfig("choice" if group_size > 1 else "sequence", 2)).prepare(batch, 0)
 
 
 def next_tokens_of(lengths: list[int]) -> StepInputs:

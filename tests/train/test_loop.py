@@ -15,14 +15,14 @@ from safetensors.torch import load_file
 from hornbook.files import read_json
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.guard import Guard
 from hornbook.train.loop import Diverged, train
+from hornbook.train.loss_spikes import LossSpikeDetector
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import (
     BatchSettings,
     CheckpointSettings,
-    GuardSettings,
     LoopSettings,
+    LossSpikeSettings,
     OptimizerSettings,
     ScheduleSettings,
     ValidationSettings,
@@ -277,13 +277,13 @@ def test_a_second_nan_from_the_same_checkpoint_stops_with_advice(tmp_path):
 
 
 def test_guard_sees_a_spike_and_not_the_usual_noise():
-    guard = Guard(GuardSettings())
+    detector = LossSpikeDetector(LossSpikeSettings())
     values = [5.0 + 0.1 * ((i * 7919) % 11 - 5) for i in range(200)]
-    assert all(guard.check(value, 1.0) is None for value in values)
-    assert guard.check(9.0, 1.0).kind == "spike"
-    assert guard.check(5.2, 1.0) is None
-    assert guard.check(float("nan"), 1.0).kind == guard.check(5.0, float("inf")).kind == "nan"
-    falling = Guard(GuardSettings())
+    assert all(detector.check(value, 1.0) is None for value in values)
+    assert detector.check(9.0, 1.0).kind == "spike"
+    assert detector.check(5.2, 1.0) is None
+    assert detector.check(float("nan"), 1.0).kind == detector.check(5.0, float("inf")).kind == "nan"
+    falling = LossSpikeDetector(LossSpikeSettings())
     assert all(falling.check(10 * 0.99**i, 1.0) is None for i in range(400))
 
 
@@ -332,7 +332,7 @@ def doubled_from(first: int, last: int):
 def guarded(steps: int) -> LoopSettings:
     """Spikes are looked for after 20 steps."""
     schedule = ScheduleSettings(steps=steps, warmup_fraction=0.1)
-    return small_settings(schedule=schedule, guard=GuardSettings(history_steps=20))
+    return small_settings(schedule=schedule, loss_spike=LossSpikeSettings(history_steps=20))
 
 
 def test_a_spike_rolls_back_once(tmp_path):
@@ -376,7 +376,7 @@ def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
 
     job.objective.loss_sums = poisoned
     settings = small_settings(
-        schedule=ScheduleSettings(steps=90, warmup_fraction=0.1), guard=GuardSettings(history_steps=20)
+        schedule=ScheduleSettings(steps=90, warmup_fraction=0.1), loss_spike=LossSpikeSettings(history_steps=20)
     )
     loop = module._Loop(tmp_path, job, settings, CPU, lambda status: None)
     loop.read_every = 10

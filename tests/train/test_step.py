@@ -205,7 +205,7 @@ def test_rows_that_pad_the_vocabulary_never_move():
     model = one.model
     config = dataclasses.replace(model.config, vocab_size=60)
     one.module.model = type(model)(config)
-    one.model.initialise(torch.Generator().manual_seed(0))
+    one.model.initialize(torch.Generator().manual_seed(0))
     one.optimizer = make_optimizer(one.model, OptimizerSettings())
     one.objective.masking.ordinary_ids = one.objective.masking.ordinary_ids[:50]
     batch = small_batch(0)

@@ -40,7 +40,7 @@ def test_links(tmp_path):
     found = read_links([tmp_path / "links.jsonl", tmp_path / "links.tsv"], 3, problems)
     assert found.tolist() == sorted(page_hash(f"{name}.example") for name in "abef") and found.dtype == np.uint64
     assert problems.count("bad_link") == 4
-    assert [each["place"] for each in problems.as_dict()["bad_link"]["examples"]] == [f"line {n}" for n in (4, 5, 6, 7)]
+    assert [each["place"] for each in problems.to_dict()["bad_link"]["examples"]] == [f"line {n}" for n in (4, 5, 6, 7)]
     with pytest.raises(ValueError, match="no link has 100 votes"):
         read_links([tmp_path / "links.tsv"], 100, Problems())
     (tmp_path / "links.txt").write_text("a")

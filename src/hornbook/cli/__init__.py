@@ -7,8 +7,8 @@ import sys
 import typer
 
 from hornbook.cli import (  # noqa: F401  they register their commands
+    baselines,
     checking,
-    comparing,
     deployment,
     distilling,
     experiments,
@@ -29,7 +29,7 @@ from hornbook.cli.app import app, print_error
 from hornbook.cli.options import option
 from hornbook.cli.wording import as_options
 from hornbook.terminal import set_json, set_quiet, set_wording
-from hornbook.train.parallel import launched
+from hornbook.train.parallel import torchrun
 
 __all__ = ["app", "main"]
 
@@ -39,7 +39,7 @@ def hornbook(
     version: option(bool, "Print the version and exit.", "--version", "-V") = False,
     quiet: option(bool, "Print only the result and errors.", "--quiet", "-q") = False,
 ) -> None:
-    set_quiet(quiet or launched.rank() > 0)
+    set_quiet(quiet or torchrun.rank() > 0)
     set_json(False)
     set_wording(as_options)
     if version:
@@ -52,15 +52,15 @@ def hornbook(
 def main() -> None:
     """Runs a command. Errors of the user are printed as one sentence, with exit status 2 and no traceback."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    if launched.rank() > 0:
+    if torchrun.rank() > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         app(prog_name="hornbook")
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
             raise
-        if not launched.is_already_printed(str(error)):
-            print_error(f"rank {launched.rank()}: {error}" if launched.rank() else error)
+        if not torchrun.is_already_printed(str(error)):
+            print_error(f"rank {torchrun.rank()}: {error}" if torchrun.rank() else error)
         sys.exit(2)
 
 

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from hornbook.cli.wording import as_options
 from hornbook.lifecycle.stopping import begin_work
 from hornbook.terminal import log, set_json, set_quiet, table, wants_json
-from hornbook.train.parallel.launched import refuse_command
+from hornbook.train.parallel.torchrun import refuse_command
 
 IN_ORDER = """
     tokenizer corpus pretrain plan fill-mask next-sentence detect show generate score perplexity minimal-pairs prompt
@@ -115,7 +115,7 @@ def log_problems(problems: dict) -> None:
 def report_interruption(out: Path) -> Iterator[None]:
     """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
     from hornbook.runs.finetuning.api import Stopped
-    from hornbook.runs.finetuning.record import MARKS
+    from hornbook.runs.finetuning.record import START_FILES
 
     try:
         yield
@@ -125,7 +125,7 @@ def report_interruption(out: Path) -> Iterator[None]:
         sys.stdout.flush()
         raise typer.Exit(130) from None
     except KeyboardInterrupt:  # before training: during augmentation or while teacher outputs are cached
-        if not any((out / mark).exists() for mark in MARKS):
+        if not any((out / mark).exists() for mark in START_FILES):
             raise
         log(f"stopped; the progress is saved in {out}: rerun with --resume")
         raise typer.Exit(130) from None

@@ -27,7 +27,7 @@ def check_command(
 
 
 def print_dry_run(
-    model: str | None, data: str | None, task: str | None, restarts: int, search: bool, **options: Any
+    model: str | None, data: str | None, task: str | None, seeds: int, lr_search: bool, **options: Any
 ) -> None:
     """Prints the summary of `finetune --dry-run`."""
     from hornbook.runs.finetuning.checking import AUTO, check
@@ -40,7 +40,7 @@ def print_dry_run(
         task or "classification",
         model or AUTO,
         **options,
-        num_runs=(len(SEARCHED_LRS) if search else 1) + restarts - 1,
+        num_runs=(len(SEARCHED_LRS) if lr_search else 1) + seeds - 1,
     )
     print_summary(found)
     print_json(found)
@@ -84,8 +84,8 @@ def _print_cost(found: dict[str, Any]) -> None:
     from hornbook.report.wording import amount, counted, duration
 
     for split, each in found.get("tokens", {}).items():
-        if split != "longest":
-            cut = f"; {each['cut']:,} truncated to {found['tokens']['longest']}" if each["cut"] else ""
+        if split != "max_length":
+            cut = f"; {each['cut']:,} truncated to {found['tokens']['max_length']}" if each["cut"] else ""
             print_result(f"tokens per sequence of {split}: {_range(each)}{cut}")
     if training := found.get("training"):
         runs = f" for {training['runs']} runs" if training["runs"] > 1 else ""

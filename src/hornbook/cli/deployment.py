@@ -13,10 +13,10 @@ Length = option(int, "Length in tokens of the timed input.")
 Rounds = option(int, "Timed repetitions per model, interleaved.")
 
 
-@app.command("export", epilog="Example: hornbook export runs/small-reviews --to onnx-int8 --out phone")
+@app.command("export", epilog="Example: hornbook export runs/small-reviews --format onnx-int8 --out phone")
 def export_command(
     model: Model,
-    to: option(str, "onnx (float32, same outputs) or onnx-int8 (a quarter of the size)."),
+    format: option(str, "onnx (float32, same outputs) or onnx-int8 (a quarter of the size)."),
     out: option(Path | None, "Folder to write; defaults to MODEL-onnx or MODEL-onnx-int8.") = None,
     data: Data = None,
     texts: option(Path | None, "File of texts to compare both models on, as for predict --file.") = None,
@@ -26,7 +26,7 @@ def export_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
-    out = out or _default_out(model, to)
+    out = out or _default_out(model, format)
     from hornbook.deployment.export import export
     from hornbook.report.exported import measured_words
 
@@ -36,7 +36,7 @@ def export_command(
         for name in ("README.md", "config.json"):
             refuse_existing(out, name, f"a {name}")
         record = export(
-            model, to, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, show=show
+            model, format, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, show=show
         )
     table(measured_words(record))
     print_result(f"{out}: model.onnx, and README.md with a program that runs the model")
@@ -90,10 +90,10 @@ def compare_command(
     print_json(found)
 
 
-def _default_out(model: str, to: str) -> Path:
+def _default_out(model: str, format: str) -> Path:
     """Returns MODEL-FORMAT next to the model's folder, or in the current directory for a Hugging Face name."""
     folder = Path(model)
-    return folder.with_name(f"{folder.resolve().name}-{to}") if folder.is_dir() else Path(f"{folder.name}-{to}")
+    return folder.with_name(f"{folder.resolve().name}-{format}") if folder.is_dir() else Path(f"{folder.name}-{format}")
 
 
 @app.command("push", epilog="Example: hornbook push runs/reviews me/reviews --private")

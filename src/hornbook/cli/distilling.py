@@ -21,7 +21,7 @@ from hornbook.cli.pretraining import MEASURED, MEASURED_NOTE, report_outcome
 from hornbook.cli.tasks import Data, report_result
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.terminal import TrainingDisplay, log
-from hornbook.train.parallel.launched import as_restarted
+from hornbook.train.parallel.torchrun import as_restarted
 
 TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
 STUDENT_HELP = "A preset (tinybert-4, ...), with --task also a model; defaults to distilbert (GPT: distilgpt2)."

@@ -20,8 +20,8 @@ def explain_command(
         str | None, "The possible answers, comma-separated (or separated by |||, if they contain commas)."
     ) = None,
     context: option(str | None, "A text that goes before the question.") = None,
-    to: option(Path | None, f"Page to write; defaults to {PAGE} in the run folder.") = None,
-    top: option(int, "Paths to print for each answer.") = 5,
+    out: option(Path | None, f"Page to write; defaults to {PAGE} in the run folder.") = None,
+    top_k: option(int, "Paths to print for each answer.") = 5,
     device: Device = "auto",
 ) -> None:
     """Answer a question and show the paths of the graph that were weighed, as text and as a page with pictures."""
@@ -33,8 +33,8 @@ def explain_command(
             "explain shows the paths of a knowledge graph between a question and its possible answers: give those by "
             "--choices; for what another model attends to, use hornbook show attention"
         )
-    if top < 1:
-        raise ValueError(f"--top must be at least 1, not {top}")
+    if top_k < 1:
+        raise ValueError(f"--top-k must be at least 1, not {top_k}")
     found = hornbook.explain(run, question, choices.split("|||" if "|||" in choices else ","), context, device)
     table(
         [
@@ -45,8 +45,8 @@ def explain_command(
     )
     for each in sorted(found.choices, key=lambda choice: -choice.probability):
         print_result(f"\n{each.text}" + ("" if each.paths else ": no path"))
-        for path in each.paths[:top]:
+        for path in each.paths[:top_k]:
             print_result(f"  {path.weight:6.1%}  {path.path}")
-    page = write_explanation(to or Path(run) / PAGE, found.to_dict(), run)
+    page = write_explanation(out or Path(run) / PAGE, found.to_dict(), run)
     print_result(f"\n{found.answer}; pictures are in {page}")
     print_json({**found.to_dict(), "page": str(page)})

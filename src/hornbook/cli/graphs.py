@@ -77,14 +77,14 @@ def graph_paths(
     print_json({"head": head, "tail": tail, "complete": not is_cut, "paths": [each.to_dict() for each in found]})
 
 
-@graph_app.command("link", epilog="Example: hornbook graph link graph texts.txt --to linked.jsonl")
+@graph_app.command("link", epilog="Example: hornbook graph link graph texts.txt --out linked.jsonl")
 def graph_link(
     graph: Folder,
     texts: argument(list[Path] | None, FILES_HELP.replace(".txt", ".txt (one text per line)")) = None,
     text: option(str | None, "A text to link, instead of files.") = None,
-    to: option(Path | None, "Write texts and mentions to this .jsonl file.") = None,
+    out: option(Path | None, "Write texts and mentions to this .jsonl file.") = None,
     text_column: TextColumn = None,
-    overwrite: flag("--overwrite", "Replace the file that --to names.") = False,
+    overwrite: flag("--overwrite", "Replace the file --out.") = False,
 ) -> None:
     """Find the entities that texts mention, with position, entity and score."""
     from hornbook.data.problems import Problems
@@ -94,12 +94,12 @@ def graph_link(
 
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
-    if to is not None:
-        refuse_existing_file(to, "--to", overwrite)
+    if out is not None:
+        refuse_existing_file(out, "--out", overwrite)
     opened = open_graph(graph)
     problems, rows, began = Problems(), [], time.monotonic()
     counts = {"texts": 0, "mentions": 0, "texts_without_mention": 0, "linked_before": 0}
-    with counting_display("reading names") as show, replacing(to) if to is not None else nullcontext() as temporary:
+    with counting_display("reading names") as show, replacing(out) if out is not None else nullcontext() as temporary:
         if text is not None:
             found = [Place("", "", opened.link(text), False)]
         else:
@@ -125,12 +125,12 @@ def graph_link(
                         print_result(f"  {place:>9}  {mention.text}  ->  {shown}  {mention.score:.2f}")
                 if counts["texts"] % 1000 == 0:
                     show("texts linked", counts["texts"])
-    log_problems(problems.as_dict())
+    log_problems(problems.to_dict())
     seconds = time.monotonic() - began
-    if to is not None:
-        print_result(f"{to}: {counts['mentions']:,} mentions in {counts['texts']:,} texts, {seconds:.1f} s")
-    rows = {"results": rows} if to is None else {"to": str(to)}
-    print_json({**counts, "seconds": round(seconds, 3), "problems": problems.as_dict(), **rows})
+    if out is not None:
+        print_result(f"{out}: {counts['mentions']:,} mentions in {counts['texts']:,} texts, {seconds:.1f} s")
+    rows = {"results": rows} if out is None else {"out": str(out)}
+    print_json({**counts, "seconds": round(seconds, 3), "problems": problems.to_dict(), **rows})
 
 
 @graph_app.command("embed", epilog="Example: hornbook graph embed graph --out vectors --model rotate --minutes 30")

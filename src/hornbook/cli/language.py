@@ -10,19 +10,21 @@ from hornbook.terminal import counting_display, log, print_result, table
 Weights = option(str, "float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
 
 
-@app.command("generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-tokens 50 --top-p 0.9')
+@app.command(
+    "generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-new-tokens 50 --top-p 0.9'
+)
 def generate(
     model: Model,
     prompt: argument(str, "Prompt to continue; '' starts from the end-of-text token."),
-    max_tokens: option(
+    max_new_tokens: option(
         int | None, "Maximum number of tokens to generate (default 100); with --fill, masks (10)."
     ) = None,
     temperature: option(float | None, "Sampling temperature; 0 is greedy decoding.") = None,
     top_k: option(int | None, "Sample from the k most likely tokens.") = None,
     top_p: option(float | None, "Sample from the most likely tokens with this total probability.") = None,
     repetition_penalty: option(float, "Above 1, tokens already in the text become less likely.") = 1.0,
-    beams: option(int, "Beam search with this many beams, instead of sampling.") = 1,
-    length_penalty: option(float, "For --beams: above 0 prefers longer texts.") = 1.0,
+    num_beams: option(int, "Beam search with this many beams, instead of sampling.") = 1,
+    length_penalty: option(float, "For --num-beams: above 0 prefers longer texts.") = 1.0,
     stop: option(list[str] | None, "Stop before this text; may be given several times.") = None,
     seed: Seed = 0,
     num: option(int, "Number of texts to generate.") = 1,
@@ -34,22 +36,22 @@ def generate(
     """Generate text with a GPT. Output is streamed."""
     import hornbook
     from hornbook.inference.encoder import NUM_MASKS, EncoderModel
-    from hornbook.inference.generation import MAX_TOKENS
+    from hornbook.inference.generation import MAX_NEW_TOKENS
 
     sampling = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
     if fill:
-        searching = {"--beams": beams > 1, "--length-penalty": length_penalty != 1}
+        searching = {"--num-beams": num_beams > 1, "--length-penalty": length_penalty != 1}
         others = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
         refuse_unused_options("with --fill", sampling | searching | others | {"--num": num > 1, "--slide": slide})
-    elif beams > 1:
-        refuse_unused_options("with --beams, which does not sample", sampling | {"--seed": seed != 0})
+    elif num_beams > 1:
+        refuse_unused_options("with --num-beams, which does not sample", sampling | {"--seed": seed != 0})
     else:
-        refuse_unused_options("without --beams", {"--length-penalty": length_penalty != 1})
+        refuse_unused_options("without --num-beams", {"--length-penalty": length_penalty != 1})
     loaded = hornbook.load(model, weights, device)
     if fill:
         if not isinstance(loaded, EncoderModel):
             raise ValueError(f"--fill is for encoders, and {model} is a GPT: omit --fill")
-        text = loaded.fill(prompt, NUM_MASKS if max_tokens is None else max_tokens)
+        text = loaded.fill(prompt, NUM_MASKS if max_new_tokens is None else max_new_tokens)
         print_result(text)
         print_json({"filled": text})
         return
@@ -57,12 +59,12 @@ def generate(
     try:
         found = loaded.generate(
             prompt,
-            MAX_TOKENS if max_tokens is None else max_tokens,
+            MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
             repetition_penalty=repetition_penalty,
-            beams=beams,
+            num_beams=num_beams,
             length_penalty=length_penalty,
             stop=stop or (),
             seed=seed,
@@ -123,13 +125,13 @@ def score(
     print_json({"definition": definition, "scores": found})
 
 
-@app.command("minimal-pairs", epilog="Example: hornbook minimal-pairs runs/gpt --data blimp_filtered --to pairs.jsonl")
+@app.command("minimal-pairs", epilog="Example: hornbook minimal-pairs runs/gpt --data blimp_filtered --out pairs.jsonl")
 def minimal_pairs_command(
     model: Model,
     data: option(Path, "A .jsonl file, or a folder of them, with sentence_good and sentence_bad, or with options."),
     within_word: flag("--within-word", "Encoders: also mask the later tokens of the scored token's word.") = False,
     direction: option(str | None, "How a hybrid GPT reads: left (default), both, or fused (their sum).") = None,
-    to: option(Path | None, "Write the log-probabilities to this .jsonl file.") = None,
+    out: option(Path | None, "Write the log-probabilities to this .jsonl file.") = None,
     weights: Weights = "float",
     device: Device = "auto",
 ) -> None:
@@ -142,7 +144,7 @@ def minimal_pairs_command(
             data,
             within_word=within_word,
             direction=direction,
-            to=to,
+            out=out,
             weights=weights,
             device=device,
             on_progress=lambda done, total: show(f"of {total:,} sentences", done),
@@ -155,7 +157,7 @@ def minimal_pairs_command(
     print_result(
         f"{100 * found.mean.value:.1f}% of the acceptable sentences get the higher probability; {found.definition}"
     )
-    print_json(found.as_dict())
+    print_json(found.to_dict())
 
 
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
@@ -191,7 +193,7 @@ def perplexity(
             text_column=text_column,
             problems=problems,
         )
-    log_problems(problems.as_dict())
+    log_problems(problems.to_dict())
     measures = [found]
     if baseline is not None:
         log(f"training 5-grams on {baseline}")
@@ -208,7 +210,7 @@ def perplexity(
     print_result(f"of {counted(found.num_documents, 'document')}; {found.definition}")
     for each in measures[1:]:
         print_result(f"5-grams: {each.definition}")
-    print_json(found.as_dict() | ({} if baseline is None else {"baseline": measures[1].as_dict()}))
+    print_json(found.to_dict() | ({} if baseline is None else {"baseline": measures[1].to_dict()}))
 
 
 @app.command("lm-eval", epilog="Example: hornbook lm-eval runs/gpt --tasks lambada_openai,wikitext --limit 200")

@@ -17,8 +17,8 @@ INDEX = frozenset({"index", "unfinished index"})
 OWN_NAMES = """
     run.json metrics.jsonl samples.json tensorboard checkpoints best kept generator stages config.json
     model.safetensors tokenizer.json tokenizer_config.json projections.safetensors task.json scores.json
-    predictions-*.jsonl attention.json illustrations.json teacher augmented.json* README.md report.html *.png tries
-    tries.json sweep.json curve.json jobs predictions comparison.json model.onnx export.json tagger.safetensors
+    predictions-*.jsonl attention.json illustrations.json teacher augmented.json* README.md report.html *.png trials
+    trials.json sweep.json curve.json jobs predictions comparison.json model.onnx export.json tagger.safetensors
     results.json skipped.json pretrained running RESULTS-*.md .claims modules.json 1_Pooling sentence_bert_config.json
     config_sentence_transformers.json index.json vectors.f32 vectors.i8 scales.f32 residuals.i8 rows.arrow graph.faiss
     manifest.json sources.ndjson progress* chunks shard-*.npy token_counts.npy excluded.npy .*.tmp entities.txt
@@ -83,9 +83,9 @@ def refuse_existing_file(path: Path, option: str, overwrite: bool) -> None:
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give {option} the name of a file")
     if path.exists() and not overwrite:
-        from hornbook.lifecycle.leftovers import sweep_leftovers_of
         from hornbook.lifecycle.locking import file_lock
+        from hornbook.lifecycle.temp_files import remove_stale_files_of
 
         with suppress(OSError), file_lock(path):  # raises if a process is writing to it
-            sweep_leftovers_of(path)
+            remove_stale_files_of(path)
         raise ValueError(f"{path} already exists: add --overwrite to replace it, or choose another {option}")

@@ -17,7 +17,7 @@ from hornbook.cli.options import (
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.cli.wording import as_options
 from hornbook.terminal import TrainingDisplay, log, print_result, short, table
-from hornbook.train.parallel.launched import as_restarted
+from hornbook.train.parallel.torchrun import as_restarted
 
 PRESET_HELP = (
     "bert-tiny, -mini, -small, -medium, -base or -large; albert-base, -large, -xlarge or -xxlarge; "
@@ -154,7 +154,7 @@ def plan_command(
     device_tflops: option(
         float | None, "Peak TFLOP/s per device; defaults to this machine's, measured, or an H100's."
     ) = None,
-    utilisation: option(float, "Fraction of the peak that is reached.") = 0.4,
+    utilization: option(float, "Fraction of the peak that is reached.") = 0.4,
     tokens: option(int | None, "Training tokens; defaults to the published number.") = None,
     override: option(list[str] | None, "Override a setting: key=value, as for pretrain.", "--set") = None,
 ) -> None:
@@ -168,7 +168,7 @@ def plan_command(
     overrides = parse_overrides(override)
     preset_settings(preset, overrides)  # errors are raised before the machine is measured
     on = machine(device, devices, device_memory, device_tflops)
-    found = plan(preset, devices, on.num_bytes, on.flops, utilisation, tokens, overrides)
+    found = plan(preset, devices, on.num_bytes, on.flops, utilization, tokens, overrides)
     took = f"{found.days:,.1f} days" if found.days >= 2 else duration(found.days * 86_400)
     weights = f"{4 * found.parameters / GIB:,.1f} GiB"
     table(
@@ -180,7 +180,7 @@ def plan_command(
             ),
             ("tokens", f"{found.tokens:,}"),
             ("total FLOPs", f"{found.flops:.3g}"),
-            ("time", f"{took}, if each device reaches {utilisation:.0%} of {as_options(on.speed)}"),
+            ("time", f"{took}, if each device reaches {utilization:.0%} of {as_options(on.speed)}"),
             ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),
             ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB per token"),
             (

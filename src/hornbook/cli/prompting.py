@@ -21,7 +21,7 @@ def prompt_command(
     shots: option(str, "Numbers of few-shot examples, such as 0,1,8.") = "0",
     seeds: option(int, "Number of few-shot samples drawn per --shots value.") = 3,
     limit: option(int | None, "Ask only this many questions, always the same ones.") = None,
-    normalise: option(str | None, "Length normalisation of choices: token, byte, sum or answer.") = None,
+    normalize: option(str | None, "Length normalisation of choices: token, byte, sum or answer.") = None,
     dictionary: option(
         Path | None, "Dictionary of the word-by-word baseline: a word and its translation per line."
     ) = None,
@@ -47,7 +47,7 @@ def prompt_command(
         missing = "--out" if out is None else "a model"
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
     from hornbook.evaluation.prompting.run import prompt
-    from hornbook.report.prompted import degenerate_words, rows_of
+    from hornbook.report.prompting import degenerate_words, rows_of
     from hornbook.report.wording import measure
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
@@ -60,7 +60,7 @@ def prompt_command(
             shots=nums,
             seeds=seeds,
             limit=limit,
-            normalise=normalise,
+            normalize=normalize,
             dictionary=dictionary,
             resume=resume,
             device=device,

@@ -20,7 +20,7 @@ def embed(
         str | None, "Model folder or Hugging Face name; defaults to sentence-transformers/all-MiniLM-L6-v2."
     ) = None,
     key: option(str | None, "Column of unique ids; inferred when omitted, 'none' numbers the rows.", "--id") = None,
-    vectors: option(str | None, "float32 (default), or int8, which needs a quarter of the memory.") = None,
+    dtype: option(str | None, "float32 (default), or int8, which needs a quarter of the memory.") = None,
     append: flag("--append", "Add the texts to the index in --out.") = False,
     reading: Reading = None,
     overwrite: Overwrite = False,
@@ -37,25 +37,25 @@ def embed(
             out,
             model,
             key=key,
-            vectors=vectors,
+            dtype=dtype,
             append=append,
             **reading,
             device=device,
             log=log,
             progress=lambda done, total: show(f"embedded, of {total:,} texts", done),
         )
-    log_problems({kind: each for kind, each in built.problems.as_dict().items() if kind != "kept_empty_text"})
-    print_result(f"{out}: {built.rows:,} texts, {built.vectors} vectors of width {built.width}, by {built.model}")
+    log_problems({kind: each for kind, each in built.problems.to_dict().items() if kind != "kept_empty_text"})
+    print_result(f"{out}: {built.rows:,} texts, {built.dtype} vectors of width {built.width}, by {built.model}")
     log(f'  hornbook search {out} "..."')
-    names = ("rows", "added", "width", "vectors", "model")
+    names = ("rows", "added", "width", "dtype", "model")
     print_json({"out": str(out)} | {name: getattr(built, name) for name in names})
 
 
-@app.command("search", epilog='Example: hornbook search index "how do I reset my password" --top 5 --where lang=en')
+@app.command("search", epilog='Example: hornbook search index "how do I reset my password" --top-k 5 --where lang=en')
 def search_command(
     index: IndexFolder,
     queries: argument(list[str], "One or more queries."),
-    top: option(int, "Results per query.") = 5,
+    top_k: option(int, "Results per query.") = 5,
     where: option(
         list[str] | None, "Search only rows with this value: column=value; repeat for other columns or values."
     ) = None,
@@ -69,7 +69,7 @@ def search_command(
     opened = SearchIndex(index, model, device, approximate, log)
     if not opened.index.manifest.is_finished:
         log("note: this index is not finished: only the texts embedded so far are searched; run hornbook embed again")
-    found = opened.search(queries, top, parse_filters(where))
+    found = opened.search(queries, top_k, parse_filters(where))
     for query, hits in zip(queries, found, strict=True):
         rows = [(f"{hit.score:.4f}", hit.id, shortened(hit.text)) for hit in hits]
         table(rows, ("similarity", "id", "text"), title=query if len(queries) > 1 else None)
@@ -98,15 +98,15 @@ def evaluate_retrieval_command(
     model: Model,
     data: option(Path, "Folder in BEIR's layout: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv."),
     split: option(str, "Judgements to use, such as test or dev.") = "test",
-    wrong: option(int, "Number of nearest wrong results to print.") = 5,
+    num_errors: option(int, "Number of nearest wrong results to print.") = 5,
     device: Device = "auto",
 ) -> None:
     """Score how well a model finds relevant documents: nDCG@10, MRR@10 and recall, with 95% intervals, and the nearest
     wrong results."""
     from hornbook.inference.retrieval.evaluation import evaluate_retrieval, read_retrieval
 
-    if wrong < 0:
-        raise ValueError(f"--wrong must be at least 0, not {wrong}")
+    if num_errors < 0:
+        raise ValueError(f"--num-errors must be at least 0, not {num_errors}")
     read = read_retrieval(data, split)
     with counting_display("reading") as show:
         found = evaluate_retrieval(
@@ -123,7 +123,7 @@ def evaluate_retrieval_command(
     table(rows, ("measure", "score", "95% interval"))
     rows = [
         (shortened(each["text"]), shortened(each["wrong_text"]), shortened(each["right_text"] or ""), _rank(each))
-        for each in found["wrong"][:wrong]
+        for each in found["wrong"][:num_errors]
     ]
     if rows:
         title = f"nearest wrong results, of {len(found['wrong']):,} queries whose first result is not relevant"

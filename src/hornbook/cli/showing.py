@@ -158,7 +158,7 @@ def print_picture(picture: "Picture", html: Path | None, drawn: "Picture | None"
         result_console.print(legend)
     if html is not None:
         log(f"written to {write_picture(html, drawn or picture)}")
-    print_json(picture.as_dict())
+    print_json(picture.to_dict())
 
 
 @show_app.command("tokens", epilog='Example: hornbook show tokens "The unbelievable hornbook." "A second text."')

@@ -34,7 +34,7 @@ from hornbook.cli.options import (
 from hornbook.cli.overwriting import RUN, check_writable, overwriting, refuse_existing_file
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
-from hornbook.train.parallel.launched import as_restarted, refuse_command
+from hornbook.train.parallel.torchrun import as_restarted, refuse_command
 
 TaskName = option(str, "Data set (mrpc, squad2, conll2003 ...) or task kind.", "--task")
 TaskToLearn = option(str | None, "Data set (mrpc, squad2 ...) or task kind; defaults to classification.", "--task")
@@ -63,9 +63,9 @@ def finetune_command(
     reason: option(str | None, "kagnet: multiple choice also reads the paths of --graph to each answer.") = None,
     graph: option(Path | None, "Graph folder: for --reason, or of an ERNIE, to link texts to its entities.") = None,
     vectors: option(Path | None, "Folder that 'hornbook graph embed' wrote, for --reason.") = None,
-    restarts: option(int, "Number of runs with different seeds; the best is kept.") = 1,
-    search: flag(
-        "--search", "Try the four published learning rates (higher for narrow models) and keep the best."
+    seeds: option(int, "Number of runs with different seeds; the best is kept.") = 1,
+    lr_search: flag(
+        "--lr-search", "Try the four published learning rates (higher for narrow models) and keep the best."
     ) = False,
     reading: Reading = None,
     override: Overrides = None,
@@ -88,7 +88,7 @@ def finetune_command(
 
         refuse_command("finetune --task text")
         given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
-        several = {"--restarts": restarts > 1, "--search": search}
+        several = {"--seeds": seeds > 1, "--lr-search": lr_search}
         layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None, "--reason": bool(reason)}
         refuse_unused_options("with --task text", given | several | layers)
         if model is None and not resume:
@@ -103,7 +103,7 @@ def finetune_command(
         from hornbook.cli.checking import print_dry_run
 
         options = {**reading, **named, "overrides": overrides}
-        print_dry_run(model, data, task, restarts, search, **options)
+        print_dry_run(model, data, task, seeds, lr_search, **options)
         return
     if resume and data is None:
         from hornbook.runs.finetuning.api import recorded_request
@@ -122,8 +122,8 @@ def finetune_command(
             out,
             **reading,
             **named,
-            restarts=restarts,
-            search=search,
+            seeds=seeds,
+            lr_search=lr_search,
             overrides=overrides,
             resume=resume,
             on_progress=display,
@@ -155,18 +155,18 @@ def _show(model: str | None, task: str, data: str | None, options: dict) -> None
     show_settings(resolve_settings(FinetuneRequest.of(model, data, task, **options), data, log=log))
 
 
-def report_result(result, advice: str = "--restarts 5, another --lr or more --epochs") -> None:
+def report_result(result, advice: str = "--seeds 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
     from hornbook.interop.sentence_transformers import MODULES
     from hornbook.report.run import read_stages
     from hornbook.report.wording import counted, duration
 
-    tries = result.out / "tries.json"
-    if tries.exists():
-        found = read_json(tries)
+    trials = result.out / "trials.json"
+    if trials.exists():
+        found = read_json(trials)
         rows = [
             (each["name"], f"{each['lr']:g}", each["seed"], f"{each['score']:.4g}", each["degenerate"] or "")
-            for each in found["tries"]
+            for each in found["trials"]
         ]
         table(rows, ("run", "learning rate", "seed", found["metric_for_best"], "degenerate"))
         print_result(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
@@ -245,7 +245,7 @@ def evaluate(
             log(f"{count:,} examples of {name} have no label and are not scored")
     for name, count in found["truncated_texts"].items():
         if count:
-            log(f"{count:,} texts of {name} were truncated to {predictor.longest} tokens")
+            log(f"{count:,} texts of {name} were truncated to {predictor.max_length} tokens")
     if found["unknown_labels"]:
         log(f"labels unknown to the model count as errors: {', '.join(found['unknown_labels'])}")
     print_scores(found["splits"])
@@ -254,7 +254,7 @@ def evaluate(
     print_json(found)
 
 
-@app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --to predictions.csv")
+@app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --out predictions.csv")
 @reads_data("label")
 def predict(
     arguments: argument(
@@ -263,7 +263,7 @@ def predict(
     file: option(
         Path | None, "File of inputs: .txt, .csv, .tsv, .jsonl, .parquet, .xlsx, column file; - for stdin."
     ) = None,
-    to: option(
+    out: option(
         Path | None, "Write all input columns and the predictions to this .csv, .tsv, .jsonl or .json; - for stdout."
     ) = None,
     submission: option(
@@ -272,22 +272,22 @@ def predict(
     data: Data = None,
     reading: Reading = None,
     graph: Graph = None,
-    overwrite: flag("--overwrite", "Replace the file that --to names.") = False,
+    overwrite: flag("--overwrite", "Replace the file --out.") = False,
     device: Device = "auto",
 ) -> None:
     """Predict labels with probabilities, numbers, answer spans or tags. Several runs form an ensemble."""
     from hornbook.inference.predictor import load_predictor
+    from hornbook.tasks.prediction_files import format_of
     from hornbook.tasks.reading.standard_input import spooled
-    from hornbook.tasks.tables_out import format_of
 
     runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
-    if to is not None and to != STANDARD:
-        refuse_existing_file(to, "--to", overwrite)
+    if out is not None and out != STANDARD:
+        refuse_existing_file(out, "--out", overwrite)
     predictor = load_predictor(runs, device, graph)
     if submission is not None:
         refuse_unused_options(
-            "with --submission", {"a text": bool(texts), "--file": file is not None, "--to": to is not None}
+            "with --submission", {"a text": bool(texts), "--file": file is not None, "--out": out is not None}
         )
         _submit(predictor, data, submission)
         return
@@ -299,26 +299,26 @@ def predict(
         raise ValueError(f"--data needs --submission: to predict the rows of a file, use --file {data}")
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
-    if to == STANDARD and wants_json():
-        raise ValueError("--to - and --json both write to standard output: omit one of them")
-    if to is not None and to != STANDARD:
-        format_of(to)
+    if out == STANDARD and wants_json():
+        raise ValueError("--out - and --json both write to standard output: omit one of them")
+    if out is not None and out != STANDARD:
+        format_of(out)
     read_from = spooled(sys.stdin.buffer, reading["text"]) if file == STANDARD else nullcontext(file)
     with read_from as path:
         if file == STANDARD:
             log(f"reading standard input as {path.suffix.removeprefix('.')}")
-        _predict(predictor, texts, path, to, reading)
+        _predict(predictor, texts, path, out, reading)
 
 
 def _predict(
     predictor,
     texts: list[str],
     file: Path | None,
-    to: Path | None,
+    out: Path | None,
     reading: dict,
 ) -> None:
+    from hornbook.tasks.prediction_files import FORMATS, formatted, readable, renamed, with_columns, write_rows
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
-    from hornbook.tasks.tables_out import FORMATS, formatted, readable, renamed, with_columns, write_rows
 
     if file is not None:
         inputs = read_input_rows(file, predictor.spec, log=log, **reading)
@@ -328,7 +328,7 @@ def _predict(
     with counting_display("predicting") as show:
         predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
     if predictor.num_truncated:
-        log(f"{predictor.num_truncated:,} texts were truncated to {predictor.longest} tokens")
+        log(f"{predictor.num_truncated:,} texts were truncated to {predictor.max_length} tokens")
     if predictor.num_unlike:
         trained_on = "pairs ('A ||| B')" if predictor.spec.has_pairs else "single texts"
         log(f"note: the model was trained on {trained_on}, but {predictor.num_unlike:,} of these inputs are not")
@@ -337,14 +337,14 @@ def _predict(
     rows = [row | ({"problem": each.problem} if each.problem else {}) for row, each in zip(rows, inputs, strict=True)]
     if num_empty := predictions.count(None):
         log(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: see the column 'problem'")
-    if to is not None and (names := renamed(rows, columns)):
+    if out is not None and (names := renamed(rows, columns)):
         log(f"predictions are in the columns {', '.join(names)}, as the input already has the shorter names")
-    if to == STANDARD:
+    if out == STANDARD:
         is_writable = file is not None and file.suffix.lower() in FORMATS
         sys.stdout.write(formatted(rows, file.suffix.lower() if is_writable else ".jsonl", columns))
-    elif to is not None:
-        write_rows(to, rows, columns)
-        print_result(f"{to}: {len(rows):,} predictions")
+    elif out is not None:
+        write_rows(out, rows, columns)
+        print_result(f"{out}: {len(rows):,} predictions")
     else:
         headings, cells = readable(rows)
         table(cells, headings)
@@ -401,9 +401,9 @@ def features(
             device=device,
             progress=lambda done, total: show(f"of {total:,} texts", done),
         )
-    for line in found.said:
+    for line in found.messages:
         log(line)
-    log_problems(found.problems.as_dict())
+    log_problems(found.problems.to_dict())
     if found.num_truncated:
         log(f"{found.num_truncated:,} texts were truncated to the model's maximum length")
     print_result(f"{found.out}: {found.num_rows:,} x {found.width} from {found.num_texts:,} texts")

@@ -47,7 +47,7 @@ def tokenizer_train(
     kind: option(str, "wordpiece, bpe (byte-level) or unigram.") = "wordpiece",
     vocab_size: option(int, "Maximum vocabulary size.") = 30000,
     cased: flag("--cased", "Keep upper case and accents.") = False,
-    prefix_space: flag("--prefix-space", "bpe: add a space before the first word (for encoders).") = False,
+    add_prefix_space: flag("--add-prefix-space", "bpe: add a space before the first word (for encoders).") = False,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -62,10 +62,10 @@ def tokenizer_train(
     with _exit_on_interrupt(), overwriting(out, TOKENIZER, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         with counting_display("reading") as show:
-            options = {"kind": kind, "vocab_size": vocab_size, "cased": cased, "prefix_space": prefix_space}
+            options = {"kind": kind, "vocab_size": vocab_size, "cased": cased, "add_prefix_space": add_prefix_space}
             trained = _in_a_thread(partial(train_tokenizer, texts, **options, progress=show))
         trained.save(out)
-    log_problems(problems.as_dict())
+    log_problems(problems.to_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
     print_json({"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
 
@@ -154,7 +154,7 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
 
     fit = measure_fit(tokenizer, beginning())
     print_result(
-        f"{fit.pieces_per_word:.3f} tokens per word, {fit.characters_per_token:.2f} characters per token, "
+        f"{fit.tokens_per_word:.3f} tokens per word, {fit.characters_per_token:.2f} characters per token, "
         f"{fit.unknown_rate:.3%} unknown, {fit.vocabulary_used:.0%} of the vocabulary used"
     )
     split = [each for each in fit.longest_splits if len(each.pieces) > 1]

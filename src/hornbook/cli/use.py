@@ -7,16 +7,16 @@ from hornbook.cli.options import Device, Model, argument, option, split_model, w
 from hornbook.terminal import print_result, table
 
 PLOTS = (
-    *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "tries.png", "curve.png", "score-by-flops.png"),
+    *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "trials.png", "curve.png", "score-by-flops.png"),
     "comparison.png",
 )
 MASKS = ("[MASK]", "<mask>")
 
 
-@app.command("fill-mask", epilog='Example: hornbook fill-mask "Paris is the [MASK] of France." --top 3')
+@app.command("fill-mask", epilog='Example: hornbook fill-mask "Paris is the [MASK] of France." --top-k 3')
 def fill_mask(
     arguments: with_optional_model("TEXT", "A text with [MASK] where words are missing.", "[MODEL]..."),
-    top: option(int, "Predictions per mask.") = 5,
+    top_k: option(int, "Predictions per mask.") = 5,
     graph: option(Path | None, "ERNIE: the knowledge graph whose entities it reads.") = None,
     device: Device = "auto",
 ) -> None:
@@ -30,22 +30,22 @@ def fill_mask(
     if len(models) > 1:
         if graph is not None:
             raise ValueError("--graph is for one model: leave it out, or name one ERNIE")
-        _compare_masks(models, text, top, device)
+        _compare_masks(models, text, top_k, device)
         return
-    masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top, graph)
+    masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top_k, graph)
     for predictions in masks:
         table([(f"{found.probability:.2%}", found.word, found.text) for found in predictions], ("", "word", "text"))
     print_json({"masks": [[vars(found) for found in predictions] for predictions in masks]})
 
 
-def _compare_masks(models: list[str], text: str, top: int, device: str) -> None:
+def _compare_masks(models: list[str], text: str, top_k: int, device: str) -> None:
     """Prints the probability that each model gives to the best tokens of all of them. Tokens of different vocabularies
     are the same if they stand for the same text."""
     import hornbook
     from hornbook.text.matching import find_token, surface
 
     loaded = [hornbook.load(model, device=device) for model in models]
-    predictions = [each.fill_mask(text, top) for each in loaded]
+    predictions = [each.fill_mask(text, top_k) for each in loaded]
     if len({len(each) for each in predictions}) > 1:
         raise ValueError("the models read different numbers of masks in the text: write each mask as [MASK]")
     distributions = [each.mask_probabilities([text])[0].probabilities_KV for each in loaded]

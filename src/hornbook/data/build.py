@@ -21,13 +21,13 @@ from hornbook.config import checked
 from hornbook.data.cleaning import CLEANERS
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
-from hornbook.data.encoding import DocumentLinker, EncodedDocuments, EncodingPool, clean_text
 from hornbook.data.manifest import MANIFEST, SOURCES, already_built, describe_request, make_manifest, prepare_folder
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import Document, DocumentBoundary, FileReader, check_documents, no_documents
 from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, parts_of, token_dtype, write_array
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.data.state import BuildState, remove_progress
+from hornbook.data.tokenizing import DocumentLinker, EncodedDocuments, EncodingPool, clean_text
 from hornbook.files import num_cores, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.stopping import interruptible

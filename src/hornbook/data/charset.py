@@ -9,7 +9,7 @@ import re
 import unicodedata
 
 UTF_8 = "utf-8"
-MARKS = {
+BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: UTF_8,
     codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is a prefix of this one
     codecs.BOM_UTF32_BE: "utf-32",
@@ -28,7 +28,7 @@ RARE_KINDS = ("Cc", "Cf", "No", "So", "Sk", "Sm")
 
 def encoding_of(data: bytes) -> str:
     """The encoding of a file; `utf-8` if none fits, so that invalid bytes are replaced."""
-    for mark, encoding in MARKS.items():
+    for mark, encoding in BYTE_ORDER_MARKS.items():
         if data.startswith(mark):
             return encoding
     if wide := _wide(data[:SAMPLE_BYTES]):

@@ -37,7 +37,7 @@ LINES = {
     "table_row": re.compile(r"\{\||\|\}|\||!\s.*|!.*(?:!!|\|)"),
     "list_item": re.compile(r"[*#;:]|[•·▪‣]|[-–]\s|BULLET:{2,}"),
 }
-MARKS = {
+REQUIRED_TEXT = {
     "comment": "<!--",
     "reference": "<",
     "template": "{{",
@@ -63,7 +63,7 @@ def clean_wiki(text: str) -> tuple[str, dict[str, int]]:
     for kind, pattern in REMOVED.items():
         # Templates nest, and each round removes the innermost ones; no page nests 20 deep.
         for _ in range(20):
-            if MARKS[kind] not in text:
+            if REQUIRED_TEXT[kind] not in text:
                 break
             text, found = pattern.subn("", text)
             counts[kind] += found
@@ -77,7 +77,7 @@ def clean_wiki(text: str) -> tuple[str, dict[str, int]]:
             lines.append(line)
     text = "\n".join(lines)
     for kind, (pattern, replacement) in REWRITTEN.items():
-        if MARKS[kind] in text:
+        if REQUIRED_TEXT[kind] in text:
             text, found = pattern.subn(replacement, text)
             counts[kind] += found
     if "&" in text:

@@ -36,10 +36,10 @@ class Dialect:
         return ", ".join(traits)
 
 
-def is_plain(text: str, suffix: str, dialect: Dialect, goes_on: bool = False) -> bool:
+def is_plain(text: str, suffix: str, dialect: Dialect, is_truncated: bool = False) -> bool:
     """Whether quotes are ordinary characters: in most TSV files, unless the whole file parses with quoting. With
-    `goes_on`, the text is the beginning of the file."""
-    return suffix == ".tsv" and dialect == Dialect("\t") and not _is_quoted(text, goes_on)
+    `is_truncated`, the text is the beginning of the file."""
+    return suffix == ".tsv" and dialect == Dialect("\t") and not _is_quoted(text, is_truncated)
 
 
 def plain_records(text: str, first_line: int = 1) -> Iterator[Record]:
@@ -75,7 +75,7 @@ def _regularity(sample: str, dialect: Dialect) -> float:
     return (sum(len(fields) == len(found[0]) for fields in found) - num_odd) / len(found)
 
 
-def _is_quoted(text: str, goes_on: bool) -> bool:
+def _is_quoted(text: str, is_truncated: bool) -> bool:
     if '\t"' not in text and '\n"' not in text and not text.startswith('"'):
         return False
     lengths = set()
@@ -83,7 +83,7 @@ def _is_quoted(text: str, goes_on: bool) -> bool:
         for record in csv.reader(_lines(text), delimiter="\t", strict=True):
             lengths |= {len(record)} - {0}
     except csv.Error as error:
-        if not goes_on or str(error) != OPEN_AT_END:
+        if not is_truncated or str(error) != OPEN_AT_END:
             return False
     return len(lengths) == 1
 
@@ -96,11 +96,15 @@ def _lines(text: str) -> list[str]:
 
 
 def csv_records(
-    text: str, dialect: Dialect, on_bad_quotes: Callable[[str, str], None], first_line: int = 1, goes_on: bool = False
+    text: str,
+    dialect: Dialect,
+    on_bad_quotes: Callable[[str, str], None],
+    first_line: int = 1,
+    is_truncated: bool = False,
 ) -> Generator[Record, None, int]:
-    """The records of a text that starts at `first_line` of a file; returns the number of lines read. With `goes_on`,
-    the file has more text after this one: a record that is open at its end is not read. `on_bad_quotes` gets the place
-    of a record with unbalanced quotes, and the error."""
+    """The records of a text that starts at `first_line` of a file; returns the number of lines read. With
+    `is_truncated`, the file has more text after this one: a record that is open at its end is not read. `on_bad_quotes`
+    gets the place of a record with unbalanced quotes, and the error."""
     lines, start, bad_line = _lines(text), 0, 0
     limit = csv.field_size_limit(1 << 30)
     try:
@@ -119,7 +123,7 @@ def csv_records(
                 # Keep only this line as a record: an open quote must not swallow the rows after it.
                 bad_line = max(bad_line, start + reader.line_num - 1)
                 start += done
-                if goes_on and str(error) == OPEN_AT_END and last == len(lines):
+                if is_truncated and str(error) == OPEN_AT_END and last == len(lines):
                     return start
                 place = f"line {start + first_line}"
                 on_bad_quotes(place, str(error))

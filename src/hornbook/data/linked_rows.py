@@ -2,7 +2,7 @@
 
 {"evidences": [{"sub_surface", "obj_surface", "masked_sentence"}], "sub_uri", "obj_uri"}    T-REx facts, as in LAMA
 {"text", "entities": [{"uri", "boundaries", "surfaceform"}]}                                T-REx documents
-{"text", "mentions": [{"start", "end", "entity"}]}                                          `hornbook graph link --to`
+{"text", "mentions": [{"start", "end", "entity"}]}                                          `hornbook graph link --out`
 {"tokens": [...], "entities": ["Q42", "Q42", null, ...]}                                    an entity per token
 """
 

@@ -149,7 +149,7 @@ def make_manifest(state: BuildState, vocab_size: int) -> dict:
         "totals": {**state.totals, "bytes_read": state.bytes_read},
         "shards": state.shards,
         "dropped": {kind: problems.count(kind) for kind in DROPPED if problems.count(kind)},
-        "problems": problems.as_dict(),
+        "problems": problems.to_dict(),
         "cleaned": dict(sorted(state.cleaned.items())),
         "repeated_lines": state.lines.report(),
         "settings": request["settings"],

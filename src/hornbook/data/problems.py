@@ -118,7 +118,7 @@ class Problems:
         where = " ".join(filter(None, (example["file"], example.get("place"))))
         return f"{where}: {example.get('detail') or KINDS[kind]}"
 
-    def as_dict(self) -> dict:
+    def to_dict(self) -> dict:
         return self._kinds
 
     def _entry(self, kind: str) -> dict:
@@ -132,7 +132,7 @@ def _count_file(files: dict[str, int], file: str, count: int) -> None:
 
 
 def problem_lines(problems: dict) -> list[str]:
-    """`Problems.as_dict` as text, one line per kind: the count and the places of the first two."""
+    """`Problems.to_dict` as text, one line per kind: the count and the places of the first two."""
     lines = []
     for entry in problems.values():
         places = [" ".join(filter(None, map(each.get, ("file", "place", "detail")))) for each in entry["examples"][:2]]

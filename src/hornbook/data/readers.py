@@ -187,7 +187,7 @@ class FileReader:
             lines = _lines(decoder.texts(self._bytes.blocks()))
             first = _first_lines(lines)
             dialect = detected("".join(first), "\t" if suffix == ".tsv" else ",")
-            has_no_quotes = is_plain("".join(first), suffix, dialect, goes_on=True)
+            has_no_quotes = is_plain("".join(first), suffix, dialect, is_truncated=True)
             quoting = csv.QUOTE_NONE if has_no_quotes else csv.QUOTE_MINIMAL
             rows = csv.reader(chain(first, lines), **dialect.options, quoting=quoting)
             names = next(rows, [])

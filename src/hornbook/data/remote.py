@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from hornbook.data.manifest import MANIFEST, read_manifest
 from hornbook.data.shards import Shard, load_array, parts_of, shard_name
-from hornbook.lifecycle.leftovers import sweep_leftovers_of, temporary_for
+from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
 
 CACHE = "HORNBOOK_CACHE"  # environment variable: folder of the cache
 LATER = ("tokens", "word_starts")  # parts of a shard that are fetched in the background
@@ -177,7 +177,7 @@ class RemoteShard(Shard):
 
 def _write(path: Path, blocks, check=lambda: None) -> None:
     """Writes a file atomically, also in a process whose other files another one writes: each machine has a cache."""
-    sweep_leftovers_of(path)
+    remove_stale_files_of(path)
     temporary = temporary_for(path)
     try:
         with open(temporary, "wb") as file:

@@ -159,15 +159,15 @@ class ByteReader:
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             self.failure = Problem("unreadable", self.path, detail=str(error) or type(error).__name__)
 
-    def lines(self, longest: int) -> Iterator[tuple[int, bytes | None]]:
-        """Yields (line number, line without its line feed), with None for a line of more than `longest` bytes."""
+    def lines(self, max_length: int) -> Iterator[tuple[int, bytes | None]]:
+        """Yields (line number, line without its line feed), with None for a line of more than `max_length` bytes."""
         number, pending, skipping = 1, b"", False
         for block in self.blocks():
             *lines, pending = (pending + block).split(b"\n")
             for line in lines:
                 yield number, None if skipping else line
                 number, skipping = number + 1, False
-            if len(pending) > longest:
+            if len(pending) > max_length:
                 pending, skipping = b"", True
         if pending or skipping:
             yield number, None if skipping else pending

@@ -14,8 +14,8 @@ import numpy as np
 
 from hornbook.config import checked
 from hornbook.data.duplicates import RepeatedLines
+from hornbook.data.hash_set import SeenHashes
 from hornbook.data.problems import Problems
-from hornbook.data.seen import SeenHashes
 from hornbook.data.shards import load_array, load_arrays, parts_of, shard_file
 from hornbook.data.sources import Source, find_sources, read_sources
 from hornbook.files import read_json, refusing_damage, replacing, write_json
@@ -57,7 +57,7 @@ class BuildState:
             _save(folder / f"progress-{number:05d}.npz", lambda file: np.savez(file, **arrays))
         plain = {name: getattr(self, name) for name in self.PLAIN}
         texts = {str(line): text for line, text in self.lines.texts().items()}
-        plain |= {"seconds": round(self.seconds, 3), "problems": self.problems.as_dict(), "line_texts": texts}
+        plain |= {"seconds": round(self.seconds, 3), "problems": self.problems.to_dict(), "line_texts": texts}
         write_json(folder / PROGRESS, plain)
         (folder / f"progress-{number - 1:05d}.npz").unlink(missing_ok=True)
         self.new_hashes = []

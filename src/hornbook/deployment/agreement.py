@@ -23,7 +23,7 @@ class Agreement:
     same: float | None
     smallest_cosine: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

@@ -42,7 +42,7 @@ Show = Callable[[str, int], None]  # activity, number done so far
 @locks_out
 def export(
     model: str | Path,
-    to: str,
+    format: str,
     out: Path,
     *,
     data: Any = None,
@@ -60,7 +60,7 @@ def export(
     The exported model is compared with the original on `texts`, else on examples of `data`, else on random tokens; on
     `data`, both are scored. Latency is measured for one input of `length` tokens on `threads` CPU threads.
     """
-    _check(to, length, rounds, threads)
+    _check(format, length, rounds, threads)
     if (Path(out) / FILE).exists():
         raise ValueError(f"{out} already holds an exported model: choose another folder, or remove it")
     source = open_model(model)
@@ -75,9 +75,9 @@ def export(
     on = str(texts or data or "random tokens")
     with replacing_folder(out) as folder:
         show("writing the graph", 0)
-        _write(source, to, folder)
+        _write(source, format, folder)
         record = RunFolder(folder, "export", (EXPORT,)).write_record(  # open_model reads it
-            {"model": str(model), "to": to, "data": on, "length": length, "threads": threads, "rounds": rounds},
+            {"model": str(model), "format": format, "data": on, "length": length, "threads": threads, "rounds": rounds},
             {"model": {"folder": str(source.folder.resolve()), "bytes": source.num_bytes}},
             family=source.model.family,
             parameters=source.parameters,
@@ -87,7 +87,7 @@ def export(
         )
         exported = open_model(folder).with_threads(threads)
         agreed = agreement(source, exported, features, lambda done: show("inputs compared", done))
-        record["agreement"] = agreed.as_dict() | {"on": on}
+        record["agreement"] = agreed.to_dict() | {"on": on}
         before, after = _latency([source, exported], length, rounds, threads, random, show)
         record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
         record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
@@ -98,28 +98,28 @@ def export(
             record["scores"], record["scores_before"] = _scores(exported, data, show)["splits"], scores_before["splits"]
             record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT, record)
-        longest = length if source.predictor is None else source.predictor.longest
-        write_text(folder / "README.md", readme(source, to, longest, measured_words(record)))
+        max_length = length if source.predictor is None else source.predictor.max_length
+        write_text(folder / "README.md", readme(source, format, max_length, measured_words(record)))
     return record
 
 
-def _check(to: str, length: int, rounds: int, threads: int) -> None:
-    if to not in FORMATS:
-        near = difflib.get_close_matches(to, FORMATS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"the format (to) must be {' or '.join(FORMATS)}, not '{to}'; did you mean {near}?")
+def _check(format: str, length: int, rounds: int, threads: int) -> None:
+    if format not in FORMATS:
+        near = difflib.get_close_matches(format, FORMATS, n=1, cutoff=0.0)[0]
+        raise ValueError(f"the format must be {' or '.join(FORMATS)}, not '{format}'; did you mean {near}?")
     check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
         import_extra(name)
 
 
-def _write(source: MeasuredModel, to: str, out: Path) -> None:
+def _write(source: MeasuredModel, format: str, out: Path) -> None:
     """Writes everything but `export.json` and `README.md`."""
     source.tokenizer.save(out, source.model.config.max_positions, source.model.config.num_segments)
     write_json(out / "config.json", source.model.hf_config())
     if source.predictor is not None:
-        longest, columns = source.predictor.longest, source.predictor.members[0].columns
-        save_task(out, replace(source.predictor.spec, longest=longest, columns=columns or None))
-    if to == "onnx":
+        max_length, columns = source.predictor.max_length, source.predictor.members[0].columns
+        save_task(out, replace(source.predictor.spec, max_length=max_length, columns=columns or None))
+    if format == "onnx":
         write_onnx(source.model, out / FILE)
         return
     float_file = out / f".float-{FILE}"

@@ -16,7 +16,7 @@ from hornbook.interop.folder import weights_files
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import FILE, OnnxModel, is_exported, load_any
 from hornbook.models.flops import forward_flops, shape_of
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.report.exported import FILE as EXPORT
 from hornbook.tasks.features import Features
@@ -38,10 +38,10 @@ class MeasuredModel:
 
     @property
     def kind(self) -> Literal["torch", "onnx", "onnx-int8"]:
-        return read_json(self.folder / EXPORT)["request"]["to"] if isinstance(self.model, OnnxModel) else "torch"
+        return read_json(self.folder / EXPORT)["request"]["format"] if isinstance(self.model, OnnxModel) else "torch"
 
     @property
-    def output(self) -> Output | None:
+    def output(self) -> HeadConfig | None:
         return self.model.output
 
     @property
@@ -79,7 +79,7 @@ class MeasuredModel:
     def encode(self, examples: Sequence[Example]) -> Features:
         """Encodes examples of the task that can be batched with the first one (`batchable`)."""
         task = self.predictor.task.fitting(examples[0])
-        return task.encode(examples, self.tokenizer, self.predictor.longest)
+        return task.encode(examples, self.tokenizer, self.predictor.max_length)
 
     def batchable(self, examples: Sequence[Example]) -> list[Example]:
         """The examples that can be batched with the first one: multiple choice needs equally many endings."""

@@ -8,7 +8,7 @@ from hornbook.report.rendering import Table, render
 TEXTS = ["A charming journey.", "Slow, very slow."]
 
 
-def readme(model: MeasuredModel, to: str, longest: int, numbers: list[tuple[str, str]]) -> str:
+def readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tuple[str, str]]) -> str:
     output, config, tokenizer, padding = model.output, model.model.config, model.tokenizer, ""
     task, texts, code = "", TEXTS, ""
     if output is not None:
@@ -19,14 +19,14 @@ def readme(model: MeasuredModel, to: str, longest: int, numbers: list[tuple[str,
     text = render(
         "exported.md",
         family=model.model.family,
-        format=to,
+        format=format,
         task=task,
         inputs=input_names(config),
         outputs=output_names(output),
         max_positions=config.max_positions,
         is_grouped=model.group_size > 1,
         padding=padding,
-        longest=longest,
+        max_length=max_length,
         texts=texts,
         code=code,
         measured=Table(("measured", ""), numbers),

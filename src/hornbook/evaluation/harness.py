@@ -13,8 +13,8 @@ from hornbook.inference.generation import GenerationConfig, generate
 from hornbook.inference.sampling import Sampling
 from hornbook.inference.scoring import ScoredWindow, window_scores
 
-MAX_TOKENS = 256  # where the task gives none
-LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # accepted names of max_tokens
+MAX_NEW_TOKENS = 256  # where the task gives none
+LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # accepted names of max_new_tokens
 SAMPLING = ("temperature", "top_k", "top_p")
 KNOWN = {"until", "do_sample", "seed", "repetition_penalty", *LIMITS, *SAMPLING}
 
@@ -66,10 +66,10 @@ class Answers:
         found: dict[int, str] = {}
         for numbers in groups.values():
             request = request_for(requests[numbers[0]][1])
-            max_prompt = self.context - request.max_tokens
+            max_prompt = self.context - request.max_new_tokens
             if max_prompt < 1:
                 raise ValueError(
-                    f"a task generates {request.max_tokens:,} tokens, which leaves no space for the prompt in the "
+                    f"a task generates {request.max_new_tokens:,} tokens, which leaves no space for the prompt in the "
                     f"context of {self.context:,}: lower max_gen_toks"
                 )
             prompts = [
@@ -110,7 +110,7 @@ def request_for(settings: dict[str, Any]) -> GenerationConfig:
         **(sampled if does_sample else {"temperature": 0.0}),
         repetition_penalty=settings.get("repetition_penalty") or 1.0,
     )
-    return GenerationConfig(limits[0] if limits else MAX_TOKENS, sampling, stop, settings.get("seed") or 0)
+    return GenerationConfig(limits[0] if limits else MAX_NEW_TOKENS, sampling, stop, settings.get("seed") or 0)
 
 
 def disjoint_windows(num_targets: int, context: int) -> Iterator[tuple[int, int, int]]:

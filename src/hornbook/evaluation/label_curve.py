@@ -55,7 +55,7 @@ def label_curve(
     seeds: int = 3,
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
-    vectors: str | Path | None = None,
+    word_vectors: str | Path | None = None,
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
@@ -96,7 +96,7 @@ def label_curve(
         seeds,
         layers,
         pooling,
-        None if vectors is None else absolute(vectors),
+        None if word_vectors is None else absolute(word_vectors),
         keep_models,
     )
     claims = Claims(out, is_shared=join)
@@ -127,7 +127,7 @@ class _Curve:
     seeds: int
     layers: str
     pooling: Pooling | None
-    vectors: str | None
+    word_vectors: str | None
     keep_models: bool
 
     @cached_property
@@ -147,7 +147,7 @@ class _Curve:
 
     def start(self) -> None:
         """Records the request. Sizes, methods and seeds may be added later; everything else must stay the same."""
-        options = {"layers": self.layers, "pooling": self.pooling, "vectors": self.vectors}
+        options = {"layers": self.layers, "pooling": self.pooling, "word_vectors": self.word_vectors}
         start_run(self.out, "label-curve", self.request, options, self.inputs.data)
 
     def run(self, name: str, on_progress: Callable[[Status], None], log: Log) -> FinishedRun | Outcome:
@@ -163,7 +163,7 @@ class _Curve:
             result = probe_inputs(folder, request, chosen, **options)
         else:
             chosen = _with_train(inputs, request, examples)
-            result = baseline_labelled(method, folder, request, chosen, vectors=self.vectors)
+            result = baseline_labelled(method, folder, request, chosen, word_vectors=self.word_vectors)
         if not isinstance(result, Outcome):
             _drop_weights(folder, self.keep_models)
         return result

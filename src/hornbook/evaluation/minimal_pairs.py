@@ -58,7 +58,7 @@ class MinimalPairs:
     mean: Accuracy  # over paradigms, each with the same weight
     log_probabilities: list[tuple[MinimalPair, float, float]]  # of the good and the (likeliest) bad sentence
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         by_paradigm = {name: vars(each) for name, each in self.paradigms.items()}
         return {"definition": self.definition, "mean": vars(self.mean), "paradigms": by_paradigm}
 
@@ -69,7 +69,7 @@ def minimal_pairs(
     *,
     within_word: bool = False,
     direction: Direction | None = None,
-    to: str | Path | None = None,
+    out: str | Path | None = None,
     weights: str = "float",
     device: str = "auto",
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -102,8 +102,8 @@ def minimal_pairs(
         good, *bad = (total[pair.context, text] for text in (pair.good, pair.bad, *pair.others))
         found.append((pair, good, max(bad)))
         are_right.setdefault(pair.paradigm, []).append(good > max(bad))
-    if to is not None:
-        _write(Path(to), found)
+    if out is not None:
+        _write(Path(out), found)
     paradigms = {name: _accuracy(its) for name, its in are_right.items()}
     definition = " + ".join(reader.score_definition(within_word) for reader in readers)
     return MinimalPairs(definition, paradigms, mean_of(paradigms.values()), found)

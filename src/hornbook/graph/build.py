@@ -83,7 +83,7 @@ def build_graph(
             "fingerprint": hash_of(hashes),
             "totals": totals,
             "seconds": round(time.perf_counter() - began, 3),
-            "problems": problems.as_dict(),
+            "problems": problems.to_dict(),
             "sha256": hashes,
             **request,
         }

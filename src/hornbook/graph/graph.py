@@ -14,7 +14,7 @@ from hornbook.files import refusing_damage
 from hornbook.graph.folder import ARRAYS, MANIFEST, REPAIR, load_array, read_lines, read_manifest, verify
 from hornbook.graph.paths import MAX_HOPS, Adjacency, PathArrays, find_paths
 from hornbook.graph.triples import OPAQUE, SPLITS
-from hornbook.text.lemmas import base_form, normalised
+from hornbook.text.lemmas import base_form, normalized
 
 if TYPE_CHECKING:
     from hornbook.graph.linking import LinkedText, Linker
@@ -123,7 +123,7 @@ class Graph:
         """Normalised name -> (prior, entity), the likeliest first."""
         found: dict[str, list[tuple[float, int]]] = {}
         for entity, name, prior in self.names:
-            found.setdefault(normalised(name), []).append((prior, entity))
+            found.setdefault(normalized(name), []).append((prior, entity))
         for several in found.values():
             if len(several) > 1:
                 several.sort(key=lambda each: (-each[0], each[1]))
@@ -176,7 +176,7 @@ class Graph:
         ]
         near |= set(difflib.get_close_matches(name, alike, MAX_SUGGESTIONS, cutoff=0.7))
         as_written = {
-            normalised(each): each for _, each, _ in self.names if len(each) < 100 and normalised(each) in near
+            normalized(each): each for _, each, _ in self.names if len(each) < 100 and normalized(each) in near
         }
         ordered = sorted(near, key=lambda each: -difflib.SequenceMatcher(None, each, name).ratio())
         shown = ", ".join(f"'{as_written.get(each, each)}'" for each in ordered[:MAX_SUGGESTIONS])
@@ -308,7 +308,7 @@ class Graph:
 
 
 def _as_name(concept: str) -> str:
-    return normalised(" ".join(concept.replace("_", " ").split()))
+    return normalized(" ".join(concept.replace("_", " ").split()))
 
 
 def open_graph(folder: str | Path) -> Graph:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hornbook.text.lemmas import base_form, normalised, split_words
+from hornbook.text.lemmas import base_form, normalized, split_words
 from hornbook.text.stop_words import STOP_WORDS
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Linker:
 
     def __init__(self, graph: "Graph"):
         self.graph = graph
-        names = [[normalised(word) for word in split_words(name)] for _, name, _ in graph.names]
+        names = [[normalized(word) for word in split_words(name)] for _, name, _ in graph.names]
         frequencies = Counter(word for words in names for word in words)
         self._ids = {word: _code(number) for number, word in enumerate(frequencies)}  # its two characters
         self._base = cache(lambda word: base_form(word, frequencies))
@@ -118,7 +118,7 @@ class Linker:
     def _encode(self, word: str) -> tuple[str, str, int]:
         """(Characters of a word as written, of its base form, and how much of the word a mention includes): the
         ending of an English word is part of the mention, the particle of a Korean one is not."""
-        form = normalised(word)
+        form = normalized(word)
         base = self._base(form)
         code = self._ids.get(form, UNKNOWN)
         length = len(base) if base and "가" <= form[-1] <= "힣" and len(form) == len(word) else len(word)
@@ -159,7 +159,7 @@ class Linker:
             start, end = starts[first], starts[last] + (encoded[last][2] if is_base else len(words[last]))
             surface, senses = text[start:end], self._senses[key]
             is_as_written = surface in senses.names
-            if senses.are_stop_words and not (is_as_written and _is_capitalised(surface)):
+            if senses.are_stop_words and not (is_as_written and _is_capitalized(surface)):
                 continue
             form = AS_WRITTEN if is_as_written else BASE_FORM if is_base else OTHER_CASE
             found.append(_Found(start, end, senses, form))
@@ -225,7 +225,7 @@ class Linker:
         return found
 
 
-def _is_capitalised(surface: str) -> bool:
+def _is_capitalized(surface: str) -> bool:
     """Whether stop words are capitalised like a proper name: "US" and "The Who", but not "It"."""
     words = surface.split()
     return len(surface) > 1 and (surface.isupper() if len(words) == 1 else all(word[0].isupper() for word in words))

@@ -26,7 +26,7 @@ from hornbook.inference.generation import (
     mask_unused,
     token_mask,
 )
-from hornbook.inference.sampling import penalise_repetition
+from hornbook.inference.sampling import penalize_repetition
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
 
@@ -35,7 +35,7 @@ MINUS_INFINITY = -1e9  # finite, so that sums with it keep their order
 
 @dataclass(frozen=True)
 class BeamSettings(Typed, group=""):
-    beams: int = setting(4, "number of beams", low=1, high=1000)
+    num_beams: int = setting(4, "number of beams", low=1, high=1000)
     length_penalty: float = setting(1.0, "above 0 prefers longer texts", low=-100, high=100)
     early_stopping: bool = False
 
@@ -64,13 +64,13 @@ def beam_search(
     """Returns the `request.num` best continuations of each prompt. `slide` is not supported, as the beams of a prompt
     would drop different contexts."""
     context = model.config.max_positions
-    if request.num > settings.beams:
-        raise ValueError(f"num={request.num} continuations need at least as many beams, not {settings.beams}")
+    if request.num > settings.num_beams:
+        raise ValueError(f"num={request.num} continuations need at least as many beams, not {settings.num_beams}")
     if request.slide:
-        raise ValueError("beam search does not support slide: omit slide= or beams=")
+        raise ValueError("beam search does not support slide: omit slide= or num_beams=")
     prompts = fit_prompts(prompts, context, False)
     found: dict[int, list[Generated]] = {}
-    for group in group_prompts(prompts, settings.beams, request.max_tokens, context):
+    for group in group_prompts(prompts, settings.num_beams, request.max_new_tokens, context):
         search = _Search(model, tokenizer, [prompts[i] for i in group], request, settings, eos_id)
         for number, its in zip(group, search.run(), strict=True):
             found[number] = its
@@ -81,17 +81,17 @@ class _Search:
     def __init__(self, model, tokenizer, prompts, request, settings, eos_id):
         self.prompts, self.request, self.settings = prompts, request, settings
         self.tokenizer, self.eos_id = tokenizer, eos_id
-        context, num_beams = model.config.max_positions, settings.beams
+        context, num_beams = model.config.max_positions, settings.num_beams
         # One token more than the free positions: the last one is not fed back.
-        self.limits = [min(request.max_tokens, context - len(prompt) + 1) for prompt in prompts]
+        self.limits = [min(request.max_new_tokens, context - len(prompt) + 1) for prompt in prompts]
         self.decoding = DecodingState(
-            model, len(prompts) * num_beams, min(max(map(len, prompts)) + request.max_tokens, context)
+            model, len(prompts) * num_beams, min(max(map(len, prompts)) + request.max_new_tokens, context)
         )
         self.device = self.decoding.device
 
     @torch.inference_mode()
     def run(self) -> list[list[Generated]]:
-        prompts, num_beams = self.prompts, self.settings.beams
+        prompts, num_beams = self.prompts, self.settings.num_beams
         logits_NV = self.decoding.prefill(prompts)
         copies_N = torch.arange(len(prompts), device=self.device).repeat_interleave(num_beams)
         self.decoding.reorder(copies_N)
@@ -103,7 +103,7 @@ class _Search:
         for number in range(1, max(self.limits) + 1):
             scores_NV = mask_unused(logits_NV, self.tokenizer.vocab_size).log_softmax(-1)
             if seen_NV is not None:
-                scores_NV = penalise_repetition(scores_NV, seen_NV, penalty)
+                scores_NV = penalize_repetition(scores_NV, seen_NV, penalty)
             from_PB = self._advance(beams, scores_NV.unflatten(0, (-1, num_beams)), number)
             if bool(beams.is_over.all()):
                 break
@@ -116,8 +116,8 @@ class _Search:
         return self._answers(beams)
 
     def _start(self) -> _Beams:
-        shape = (len(self.prompts), self.settings.beams)
-        tokens = torch.zeros(*shape, self.request.max_tokens, dtype=torch.int64, device=self.device)
+        shape = (len(self.prompts), self.settings.num_beams)
+        tokens = torch.zeros(*shape, self.request.max_new_tokens, dtype=torch.int64, device=self.device)
         scores = torch.full(shape, MINUS_INFINITY, device=self.device)
         running_scores = scores.clone()
         running_scores[:, 0] = 0  # all beams start from the same prompt: only the first counts
@@ -150,7 +150,7 @@ class _Search:
 
     def _keep_finished(self, beams: _Beams, sums_PK: Tensor, tokens_PKS: Tensor, ends_PK: Tensor, number: int) -> None:
         """Merges candidates that end now, and are among the first B, into the finished beams; keeps the best B."""
-        num_beams = self.settings.beams
+        num_beams = self.settings.num_beams
         new_PK = ends_PK & (torch.arange(ends_PK.shape[1], device=self.device) < num_beams)
         new_PK &= ~beams.is_over[:, None]
         scores_PK = torch.where(new_PK, sums_PK / number**self.settings.length_penalty, sums_PK + MINUS_INFINITY)
@@ -198,7 +198,7 @@ class _Search:
             return Generated(detokenizer.text, ids[:-1], "end")
         if detokenizer.is_stopped:
             return Generated(detokenizer.text, ids, "stop")
-        return Generated(detokenizer.text, ids, "length" if limit == self.request.max_tokens else "context")
+        return Generated(detokenizer.text, ids, "length" if limit == self.request.max_new_tokens else "context")
 
 
 def _rows(of_PKS: Tensor, which_PB: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from hornbook.batch import Batch, Tokens, pack
 from hornbook.devices import refuse_beyond_memory, warm_up_on_side_stream
 from hornbook.models.gpt import Gpt
 from hornbook.nn.cache import CachePositions, KeyValueCache, cache_dtype
-from hornbook.nn.single import SingleToken, runs_on_numpy
+from hornbook.nn.single import SingleTokenBlock, runs_on_numpy
 
 NUM_WARM_UPS = 2  # steps before the CUDA graph is captured
 
@@ -38,13 +38,13 @@ class DecodingState:
             2.0 * config.num_layers * math.prod(shape) * weight.element_size(),
             weight.device,
             f"the keys and values of {num_sequences:,} texts of {capacity:,} tokens need",
-            "generate fewer texts, use fewer beams, or lower max_tokens",
+            "generate fewer texts, use fewer beams, or lower max_new_tokens",
         )
         kind = weight.dtype if model.clm.int8 is None else cache_dtype(weight)
         self.layers = [KeyValueCache(shape, weight, kind) for _ in model.blocks]
         is_on_numpy = runs_on_numpy(weight) and not model.training
         pairs = zip(model.blocks, self.layers, strict=True)
-        self.single_blocks = [SingleToken(*pair) for pair in pairs] if is_on_numpy else None
+        self.single_blocks = [SingleTokenBlock(*pair) for pair in pairs] if is_on_numpy else None
         self.device = weight.device
         self.num_filled = 0  # length of the longest sequence, counted on the host
         self.lengths_N = torch.zeros(num_sequences, dtype=torch.int64, device=self.device)

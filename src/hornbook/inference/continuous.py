@@ -72,7 +72,7 @@ class ContinuousBatch:
         sequence = GeneratedSequence(
             list(prompt), StreamingDetokenizer(self.tokenizer, list(prompt), request.stop), on_text
         )
-        uniform = uniform_numbers(request.seed, sample, request.max_tokens)
+        uniform = uniform_numbers(request.seed, sample, request.max_new_tokens)
         self.logits_NV = logits_1V if not self.slots else torch.cat([self.logits_NV, logits_1V])
         self.slots.append(_Slot(sequence, request, uniform, seen_1V))
         return sequence
@@ -92,7 +92,7 @@ class ContinuousBatch:
             return
         tokens = self._choose()
         for slot, token in zip(self.slots, tokens, strict=True):
-            is_last = len(slot.sequence.new) + 1 == slot.request.max_tokens
+            is_last = len(slot.sequence.new) + 1 == slot.request.max_new_tokens
             append_token(slot.sequence, token, self.eos_id, self.context, False, is_last)
         for row in reversed(range(len(self.slots))):
             if self.slots[row].sequence.ended:

@@ -1,7 +1,7 @@
 """A loaded GPT: generate text, score texts, measure perplexity.
 
 model = hornbook.load("runs/gpt")
-model.generate("Once upon a time", max_tokens=50, top_p=0.9)[0].text
+model.generate("Once upon a time", max_new_tokens=50, top_p=0.9)[0].text
 model.score(["a likely text", "unlikely a text"])[0].total
 model.perplexity("book.txt").per_word
 """
@@ -19,7 +19,7 @@ from hornbook.data.problems import Problems
 from hornbook.data.readers import DocumentBoundary, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.encoder import HybridEncoder
-from hornbook.inference.generation import MAX_TOKENS, Generated, GenerationConfig, OnToken, generate
+from hornbook.inference.generation import MAX_NEW_TOKENS, Generated, GenerationConfig, OnToken, generate
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.ngrams import ORDER, NGrams
 from hornbook.inference.sampling import Sampling
@@ -46,13 +46,13 @@ class DecoderModel(LoadedModel):
     def generate(
         self,
         prompts: str | Sequence[str],
-        max_tokens: int = MAX_TOKENS,
+        max_new_tokens: int = MAX_NEW_TOKENS,
         *,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
         repetition_penalty: float = 1.0,
-        beams: int = 1,
+        num_beams: int = 1,
         length_penalty: float = 1.0,
         early_stopping: bool = False,
         stop: str | Sequence[str] = (),
@@ -65,25 +65,25 @@ class DecoderModel(LoadedModel):
         """Returns `num` continuations of a prompt; for a list of prompts, a list of these lists.
 
         `temperature` defaults to 1; 0 is greedy decoding. `top_k` and `top_p` sample from the most likely tokens only.
-        `beams` above 1 is beam search, without sampling. `on_token` is called with (index of the prompt, index of the
-        sample, new text) during generation; with beams, at the end.
+        `num_beams` above 1 is beam search, without sampling. `on_token` is called with (index of the prompt, index of
+        the sample, new text) during generation; with beams, at the end.
 
-        A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_tokens`, or
-        when the context is full. With `slide`, generation drops the first half of a full context and continues, and a
-        prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
+        A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_new_tokens`,
+        or when the context is full. With `slide`, generation drops the first half of a full context and continues, and
+        a prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
         starts with one of the tokens `not_first`.
         """
-        if beams > 1 and temperature:
-            raise ValueError(f"beam search does not sample: omit temperature={temperature:g} or beams")
-        if beams > 1 and not_first:
-            raise ValueError("beam search does not support not_first: omit not_first or beams")
-        temperature = 0.0 if beams > 1 and temperature is None else temperature
+        if num_beams > 1 and temperature:
+            raise ValueError(f"beam search does not sample: omit temperature={temperature:g} or num_beams")
+        if num_beams > 1 and not_first:
+            raise ValueError("beam search does not support not_first: omit not_first or num_beams")
+        temperature = 0.0 if num_beams > 1 and temperature is None else temperature
         settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "stop": stop, "seed": seed, "num": num}
         settings |= {"repetition_penalty": repetition_penalty, "slide": slide, "not_first": not_first}
-        request = generation_request(max_tokens, is_beam_search=beams > 1, **settings)
+        request = generation_request(max_new_tokens, is_beam_search=num_beams > 1, **settings)
         ids = self.prompt_ids([prompts] if isinstance(prompts, str) else list(prompts))
-        beam_settings = BeamSettings(beams, length_penalty, early_stopping)
-        if beams > 1:
+        beam_settings = BeamSettings(num_beams, length_penalty, early_stopping)
+        if num_beams > 1:
             found = beam_search(self.model, self.tokenizer, ids, request, beam_settings, self.eos_id)
             if on_token is not None:
                 for number, its in enumerate(found):
@@ -234,11 +234,11 @@ class DecoderModel(LoadedModel):
             self._refuse("was not trained on masked text (objective.masked_fraction): it cannot be used as an encoder")
         return HybridEncoder(self.model.reading("both"), self.tokenizer, self.folder)
 
-    def fill_mask(self, text: str | Sequence[str], top: int = 5, graph: str | Path | None = None) -> list:
+    def fill_mask(self, text: str | Sequence[str], top_k: int = 5, graph: str | Path | None = None) -> list:
         """The likeliest tokens of each mask, by a hybrid model; see `EncoderModel.fill_mask`."""
         if not self.model.config.is_hybrid:
             self._refuse("cannot fill in masks: use generate")
-        return self.encoder.fill_mask(text, top, graph)
+        return self.encoder.fill_mask(text, top_k, graph)
 
     def next_sentence(self, *_: object) -> None:
         self._refuse("has no next-sentence head: compare the scores of both orders")
@@ -265,7 +265,7 @@ class DecoderModel(LoadedModel):
 
 
 def generation_request(
-    max_tokens: int,
+    max_new_tokens: int,
     *,
     temperature: float | None = None,
     top_k: int | None = None,
@@ -283,4 +283,4 @@ def generation_request(
     if num > 1 and sampling.is_greedy and not is_beam_search:
         raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    return GenerationConfig(max_tokens, sampling, stops, seed, num, slide, frozenset(not_first))
+    return GenerationConfig(max_new_tokens, sampling, stops, seed, num, slide, frozenset(not_first))

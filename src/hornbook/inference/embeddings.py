@@ -66,7 +66,7 @@ def encode(
     texts: Sequence[str], tokenizer: Tokenizer, settings: EmbeddingSettings, prompt: str | None, max_positions: int
 ) -> list[np.ndarray]:
     """The token ids of each text after the prompt, with special tokens, truncated to the maximum length."""
-    longest = min(max_positions, settings.longest or max_positions)
+    max_length = min(max_positions, settings.max_length or max_positions)
     before = settings.prompt(prompt)
     if not settings.is_default:
         texts = [text.strip() for text in texts]  # as in `sentence-transformers`
@@ -75,5 +75,5 @@ def encode(
         texts = [text.lower() for text in texts]
     encodings = tokenizer.encode_batch(texts)
     for each in encodings:
-        each.truncate(max(longest - tokenizer.num_special(False), 0))
+        each.truncate(max(max_length - tokenizer.num_special(False), 0))
     return [np.array(tokenizer.with_special_tokens(each).ids, np.int64) for each in encodings]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
-from hornbook.data.encoding import mention_tokens
+from hornbook.data.tokenizing import mention_tokens
 from hornbook.graph.annotation import Numbered
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
@@ -63,16 +63,16 @@ class EncoderModel(LoadedModel):
         self._generator: nn.Module | None = None
 
     def fill_mask(
-        self, text: str | Sequence[str], top: int = 5, graph: str | Path | None = None
+        self, text: str | Sequence[str], top_k: int = 5, graph: str | Path | None = None
     ) -> list[list[MaskPrediction]] | list[list[list[MaskPrediction]]]:
-        """Returns the `top` most likely tokens of each mask in the text, in order; for several texts, a list of these
+        """Returns the `top_k` most likely tokens of each mask in the text, in order; for several texts, a list of these
         lists. The mask is written as [MASK] or as the tokenizer's own mask token. An ERNIE reads the entities of its
         `graph` that the text mentions."""
-        top = checked(top, int, "top", low=1)
+        top_k = checked(top_k, int, "top_k", low=1)
         texts, found = [text] if isinstance(text, str) else text, []
         mentions = None if graph is None else open_linker(graph, self.model).numbers(texts)
         for masked in self.mask_probabilities(texts, mentions):
-            best = masked.probabilities_KV.topk(min(top, masked.probabilities_KV.shape[-1]))
+            best = masked.probabilities_KV.topk(min(top_k, masked.probabilities_KV.shape[-1]))
             found.append(
                 [
                     [self._prediction(masked.text, span, *each) for each in zip(tokens, chances, strict=True)]

@@ -3,7 +3,7 @@
 extract_features("runs/first", ["a text", "another"], "X.npy", layers="last4", pooling="cls")
 numpy.load("X.npy").shape                                         # (2, 4 x width)
 
-With `pooling="none"` X.npy holds the tokens of all texts concatenated, and X.starts.npy the first row of each text.
+With `pooling="none"` X.npy holds the tokens of all texts concatenated, and X.offsets.npy the first row of each text.
 
 Shapes: T tokens, N sequences, D width, F width of the features.
 """
@@ -64,7 +64,7 @@ class Extracted:
     num_rows: int
     width: int
     num_truncated: int = 0
-    said: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     problems: Problems = field(default_factory=Problems)
 
 
@@ -148,7 +148,7 @@ def frozen_sequences(
 
 @locks_file
 def extract_features(
-    model_name: str | Path | None,
+    model: str | Path | None,
     texts: str | Path | Sequence[str],
     out: str | Path,
     *,
@@ -170,7 +170,7 @@ def extract_features(
     >>> found.num_texts, found.width
     (2, 32)
 
-    Without a model name, the built-in model for the language of the texts is used. `texts` is a list, or a file that
+    Without a model, the built-in model for the language of the texts is used. `texts` is a list, or a file that
     `read_inputs` accepts: `.txt` with one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet), whose
     columns `text` and, for pairs, `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text
     longer than the model allows is truncated and counted; an empty text, or a row that cannot be read, still has its
@@ -188,16 +188,16 @@ def extract_features(
         examples = [TextExample(str(number), str(each)) for number, each in enumerate(texts)]
     if not examples:
         raise ValueError("there are no texts in the list: give at least one")
-    model_name = model_name or builtin_for(text for example in examples for text in example.texts)
-    model, tokenizer = load_folder(model_folder(model_name))
-    model = reading_both(model).to(chosen_device(device))
-    chosen = choose_layers(layers, model.config.num_layers)
+    model = model or builtin_for(text for example in examples for text in example.texts)
+    network, tokenizer = load_folder(model_folder(model))
+    network = reading_both(network).to(chosen_device(device))
+    chosen = choose_layers(layers, network.config.num_layers)
     out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")
-    width, longest = chosen.width(model.config.width), model.config.max_positions
+    width, max_length = chosen.width(network.config.width), network.config.max_positions
 
     def encoded() -> Iterator[tuple[int, list, int]]:
         for first in range(0, len(examples), TEXTS_AT_ONCE):
-            yield first, *encode_texts(examples[first : first + TEXTS_AT_ONCE], tokenizer, longest)
+            yield first, *encode_texts(examples[first : first + TEXTS_AT_ONCE], tokenizer, max_length)
 
     offsets = np.arange(len(examples) + 1)
     if pooling == "none":
@@ -213,7 +213,7 @@ def extract_features(
             ids = [np.array(each.ids, np.int64) for each in encodings]
             segments = [np.array(each.type_ids, np.int64) for each in encodings]
             num_empty = sum(not len(each) for each in ids)
-            for i, vectors in frozen_sequences(model, ids, segments, chosen, pooling, batch_tokens):
+            for i, vectors in frozen_sequences(network, ids, segments, chosen, pooling, batch_tokens):
                 rows[offsets[first + i] : offsets[first + i + 1]] = vectors
                 num_done += 1
                 if progress and (num_done % 64 == 0):
@@ -221,7 +221,7 @@ def extract_features(
             num_done += num_empty
         rows.flush()
         del rows
-        offsets_file = out.with_suffix(".starts.npy")
+        offsets_file = out.with_suffix(".offsets.npy")
         offsets_file.unlink(missing_ok=True)
         if pooling == "none":
             write_array(offsets_file, offsets.astype(np.int64))

@@ -24,7 +24,7 @@ from hornbook.text.tokenizer import Tokenizer
 Ended = Literal["end", "stop", "length", "context"]
 OnToken = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
 
-MAX_TOKENS = 100
+MAX_NEW_TOKENS = 100
 BATCH_TOKENS = 131_072  # capacity of the key-value cache of one batch, approximately
 
 
@@ -32,14 +32,14 @@ BATCH_TOKENS = 131_072  # capacity of the key-value cache of one batch, approxim
 class Generated:
     text: str  # without the prompt
     ids: list[int]  # token ids of the text, without the end-of-text token
-    ended: Ended  # by the end-of-text token, a stop string, max_tokens, or a full context
+    ended: Ended  # by the end-of-text token, a stop string, max_new_tokens, or a full context
 
 
 @dataclass(frozen=True)
 class GenerationConfig(Typed, group=""):
     """Generation settings, the same for every prompt."""
 
-    max_tokens: int = setting(MAX_TOKENS, "maximum number of new tokens", low=1, high=1_000_000)
+    max_new_tokens: int = setting(MAX_NEW_TOKENS, "maximum number of new tokens", low=1, high=1_000_000)
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
@@ -104,11 +104,11 @@ def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> 
     return prompts
 
 
-def group_prompts(prompts: list[list[int]], num: int, max_tokens: int, context: int) -> list[list[int]]:
+def group_prompts(prompts: list[list[int]], num: int, max_new_tokens: int, context: int) -> list[list[int]]:
     """Groups the indices of prompts of similar length into batches; `num` is the number of sequences per prompt."""
     groups: list[list[int]] = []
     for number in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
-        num_slots = min(len(prompts[number]) + max_tokens, context) * num
+        num_slots = min(len(prompts[number]) + max_new_tokens, context) * num
         if not groups or (len(groups[-1]) + 1) * num_slots > BATCH_TOKENS:
             groups.append([])
         groups[-1].append(number)
@@ -125,13 +125,13 @@ def generate(
 ) -> list[list[Generated]]:
     """Returns `request.num` continuations of each prompt. Token ids that the tokenizer does not have are never chosen.
 
-    A sequence ends with the token `eos_id`, at a stop string, after `max_tokens`, or when the context is full. With
+    A sequence ends with the token `eos_id`, at a stop string, after `max_new_tokens`, or when the context is full. With
     `slide`, generation continues past a full context: the last half of the context is encoded again as the new one.
     """
     context = model.config.max_positions
     prompts = fit_prompts(prompts, context, request.slide)
     found: dict[int, list[Generated]] = {}
-    for group in group_prompts(prompts, request.num, request.max_tokens, context):
+    for group in group_prompts(prompts, request.num, request.max_new_tokens, context):
         sequences = [
             GeneratedSequence(
                 prompts[number],
@@ -158,7 +158,7 @@ def _generate_batch(
     num_tokens: int,
 ) -> None:
     context, num, sampling = model.config.max_positions, request.num, request.sampling
-    decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + request.max_tokens, context))
+    decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + request.max_new_tokens, context))
     logits_NV = decoding.prefill(prompts)
     device = logits_NV.device
     copies_N = torch.arange(len(prompts), device=device).repeat_interleave(num)
@@ -172,12 +172,12 @@ def _generate_batch(
     launches_ahead = (
         device.type == "cuda"
     )  # the GPU computes the next step while the host handles the tokens of this one
-    for number in range(request.max_tokens):
+    for number in range(request.max_new_tokens):
         processed_NV = sampling.process(mask_unused(logits_NV, num_tokens), seen_NV)
         chosen_N = sampling.choose(processed_NV, uniform_NS[:, number])
         if seen_NV is not None:
             seen_NV.scatter_(1, chosen_N[:, None], True)
-        is_last = number + 1 == request.max_tokens
+        is_last = number + 1 == request.max_new_tokens
         if launches_ahead and not is_last:
             logits_NV = decoding.step(chosen_N)
         full = _append_tokens(sequences, chosen_N.tolist(), eos_id, context, request.slide, is_last)
@@ -238,6 +238,6 @@ def token_mask(prompts: Sequence[Sequence[int]], logits_NV: Tensor) -> Tensor:
 
 
 def uniform_for(request: GenerationConfig, num_prompts: int) -> Tensor:
-    """Uniform numbers, N x max_tokens; sample i of every prompt gets the same ones."""
-    each = [uniform_numbers(request.seed, sample, request.max_tokens) for sample in range(request.num)]
+    """Uniform numbers, N x max_new_tokens; sample i of every prompt gets the same ones."""
+    each = [uniform_numbers(request.seed, sample, request.max_new_tokens) for sample in range(request.num)]
     return torch.from_numpy(np.stack(each)).repeat(num_prompts, 1)

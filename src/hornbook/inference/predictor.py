@@ -28,20 +28,20 @@ from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.datasets import known
 from hornbook.tasks.evaluation import tables, with_intervals
 from hornbook.tasks.features import Features
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds.marked import with_entities
+from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
 from hornbook.tasks.running import device_of, run_model
 from hornbook.tasks.spec import TaskSpec, load_task
-from hornbook.tasks.tables_out import is_frame, with_predictions
 from hornbook.text.tokenizer import Tokenizer
 
 EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
@@ -63,7 +63,7 @@ TRAITS = {  # that members of an ensemble must share, as named in an error
 
 
 @dataclass(frozen=True)
-class Member:
+class FinetunedModel:
     """One fine-tuned model. `columns` are the column names given to its run, `trained_on` is the fingerprint of its
     training data, and `seed` is the seed by which a validation split was held out of them."""
 
@@ -71,7 +71,7 @@ class Member:
     model: nn.Module
     tokenizer: Tokenizer
     spec: TaskSpec
-    longest: int
+    max_length: int
     columns: dict[str, str]
     trained_on: str | None = None
     seed: int = 0
@@ -87,11 +87,11 @@ class Predictor:
     """One fine-tuned model, or an ensemble. After a call, `num_truncated` is the number of truncated texts, and
     `num_unlike` the number of single texts given to a model trained on pairs, or the reverse."""
 
-    def __init__(self, members: Sequence[Member]):
+    def __init__(self, members: Sequence[FinetunedModel]):
         check_agreement(members)
         self.members = list(members)
         self.tokenizer, self.spec = members[0].tokenizer, members[0].spec
-        self.longest = min(member.longest for member in members)
+        self.max_length = min(member.max_length for member in members)
         self.spec = replace(self.spec, task=self.spec.task.merged([member.spec.task for member in members]))
         self.num_truncated = self.num_unlike = 0
 
@@ -163,9 +163,9 @@ class Predictor:
         for i, member in enumerate(self.members):
             if member.linker is not None:
                 linked = with_entities(examples, member.linker, member.model.has_vector)
-                features = task.encode(linked, self.tokenizer, self.longest)
+                features = task.encode(linked, self.tokenizer, self.max_length)
             else:
-                features = unlinked = unlinked or task.encode(examples, self.tokenizer, self.longest)
+                features = unlinked = unlinked or task.encode(examples, self.tokenizer, self.max_length)
 
             def on_units(num_done: int, i: int = i, num_units: int = features.num_units) -> None:
                 report((i + num_done / num_units) / len(self.members))
@@ -263,7 +263,7 @@ class Predictor:
         scores: dict[str, Any] = {
             **{"task": spec.name, "metric_for_best": spec.task.measures[0]},
             **{"splits": {}, "tables": {}, "examples": {}, "unlabelled": {}, "truncated_texts": {}},
-            **{"unknown_labels": [], "messages": list(found.messages), "problems": found.problems.as_dict()},
+            **{"unknown_labels": [], "messages": list(found.messages), "problems": found.problems.to_dict()},
             "notes": self._warn_trained_on(found),
         }
         unknown: set[str] = set()
@@ -326,7 +326,7 @@ def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]
     return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
 
 
-def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> Member:
+def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> FinetunedModel:
     folder = model_folder(name)
     run = finished_run(folder)
     model, tokenizer = load_any(folder)
@@ -335,9 +335,9 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
     if model.output is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
-        model.add_output(Output("vectors", problem="number", pooling=settings.pooling))
+        model.add_output(HeadConfig("vectors", problem="number", pooling=settings.pooling))
         member = member_of(folder, model, tokenizer, run)
-        return replace(member, longest=min(member.longest, settings.longest or member.longest))
+        return replace(member, max_length=min(member.max_length, settings.max_length or member.max_length))
     if model.output is None:
         if is_exported(folder):
             raise ValueError(f"{folder} was exported from a model without a task head: export a fine-tuned run instead")
@@ -351,7 +351,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
     return with_linker(member, graph)
 
 
-def with_linker(member: Member, graph: str | Path | None = None) -> Member:
+def with_linker(member: FinetunedModel, graph: str | Path | None = None) -> FinetunedModel:
     """The member with what links texts to its graph, if it reads entities. The graph is where it was in training, or
     the one given."""
     trained_with = member.spec.graph
@@ -380,21 +380,23 @@ def finished_run(folder: Path) -> dict[str, Any]:
 
 def member_of(
     folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any], graph: str | Path | None = None
-) -> Member:
-    """Builds a `Member` from a model with a task head, its folder and the contents of its `run.json`. `graph` is the
-    folder of the knowledge graph whose paths it reads, if it was moved."""
+) -> FinetunedModel:
+    """Builds a `FinetunedModel` from a model with a task head, its folder and the contents of its `run.json`. `graph`
+    is the folder of the knowledge graph whose paths it reads, if it was moved."""
     spec = load_task(folder, model.output)
     settings, request = run.get("settings") or {}, run.get("request") or {}
-    max_length = spec.longest or (settings.get("task") or {}).get("max_length")
+    max_length = spec.max_length or (settings.get("task") or {}).get("max_length")
     max_length = max_length or spec.task.max_length or model.config.max_positions
-    longest = min(model.config.max_positions, max_length)
+    max_length = min(model.config.max_positions, max_length)
     columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
     trained_on, seed = (
         ((run.get("inputs") or {}).get("data") or {}).get("fingerprint"),
         (settings.get("runtime") or {}).get("seed", 0),
     )
     grounder = None if model.output.graph is None else reopened(spec.reason or {}, folder, graph)
-    return Member(folder, model, tokenizer, spec, longest, spec.columns or columns, trained_on, seed, grounder)
+    return FinetunedModel(
+        folder, model, tokenizer, spec, max_length, spec.columns or columns, trained_on, seed, grounder
+    )
 
 
 def _is_diagnostic(data: Any) -> bool:
@@ -424,7 +426,7 @@ def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -
         raise ValueError(f"none of the labels of the data ({some}) is a label of the model ({', '.join(labels[:5])})")
 
 
-def check_agreement(members: Sequence[Member]) -> None:
+def check_agreement(members: Sequence[FinetunedModel]) -> None:
     """Raises unless all members have the same task, outputs and tokenizer."""
     first = members[0]
     for other in members[1:]:
@@ -438,7 +440,7 @@ def check_agreement(members: Sequence[Member]) -> None:
                 )
 
 
-def _trait(member: Member, what: str) -> Any:
+def _trait(member: FinetunedModel, what: str) -> Any:
     if what == "kind":
         return member.spec.kind
     if what == "graph":

@@ -25,7 +25,7 @@ def write_samples(run: Path, model: nn.Module, corpus: Corpus) -> list[dict]:
     for ids, position in _held_out_sentences(corpus, NUM_SAMPLES):
         tokenizer = corpus.tokenizer
         masked = tokenizer.decode(ids[:position]) + f" {tokenizer.mask_token} " + tokenizer.decode(ids[position + 1 :])
-        guesses = encoder.to(device).fill_mask(masked.strip(), top=5)
+        guesses = encoder.to(device).fill_mask(masked.strip(), top_k=5)
         if len(guesses) == 1:
             found = [{"token": guess.token, "probability": round(guess.probability, 4)} for guess in guesses[0]]
             samples.append({"text": masked.strip(), "answer": tokenizer.token(ids[position]), "guesses": found})

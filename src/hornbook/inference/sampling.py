@@ -32,7 +32,7 @@ class Sampling(Typed, group=""):
     def process(self, logits_NV: Tensor, seen_NV: Tensor | None = None) -> Tensor:
         """Returns the processed logits to sample from; `seen_NV` (bool) marks the tokens already in each text."""
         if seen_NV is not None and self.repetition_penalty != 1:
-            logits_NV = penalise_repetition(logits_NV, seen_NV, self.repetition_penalty)
+            logits_NV = penalize_repetition(logits_NV, seen_NV, self.repetition_penalty)
         if self.is_greedy:
             return logits_NV
         logits_NV = logits_NV / self.temperature
@@ -54,7 +54,7 @@ def argmax(logits_NV: Tensor) -> Tensor:
     return logits_NV.argmax(-1)
 
 
-def penalise_repetition(logits_NV: Tensor, seen_NV: Tensor, penalty: float) -> Tensor:
+def penalize_repetition(logits_NV: Tensor, seen_NV: Tensor, penalty: float) -> Tensor:
     """Keskar et al. 2019 (arXiv 1909.05858): logits of seen tokens are divided by the penalty, or multiplied if < 0."""
     less_NV = torch.where(logits_NV < 0, logits_NV * penalty, logits_NV / penalty)
     return torch.where(seen_NV, less_NV, logits_NV)

@@ -74,7 +74,7 @@ class Perplexity:
         exponent = -self.log_probability / number
         return math.exp(exponent) if exponent < 700 else math.inf
 
-    def as_dict(self) -> dict:
+    def to_dict(self) -> dict:
         values = {"per_token": self.per_token, "per_word": self.per_word, "bits_per_byte": self.bits_per_byte}
         return values | vars(self)
 
@@ -140,15 +140,15 @@ def next_token_scores(
 def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Continuation]:
     """Scores the tokens of the continuation of each (context, continuation) pair; a context that is too long is
     truncated on the left."""
-    longest = model.config.max_positions
+    max_length = model.config.max_positions
     texts, windows = [], []
     for number, (context, continuation) in enumerate(pairs):
-        if not len(context) or not 0 < len(continuation) <= longest:
+        if not len(context) or not 0 < len(continuation) <= max_length:
             raise ValueError(
                 f"text {number + 1} has a context of {len(context):,} tokens and a continuation of "
-                f"{len(continuation):,}: both need at least 1 token, and the continuation at most {longest:,}"
+                f"{len(continuation):,}: both need at least 1 token, and the continuation at most {max_length:,}"
             )
-        texts.append([*context, *continuation][-longest - 1 :])
+        texts.append([*context, *continuation][-max_length - 1 :])
         windows.append(ScoredWindow(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
     return window_scores(model, texts, windows)
 

@@ -110,7 +110,7 @@ def _copy_weights(model: nn.Module, matched: dict[str, Tensor]) -> None:
 def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     """Returns the weights under our names, each once, with checked shapes and the vocabulary not yet padded."""
     file, config_file = _weights_file(folder), folder / "config.json"
-    weights = _normalise_names(model, weights)
+    weights = _normalize_names(model, weights)
     state, firsts, matched = model.state_dict(), first_names(model), {}
     hf_names = {
         ours: [name.removeprefix(model.naming.prefix) for name in names]
@@ -145,7 +145,7 @@ def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     return matched
 
 
-def _normalise_names(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _normalize_names(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Removes the prefix from all names, and fills in biases and tied matrices that some classes save once only."""
     # Some published folders save the encoder's names without their prefix, fine-tuned ones with it.
     weights = {name.removeprefix(model.naming.prefix): value for name, value in weights.items()}

@@ -23,7 +23,7 @@ from hornbook.interop.folder import EXPORTED as FILE
 from hornbook.interop.folder import WEIGHTS, load_folder
 from hornbook.models import registry
 from hornbook.models.heads import HEADS
-from hornbook.models.outputs import Output, read_output
+from hornbook.models.outputs import HeadConfig, read_output
 from hornbook.models.padded import PaddedModel, input_names, output_names, rows_together
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.text.tokenizer import Tokenizer
@@ -98,7 +98,9 @@ def write_int8(source: Path, file: Path) -> None:
 class OnnxModel(nn.Module):
     """An exported model that takes packed batches, as the original does. It has no parameters."""
 
-    def __init__(self, file: Path, config: TransformerConfig, output: Output | None, num_threads: int | None = None):
+    def __init__(
+        self, file: Path, config: TransformerConfig, output: HeadConfig | None, num_threads: int | None = None
+    ):
         super().__init__()
         self.file, self.config, self.output = Path(file), config, output
         self.session = session(file, num_threads)

@@ -39,13 +39,13 @@ _FLAGS |= {"mean_sqrt_len_tokens": "mean_sqrt_len_tokens", "weightedmean": "weig
 
 @dataclass(frozen=True)
 class EmbeddingSettings:
-    """How a model turns a text into a vector. `longest`: maximum number of tokens, None: the model's limit; `prompts`:
-    texts put before an input, by name; `similarity`: how two vectors are compared; `is_default`: the folder does not
-    have the files of `sentence-transformers`."""
+    """How a model turns a text into a vector. `max_length`: maximum number of tokens, None: the model's limit;
+    `prompts`: texts put before an input, by name; `similarity`: how two vectors are compared; `is_default`: the folder
+    does not have the files of `sentence-transformers`."""
 
     pooling: EmbeddingPooling = "mean"
     normalize: bool = False
-    longest: int | None = None
+    max_length: int | None = None
     lower_case: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
@@ -58,7 +58,7 @@ class EmbeddingSettings:
         source = "default, as the model folder has no modules.json" if self.is_default else "from the model folder"
         parts = [f"{IN_WORDS[self.pooling]} ({source})"]
         parts += ["normalised"] if self.normalize else []
-        parts += [f"at most {self.longest} tokens"] if self.longest else []
+        parts += [f"at most {self.max_length} tokens"] if self.max_length else []
         parts += [f"prompts: {', '.join(self.prompts)}"] if any(self.prompts.values()) else []
         return f"pooling: {'; '.join(parts)}"
 
@@ -106,9 +106,9 @@ def read_embedding_settings(folder: Path) -> EmbeddingSettings:
         if (folder / name).is_file():
             with refusing_damage(folder / name):
                 found |= read(read_json(folder / name))
-    if found.get("longest") is None and (folder / TOKENIZER).is_file():
+    if found.get("max_length") is None and (folder / TOKENIZER).is_file():
         with refusing_damage(folder / TOKENIZER):
-            found["longest"] = _tokenizer_length_in(read_json(folder / TOKENIZER))
+            found["max_length"] = _tokenizer_length_in(read_json(folder / TOKENIZER))
     if found.get("prompts") and pooling.is_file() and read_json(pooling).get("include_prompt") is False:
         raise ValueError(f"{pooling} leaves prompts out of the pooling, which is not supported: use another model")
     return EmbeddingSettings(**found)
@@ -125,13 +125,16 @@ def _pooling_in(config: dict[str, Any]) -> str:
 
 
 def _length_in(config: dict[str, Any]) -> dict[str, Any]:
-    longest = config.get("max_seq_length")
-    return {"longest": None if longest is None else int(longest), "lower_case": bool(config.get("do_lower_case"))}
+    max_length = config.get("max_seq_length")
+    return {
+        "max_length": None if max_length is None else int(max_length),
+        "lower_case": bool(config.get("do_lower_case")),
+    }
 
 
 def _tokenizer_length_in(config: dict[str, Any]) -> int | None:
-    longest = config.get("model_max_length")
-    return None if longest is None or longest >= UNLIMITED else int(longest)
+    max_length = config.get("model_max_length")
+    return None if max_length is None or max_length >= UNLIMITED else int(max_length)
 
 
 def _prompts_in(config: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +149,7 @@ def write_embedding_settings(folder: Path, settings: EmbeddingSettings, width: i
     """Writes the files with which `sentence-transformers` opens a model folder; `modules.json` last."""
     flags = {_LEGACY + flag: ours == settings.pooling for ours, flag in _FLAGS.items()}
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width} | flags)
-    write_json(folder / LENGTH, {"max_seq_length": settings.longest, "do_lower_case": settings.lower_case})
+    write_json(folder / LENGTH, {"max_seq_length": settings.max_length, "do_lower_case": settings.lower_case})
     prompts = {"prompts": dict(settings.prompts), "default_prompt_name": settings.default_prompt}
     write_json(folder / PROMPTS, prompts | {"similarity_fn_name": settings.similarity})
     names = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] * settings.normalize)]

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from filelock import lock_descriptor
 
-from hornbook.lifecycle.leftovers import sweep
+from hornbook.lifecycle.temp_files import remove_stale_files
 
 CAN_LOCK = os.name == "posix"  # Windows cannot open a folder: nothing is locked
 WAIT_SECONDS = 3.0  # time for a process that is already stopping to release the lock
@@ -107,7 +107,7 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
     before = _entered.get()
     _entered.set(before | {key})
     try:
-        is_left_over = folder != target or sweep(folder)  # created by a process that was killed
+        is_left_over = folder != target or remove_stale_files(folder)  # created by a process that was killed
         if is_left_over and not created:
             created = [folder]  # removed too, if it stays empty
         yield

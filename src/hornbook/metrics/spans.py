@@ -23,7 +23,7 @@ SPACE_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´",
 SPACE_KOREAN_QUOTES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 
 
-def normalised(text: str) -> str:
+def normalized(text: str) -> str:
     """SQuAD's normalisation: lower case, without ASCII punctuation, articles and extra white space.
 
     Punctuation outside ASCII (curly quotes, long dashes, 「」) stays, as in the official script.
@@ -31,11 +31,11 @@ def normalised(text: str) -> str:
     return _spaced(ARTICLES.sub(" ", text.lower().translate(DROP_PUNCTUATION)))
 
 
-def trivia_qa_normalised(text: str) -> str:
+def trivia_qa_normalized(text: str) -> str:
     return _spaced(ARTICLES.sub(" ", text.lower().translate(SPACE_PUNCTUATION)))
 
 
-def korquad_normalised(text: str) -> str:
+def korquad_normalized(text: str) -> str:
     return _spaced(text.translate(SPACE_KOREAN_QUOTES).lower().translate(DROP_PUNCTUATION))
 
 
@@ -51,7 +51,7 @@ def _characters(text: str) -> list[str]:
 class Rules:
     """What differs between the official scripts."""
 
-    normalise: Callable[[str], str] = normalised
+    normalize: Callable[[str], str] = normalized
     units: Callable[[str], list[str]] = str.split
     empty_f1: float = 0.0  # F1 of two texts that are both empty once normalised
     drops_empty_answers: bool = False  # drop gold answers that normalise to ""; if none remains, gold is ""
@@ -59,14 +59,14 @@ class Rules:
 
     def score(self, prediction: str, answers: Sequence[str]) -> tuple[float, float]:
         """(exact match, F1) of one question, as fractions."""
-        gold = [self.normalise(answer) for answer in answers]
+        gold = [self.normalize(answer) for answer in answers]
         if self.drops_empty_answers:
             gold = [answer for answer in gold if answer] or [""]
         if not gold and self.empty_f1:
             gold = [""]  # unanswerable: the empty prediction is correct
         if not gold:
             raise ValueError("a question has no gold answer: use rules=SQUAD_2 for data with unanswerable questions")
-        predicted = self.normalise(prediction)
+        predicted = self.normalize(prediction)
         exact = [float(predicted == answer) for answer in gold]
         overlap = [_f1(self.units(predicted), self.units(answer), self.empty_f1) for answer in gold]
         return self._combined(exact), self._combined(overlap)
@@ -80,8 +80,8 @@ class Rules:
 SQUAD_1 = Rules()
 SQUAD_2 = Rules(empty_f1=1.0, drops_empty_answers=True)
 COQA = Rules(empty_f1=1.0, leaves_one_out=True)
-TRIVIA_QA = Rules(normalise=trivia_qa_normalised)
-KORQUAD = Rules(normalise=korquad_normalised, units=_characters)
+TRIVIA_QA = Rules(normalize=trivia_qa_normalized)
+KORQUAD = Rules(normalize=korquad_normalized, units=_characters)
 
 
 def question_scores(

@@ -12,6 +12,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%" if math.isfinite(share) else "not a number"
 
 
-def cut(text: str, longest: int = 400) -> str:
-    """The text truncated to `longest` characters, with an ellipsis if it was cut."""
-    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+def cut(text: str, max_length: int = 400) -> str:
+    """The text truncated to `max_length` characters, with an ellipsis if it was cut."""
+    return text if len(text) <= max_length else text[: max_length - 1].rstrip() + "…"

@@ -14,7 +14,7 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead
 from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import ENCODER, Naming
-from hornbook.models.outputs import Output, reads_cls
+from hornbook.models.outputs import HeadConfig, reads_cls
 
 NORM_EPS = 1e-12  # fixed in its `transformers` class
 
@@ -90,7 +90,7 @@ class Distilbert(Encoder):
     )
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
+    def cls_layer(cls, config: EncoderConfig, output: HeadConfig) -> ClsLayer | None:
         return ClsLayer(config.width, F.relu, 0.0) if reads_cls(output) else None
 
     @classmethod

@@ -20,8 +20,8 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
 from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import ENCODER, Naming
-from hornbook.models.outputs import Output, reads_cls
-from hornbook.nn.fused import ACTIVATIONS
+from hornbook.models.outputs import HeadConfig, reads_cls
+from hornbook.nn.fused_ops import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
 HEAD_MULTIPLE = 8  # head widths must be a multiple of this for attention on CUDA
@@ -97,11 +97,11 @@ class Electra(Encoder):
     )
 
     @classmethod
-    def heads_for(cls, output: Output) -> tuple[str, ...]:
+    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
         return ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
+    def cls_layer(cls, config: EncoderConfig, output: HeadConfig) -> ClsLayer | None:
         if not reads_cls(output):
             return None
         return ClsLayer(config.width, F.gelu, 0.0 if output.type.is_grouped else config.head_dropout)
@@ -150,10 +150,10 @@ class ElectraPair(nn.Module):
     def heads(self) -> tuple[str, ...]:
         return self.discriminator.heads
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialize(self, generator: torch.Generator) -> None:
         """Initialises both as published; shared weights are those drawn for the discriminator."""
-        self.generator.initialise(generator)
-        self.discriminator.initialise(generator)
+        self.generator.initialize(generator)
+        self.discriminator.initialize(generator)
         with torch.no_grad():
             for leader, follower in self.followed:
                 follower.copy_(leader)

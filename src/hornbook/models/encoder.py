@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.heads import ClsLayer
-from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.pooling import first_token_indices, last_token_indices
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
-from hornbook.nn.fused import ACTIVATIONS
+from hornbook.nn.fused_ops import ACTIVATIONS
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,19 @@ class Encoder(Transformer):
     clm_matrix = None  # the head is more than one matrix
 
     @classmethod
-    def heads_for(cls, output: Output) -> tuple[str, ...]:
+    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
         """The pre-training heads that a task uses: the pooler, if there is one and the task reads `[CLS]`."""
         return ("pooler",) if "pooler" in cls.head_factories and reads_cls(output) else ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
+    def cls_layer(cls, config: EncoderConfig, output: HeadConfig) -> ClsLayer | None:
         """A left-to-right model has no pre-trained pooler, so a task adds a layer over the last token."""
         if config.direction != "left" or not reads_cls(output):
             return None
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 
-    def initialise(self, generator: torch.Generator) -> None:
-        super().initialise(generator)
+    def initialize(self, generator: torch.Generator) -> None:
+        super().initialize(generator)
         if getattr(self, "mlm", None) is None:
             return
         with torch.no_grad():

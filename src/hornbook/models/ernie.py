@@ -1,9 +1,9 @@
 """ERNIE (Zhang et al. 2019, "Enhanced Language Representation with Informative Entities", arXiv 1905.07129).
 
-A BERT whose upper layers (the K-encoder, `nn/fusion.py`) also read the vectors of the entities that a text mentions,
-each aligned to the first token of its mention (`Batch.entities`). Pre-training adds the prediction of these entities
-(`objectives/ernie.py`). The vectors come from a knowledge graph and are not trained. A text without entities gives
-what a BERT with the same weights gives.
+A BERT whose upper layers (the K-encoder, `nn/entity_fusion.py`) also read the vectors of the entities that a text
+mentions, each aligned to the first token of its mention (`Batch.entities`). Pre-training adds the prediction of these
+entities (`objectives/ernie.py`). The vectors come from a knowledge graph and are not trained. A text without entities
+gives what a BERT with the same weights gives.
 
 `transformers` has another model named ernie (Baidu's), so folders have a `model_type` of their own, which only Hornbook
 opens. The names of the weights are BERT's, and those of the published code for entities.
@@ -28,7 +28,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.naming import BLOCK, ENCODER, Naming
 from hornbook.nn.attention import runs_flash
 from hornbook.nn.embeddings import embedding
-from hornbook.nn.fusion import AlignedEntities, FusionBlock
+from hornbook.nn.entity_fusion import AlignedEntities, FusionBlock
 
 ENTITY_SETTINGS = ("num_text_layers", "entity_width", "entity_heads", "num_entities", "graph")
 ABLATIONS = ("fusion", "entity_vectors", "trains_entities")
@@ -95,7 +95,7 @@ class Ernie(Bert):
 
     family = "hornbook-ernie"
     config_class = ErnieConfig
-    initialises_from = ("bert",)  # other families whose weights it can start from
+    initializes_from = ("bert",)  # other families whose weights it can start from
     reads_entities = True
     is_capturable = False  # the number of entities of a step is read on the host
     head_factories = MappingProxyType({**Bert.head_factories, "entity": entity_head})
@@ -131,9 +131,9 @@ class Ernie(Bert):
             blocks[number] = FusionBlock(config.entity_width, config.entity_heads, is_last, **arguments)
         return blocks
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialize(self, generator: torch.Generator) -> None:
         """As BERT; the vectors of entities are random with a length of about 1 until `set_entity_vectors`."""
-        super().initialise(generator)
+        super().initialize(generator)
         nn.init.normal_(self.entities.weight, std=self.config.entity_width**-0.5, generator=generator)
 
     @torch.no_grad()

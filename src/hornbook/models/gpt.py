@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.naming import TASK_CLASSES, Naming
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import last_token_indices
 from hornbook.models.transformer import Activation, Transformer, TransformerConfig
 from hornbook.nn.int8 import Int8Linear
@@ -165,12 +165,12 @@ class Gpt(Transformer):
         return dataclasses.replace(config, eos_id=eos_id, pad_id=pad_id)
 
     @classmethod
-    def heads_for(cls, output: Output) -> tuple[str, ...]:
+    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
         """Tasks may also predict the next token as an auxiliary objective."""
         return ("clm",)
 
-    def initialise(self, generator: torch.Generator) -> None:
-        super().initialise(generator)
+    def initialize(self, generator: torch.Generator) -> None:
+        super().initialize(generator)
         with torch.no_grad():
             if self.config.pre_norm:
                 for block in self.blocks:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import pool_tokens, upcast
 
 CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
@@ -43,22 +43,22 @@ class TaskHead(nn.Module):
     """
 
     @staticmethod
-    def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(output: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, whether the prediction is correct) of each target, K each."""
         return F.cross_entropy(outputs, values, reduction="none"), outputs.argmax(-1) == values
 
     @staticmethod
-    def match_losses(output: Output, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+    def match_losses(output: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
         """The loss of each target, K, on the outputs of a teacher."""
         return row_losses(ours, theirs)
 
     @staticmethod
-    def padded_names(output: Output) -> tuple[str, ...]:
+    def padded_names(output: HeadConfig) -> tuple[str, ...]:
         """Names of the outputs of a padded graph."""
         return ("logits",)
 
     @staticmethod
-    def to_rows(output: Output, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+    def to_rows(output: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
         """The outputs of `num_rows` padded rows of `length` tokens, in the order of `padded_names`."""
         return (logits,)
 
@@ -68,7 +68,7 @@ class TaskHead(nn.Module):
         return found[0]
 
     @staticmethod
-    def row_widths(output: Output, group_size: int) -> tuple[int, int]:
+    def row_widths(output: HeadConfig, group_size: int) -> tuple[int, int]:
         """Numbers per unit and per token, when outputs are cached as rows."""
         return output.num_labels, 0
 
@@ -86,7 +86,7 @@ class TaskHead(nn.Module):
 class SequenceHead(TaskHead):
     """Logits from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
 
-    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.output, self.dropout, self.cls = output, nn.Dropout(config.head_dropout), cls
         features = width = config.width
@@ -140,7 +140,7 @@ class SequenceHead(TaskHead):
         return (scores_NS.softmax(-1).to(x_NSD.dtype)[..., None] * x_NSD).sum(1)
 
     @staticmethod
-    def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(output: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         if output.problem == "number":
             errors = (outputs[:, 0] - values) ** 2
             return errors, errors < 0.25
@@ -150,7 +150,7 @@ class SequenceHead(TaskHead):
         return TaskHead.losses(output, outputs, values)
 
     @staticmethod
-    def match_losses(output: Output, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+    def match_losses(output: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
         if output.problem == "number":
             return (upcast(ours) - upcast(theirs))[:, 0] ** 2
         return row_losses(ours, theirs, is_binary=output.problem == "multi")
@@ -159,7 +159,7 @@ class SequenceHead(TaskHead):
 class ChoiceHead(TaskHead):
     """One logit from the pooled `[CLS]` of every ending; the softmax runs over the endings of a question."""
 
-    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.dropout, self.cls = nn.Dropout(config.head_dropout), cls
         self.out = nn.Linear(config.width, 1)
@@ -168,14 +168,14 @@ class ChoiceHead(TaskHead):
         return self.out(self.dropout(pooled_ND)).view(-1, batch.group_size)
 
     @staticmethod
-    def row_widths(output: Output, group_size: int) -> tuple[int, int]:
+    def row_widths(output: HeadConfig, group_size: int) -> tuple[int, int]:
         return group_size, 0
 
 
 class TokenHead(TaskHead):
     """A linear layer on every token."""
 
-    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.dropout = nn.Dropout(config.token_dropout)
         self.out = nn.Linear(config.width, output.num_labels)
@@ -184,7 +184,7 @@ class TokenHead(TaskHead):
         return self.out(self.dropout(x_TD))
 
     @staticmethod
-    def to_rows(output: Output, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+    def to_rows(output: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
         return (logits.unflatten(0, (num_rows, length)),)
 
     @staticmethod
@@ -192,7 +192,7 @@ class TokenHead(TaskHead):
         return found[0][mask_NS]
 
     @staticmethod
-    def row_widths(output: Output, group_size: int) -> tuple[int, int]:
+    def row_widths(output: HeadConfig, group_size: int) -> tuple[int, int]:
         return 0, output.num_labels
 
 
@@ -200,7 +200,7 @@ class SpanHead(TaskHead):
     """Start and end logits for every token and, if `answerable`, a classifier of answerability on the token that
     represents the sequence."""
 
-    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.dropout = nn.Dropout(config.span_dropout)
         self.out = nn.Linear(config.width, 2)
@@ -215,7 +215,7 @@ class SpanHead(TaskHead):
         return torch.cat([logits_NS2, upcast(has_answer_N2)[:, None]], 1)
 
     @staticmethod
-    def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(output: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         spans_KS2 = outputs[:, :-1] if output.answerable else outputs
         losses = F.cross_entropy(spans_KS2, values, reduction="none").mean(-1)
         is_correct = (spans_KS2.argmax(1) == values).all(-1)
@@ -225,18 +225,18 @@ class SpanHead(TaskHead):
         return losses, is_correct
 
     @staticmethod
-    def match_losses(output: Output, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+    def match_losses(output: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
         """The mean of the start and end losses, plus that of answerability if it is predicted."""
         ends = slice(None, -1) if output.answerable else slice(None)
         losses_K = row_losses(ours[:, ends], theirs[:, ends], dim=1).mean(-1)
         return losses_K + row_losses(ours[:, -1], theirs[:, -1]) if output.answerable else losses_K
 
     @staticmethod
-    def padded_names(output: Output) -> tuple[str, ...]:
+    def padded_names(output: HeadConfig) -> tuple[str, ...]:
         return ("start_logits", "end_logits", *(("answerable_logits",) if output.answerable else ()))
 
     @staticmethod
-    def to_rows(output: Output, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+    def to_rows(output: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
         start_NS, end_NS = logits[:, :length].unbind(-1)
         return (start_NS, end_NS, logits[:, length]) if output.answerable else (start_NS, end_NS)
 
@@ -245,7 +245,7 @@ class SpanHead(TaskHead):
         return np.concatenate([np.stack(found[:2], -1), *(each[:, None] for each in found[2:])], 1)
 
     @staticmethod
-    def row_widths(output: Output, group_size: int) -> tuple[int, int]:
+    def row_widths(output: HeadConfig, group_size: int) -> tuple[int, int]:
         return 0, 2
 
     @staticmethod
@@ -263,7 +263,7 @@ class SpanHead(TaskHead):
 class VectorHead(TaskHead):
     """The pooled vector of every text, without weights of its own; texts that are compared are adjacent."""
 
-    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.pooling = output.pooling or "mean"
 
@@ -271,7 +271,7 @@ class VectorHead(TaskHead):
         return pool_tokens(x_TD, batch, self.pooling).unflatten(0, (-1, batch.group_size))
 
     @staticmethod
-    def losses(output: Output, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(output: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The squared error of the cosine of the first two texts; without a score, its distance from 1."""
         cosines_K = F.cosine_similarity(outputs[:, 0], outputs[:, 1], dim=-1)
         errors_K = cosines_K - values if values.is_floating_point() else cosines_K - 1

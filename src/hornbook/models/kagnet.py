@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import SEQUENCES, Batch, Stream, ragged
 from hornbook.models.heads import ChoiceHead, ClsLayer, TaskHead
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import upcast
 from hornbook.nn.embeddings import embedding
 
@@ -89,7 +89,7 @@ class GraphConvolution(nn.Module):
 class KagNetHead(ChoiceHead):
     """With `keeps_weights`, the attention of the last batch is kept in `weights`."""
 
-    def __init__(self, config, output: Output, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         TaskHead.__init__(self)
         shape = self.shape = output.graph
         self.dropout, self.cls = nn.Dropout(config.head_dropout), cls
@@ -113,7 +113,7 @@ class KagNetHead(ChoiceHead):
         self.keeps_weights, self.weights = False, None
 
     @torch.no_grad()
-    def initialise(self, generator: torch.Generator, relation_vectors: np.ndarray | None = None) -> None:
+    def initialize(self, generator: torch.Generator, relation_vectors: np.ndarray | None = None) -> None:
         """PyTorch's usual initial weights, and biases of 0, except for the layers of a plain head: with the small
         weights of a Transformer, all paths would be alike for long. The relations start with their vectors in the
         graph, if there are any."""

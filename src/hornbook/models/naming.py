@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hornbook.models.outputs import Output, hf_output, read_output, reads_cls
+from hornbook.models.outputs import HeadConfig, hf_output, read_output, reads_cls
 
 OWN_HEAD = "hornbook_head"  # prefix of task heads that no `transformers` class has
 CONFIG_NAMES = {
@@ -84,7 +84,7 @@ class Naming:
         """Whether `transformers` stores this weight transposed."""
         return ours.endswith(".weight") and ours.startswith("blocks.") and ours.split(".", 2)[2][:-7] in self.transposed
 
-    def has_class(self, output: Output, unusual: str = "") -> bool:
+    def has_class(self, output: HeadConfig, unusual: str = "") -> bool:
         """Whether `transformers` has a class with the layers of this output. For an encoder with the `unusual`
         direction left it has none that reads the last token: its classes read `[CLS]`, which attends to nothing then.
         For a GPT that reads in both directions it has none at all."""
@@ -92,7 +92,7 @@ class Naming:
             return False
         return output.is_published and output.kind in self.task_classes
 
-    def class_of(self, heads: tuple[str, ...], output: Output | None = None, unusual: str = "") -> str:
+    def class_of(self, heads: tuple[str, ...], output: HeadConfig | None = None, unusual: str = "") -> str:
         """The name of the `transformers` class that has these heads."""
         if output is not None:
             return self.stem + (self.task_classes[output.kind] if self.has_class(output, unusual) else "Model")
@@ -136,15 +136,15 @@ class Naming:
     def _class_of(self, model: nn.Module) -> str:
         return self.class_of(model.heads, model.output, self._unusual(model))
 
-    def _task_names(self, output: Output) -> Mapping[str, str]:
+    def _task_names(self, output: HeadConfig) -> Mapping[str, str]:
         default = {"task.out": output.type.hf_weight}
         return self.task.get(output.kind, default)
 
-    def output_in(self, hf_config: dict, weights: dict[str, Tensor]) -> Output | None:
+    def output_in(self, hf_config: dict, weights: dict[str, Tensor]) -> HeadConfig | None:
         """The output of a folder's task head, if it has a supported one."""
         class_name = (hf_config.get("architectures") or [""])[0]
         kind = next((kind for kind, ending in self.task_classes.items() if class_name == self.stem + ending), None)
-        name = f"{OWN_HEAD}.out" if kind is None else self._task_names(Output(kind))["task.out"]
+        name = f"{OWN_HEAD}.out" if kind is None else self._task_names(HeadConfig(kind))["task.out"]
         head = weights.get(f"{name}.weight")
         return read_output(hf_config, None if head is None else kind, 1 if head is None else len(head))
 

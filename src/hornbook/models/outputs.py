@@ -1,7 +1,7 @@
 """The output that a task needs from a model, and its entries in `config.json`. Nothing here imports torch.
 
-A task declares an `Output`; the family builds its published head for it (`models/heads.py`). Outputs are in the order
-of the sequences of a packed batch, padding sequences last:
+A task declares a `HeadConfig`; the family builds its published head for it (`models/heads.py`). Outputs are in the
+order of the sequences of a packed batch, padding sequences last:
 
 
     sequence   N x L      logits of classes, or a number (L = 1); N / 2 x L for pairs encoded as two sequences
@@ -23,7 +23,7 @@ PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence
 
 
 @dataclass(frozen=True)
-class OutputType:
+class HeadType:
     """What all outputs of one kind have in common; `models/heads.py` has the head of each."""
 
     in_words: str  # the kind of task that the head is for
@@ -36,12 +36,12 @@ class OutputType:
     hf_weight: str = "classifier"  # name of the last layer in most classes of `transformers`
 
 
-OUTPUT_TYPES = {
-    "sequence": OutputType("classification", has_labels=True, of_texts=True, of_sequences=True),
-    "choice": OutputType("multiple-choice", of_sequences=True, is_grouped=True),
-    "tokens": OutputType("tagging", has_labels=True, per_token=True),
-    "spans": OutputType("span", hf_weight="qa_outputs"),
-    "vectors": OutputType("similarity", compares=True),
+HEAD_TYPES = {
+    "sequence": HeadType("classification", has_labels=True, of_texts=True, of_sequences=True),
+    "choice": HeadType("multiple-choice", of_sequences=True, is_grouped=True),
+    "tokens": HeadType("tagging", has_labels=True, per_token=True),
+    "spans": HeadType("span", hf_weight="qa_outputs"),
+    "vectors": HeadType("similarity", compares=True),
 }
 PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number": "regression"}
 
@@ -61,10 +61,10 @@ class GraphReasoning:
 
 
 @dataclass(frozen=True)
-class Output:
+class HeadConfig:
     """The kind of output of a task, and the layers that compute it."""
 
-    kind: str  # one of OUTPUT_TYPES
+    kind: str  # one of HEAD_TYPES
     num_labels: int = 1
     labels: tuple[str, ...] = ()  # names of classes or tags, for `id2label`
     problem: Literal["single", "multi", "number"] = "single"  # one class, several classes, or a number
@@ -90,7 +90,7 @@ class Output:
         """Whether `transformers` has a class with these layers."""
         return self.head == "linear" and self.pairs == "joint" and self.graph is None
 
-    def fits(self, other: "Output") -> bool:
+    def fits(self, other: "HeadConfig") -> bool:
         """Whether a head for `other` can be used for this output: same layers, and same labels in the same order."""
         names = ("kind", "problem", "head", "pairs", "graph") + (
             ("num_labels", "labels") if self.type.has_labels else ()
@@ -98,8 +98,8 @@ class Output:
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
-    def type(self) -> OutputType:
-        return OUTPUT_TYPES[self.kind]
+    def type(self) -> HeadType:
+        return HEAD_TYPES[self.kind]
 
     @property
     def is_grouped(self) -> bool:
@@ -112,7 +112,7 @@ class Output:
         return PROBLEMS_IN_WORDS[self.problem] if self.type.of_texts else self.type.in_words
 
 
-def reads_cls(output: Output) -> bool:
+def reads_cls(output: HeadConfig) -> bool:
     """Whether a task reads only `[CLS]`, through a pooling layer."""
     return output.type.of_sequences and output.head in ("linear", "mlp")
 
@@ -127,7 +127,7 @@ _PROBLEMS = {
 _OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable", "pooling", "graph")
 
 
-def hf_output(output: Output) -> dict:
+def hf_output(output: HeadConfig) -> dict:
     """The entries of `config.json` for a task head: labels and problem type as in `transformers`, the rest under
     `hornbook_output`."""
     own = {name: asdict(output)[name] for name in _OWN_FIELDS}
@@ -141,7 +141,7 @@ def hf_output(output: Output) -> dict:
     return hf_config
 
 
-def read_output(hf_config: dict, kind: str | None, num_labels: int) -> Output | None:
+def read_output(hf_config: dict, kind: str | None, num_labels: int) -> HeadConfig | None:
     """The output described by a `config.json`: by its `hornbook_output` or, for a folder written by `transformers`, by
     the `kind` of its class and the `num_labels` rows of its head."""
     own = hf_config.get("hornbook_output") or {}
@@ -154,7 +154,7 @@ def read_output(hf_config: dict, kind: str | None, num_labels: int) -> Output | 
         if unknown:
             raise ValueError(f"its hornbook_output has '{unknown[0]}', which this version of Hornbook does not know")
         graph = {"graph": GraphReasoning(**own["graph"])} if "graph" in own else {}
-        return Output(**own | graph, labels=labels)
+        return HeadConfig(**own | graph, labels=labels)
     problem = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
-    problem = problem or ("number" if OUTPUT_TYPES[kind].of_texts and num_labels == 1 else "single")
-    return Output(kind, num_labels, labels if OUTPUT_TYPES[kind].has_labels else (), problem)
+    problem = problem or ("number" if HEAD_TYPES[kind].of_texts and num_labels == 1 else "single")
+    return HeadConfig(kind, num_labels, labels if HEAD_TYPES[kind].has_labels else (), problem)

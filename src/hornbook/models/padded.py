@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, Tokens
 from hornbook.models.heads import HEADS
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 
@@ -119,12 +119,12 @@ def input_names(config: TransformerConfig) -> tuple[str, ...]:
     return names if config.num_segments > 1 else names[:2]
 
 
-def output_names(output: Output | None) -> tuple[str, ...]:
+def output_names(output: HeadConfig | None) -> tuple[str, ...]:
     if output is None:
         return ("last_hidden_state",)
     return HEADS[output.kind].padded_names(output)
 
 
-def rows_together(output: Output | None) -> bool:
+def rows_together(output: HeadConfig | None) -> bool:
     """Whether rows are classified in groups, which adds a dimension to the inputs."""
     return output is not None and output.is_grouped

@@ -15,7 +15,7 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
 from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import Naming
-from hornbook.models.outputs import Output, reads_cls
+from hornbook.models.outputs import HeadConfig, reads_cls
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Roberta(Encoder):
     )
 
     @classmethod
-    def heads_for(cls, output: Output) -> tuple[str, ...]:
+    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
         """Multiple choice uses the pooler, as published; other tasks add a layer."""
         return ("pooler",) if output.type.is_grouped else ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: Output) -> ClsLayer | None:
+    def cls_layer(cls, config: EncoderConfig, output: HeadConfig) -> ClsLayer | None:
         if output.type.is_grouped or not reads_cls(output):
             return super().cls_layer(config, output)
         return ClsLayer(config.width, torch.tanh, config.head_dropout)

@@ -17,9 +17,9 @@ from hornbook.config import Typed, setting
 from hornbook.models.heads import HEADS, ClsLayer
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
-from hornbook.models.outputs import MASKED_LOGIT, Output, reads_cls
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
-from hornbook.nn.block import SHARED_PARTS, Block, initialise, stack
+from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
 from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import Embeddings
 
@@ -135,13 +135,15 @@ class Transformer(nn.Module):
     vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
     naming: ClassVar[Naming]
     mask_offset: ClassVar[int] = 0  # how many positions before a masked token its prediction is
-    initialises_from: ClassVar[tuple[str, ...]] = ()  # other families whose weights pre-training may start from
+    initializes_from: ClassVar[tuple[str, ...]] = ()  # other families whose weights pre-training may start from
     reads_entities: ClassVar[bool] = False  # `Batch.entities`, besides the tokens
     is_capturable: ClassVar[bool] = True  # a training step may run as a CUDA graph
     always_projects: ClassVar[bool] = False  # project from E to D even if both are equal
     classifier_bias: ClassVar[bool] = True  # whether the classifier of a sequence task has a bias
 
-    def __init__(self, config: TransformerConfig, heads: tuple[str, ...] | None = None, output: Output | None = None):
+    def __init__(
+        self, config: TransformerConfig, heads: tuple[str, ...] | None = None, output: HeadConfig | None = None
+    ):
         super().__init__()
         self.config = config
         self.heads = tuple(self.head_factories) if heads is None else tuple(heads)
@@ -159,8 +161,8 @@ class Transformer(nn.Module):
             config.norm_eps if config.has_embedding_norm else None,
             config.position_offset,
         )
-        is_factorised = self.always_projects or config.embedding_width != config.width
-        self.project = nn.Linear(config.embedding_width, config.width) if is_factorised else None
+        is_factorized = self.always_projects or config.embedding_width != config.width
+        self.project = nn.Linear(config.embedding_width, config.width) if is_factorized else None
         self.blocks = self.make_blocks(
             width=config.width,
             num_heads=config.num_heads,
@@ -188,7 +190,7 @@ class Transformer(nn.Module):
         batch than its tokens."""
         return self.blocks
 
-    def add_output(self, output: Output) -> None:
+    def add_output(self, output: HeadConfig) -> None:
         """Adds the head of a task; its weights, if it has any, are not initialised yet."""
         cls = self.cls_layer(self.config, output)
         make = HEADS[output.kind] if output.graph is None else KagNetHead
@@ -200,12 +202,12 @@ class Transformer(nn.Module):
         return f"{'an' if cls.family[0] in 'aeiou' else 'a'} {cls.family}"
 
     @classmethod
-    def heads_for(cls, output: Output) -> tuple[str, ...]:
+    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
         """The pre-training heads that a task uses."""
         return ()
 
     @classmethod
-    def cls_layer(cls, config: TransformerConfig, output: Output) -> ClsLayer | None:
+    def cls_layer(cls, config: TransformerConfig, output: HeadConfig) -> ClsLayer | None:
         """The layer between the token that represents a sequence and the classifier, for families without a pre-trained
         pooler."""
         return None
@@ -226,10 +228,10 @@ class Transformer(nn.Module):
         """The contents of this model's `config.json`."""
         return self.naming.hf_config(self)
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialize(self, generator: torch.Generator) -> None:
         """Initialises all weights as published; rows that pad the vocabulary are 0 and stay 0."""
         linear_scale = math.sqrt(BASE_WIDTH / self.config.width) if self.config.init_by_width else 1.0
-        initialise(self, self.config.init_std, generator, linear_scale)
+        initialize(self, self.config.init_std, generator, linear_scale)
         self.embeddings.fill_sinusoidal()
         with torch.no_grad():
             self.embeddings.tokens.weight[self.config.vocab_size :] = 0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hornbook.nn.attention import Direction, attention
 from hornbook.nn.cache import KeyValueCache
-from hornbook.nn.fused import dropout_add_norm, linear_activation, queries_keys_values, split_qkv
+from hornbook.nn.fused_ops import dropout_add_norm, linear_activation, queries_keys_values, split_qkv
 
 _ATTENTION, _FFN = ("attention", "attention_norm"), ("fc1", "fc2", "norm")
 SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}
@@ -142,7 +142,7 @@ def stack(
     return blocks
 
 
-def initialise(module: nn.Module, std: float, generator: torch.Generator, linear_scale: float = 1.0) -> None:
+def initialize(module: nn.Module, std: float, generator: torch.Generator, linear_scale: float = 1.0) -> None:
     """BERT's initialisation: linear and embedding weights from a normal truncated at two standard deviations, biases 0,
     norms 1. The standard deviation of linear weights is multiplied by `linear_scale`."""
     for part in module.modules():

@@ -97,11 +97,11 @@ class Int8Linear(nn.Module):
     def alone(self) -> Callable[[np.ndarray], np.ndarray]:
         """The layer for a single token, created at its first use."""
         if has_table_kernel() and self.steps_O.dtype == torch.float32:
-            return OneToken(self.numbers_OI, self.steps_O, self.bias_O)
+            return SingleTokenInt8Linear(self.numbers_OI, self.steps_O, self.bias_O)
         return lambda x_I: self._scaled(torch.from_numpy(x_I)[None]).numpy()[0]
 
 
-class OneToken:
+class SingleTokenInt8Linear:
     """The layer for a single token, by the kernel of a quantized `EmbeddingBag`, which computes weighted sums of rows
     of bytes. It takes three quarters of the time of `_int_mm`, which rearranges the matrix in every call.
 

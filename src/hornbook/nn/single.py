@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hornbook.nn.block import Block
 from hornbook.nn.cache import KeyValueCache
-from hornbook.nn.fused import ACTIVATIONS
+from hornbook.nn.fused_ops import ACTIVATIONS
 from hornbook.nn.int8 import Int8Linear
 
 Layer = Callable[[np.ndarray], np.ndarray]
@@ -26,7 +26,7 @@ def runs_on_numpy(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
 
 
-class SingleToken:
+class SingleTokenBlock:
     """One block in evaluation mode, for the single sequence whose keys and values are in `cache`."""
 
     def __init__(self, block: Block, cache: KeyValueCache):

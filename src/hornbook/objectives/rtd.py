@@ -7,8 +7,8 @@ rtd = - sum over all tokens of log p_D(replaced or not | the text with samples f
 The generator's tokens are sampled by the Gumbel-max trick, and no gradient flows through them. A sampled token that
 equals the original counts as original. The loss is mlm / count + 50 x rtd / count.
 
-With `correction`, the discriminator also predicts the original tokens. With `unreplaced`, it sees some of the masks
-themselves, which count as replaced, and so learns to fill in masks too.
+With `correction`, the discriminator also predicts the original tokens. With `keep_mask_fraction`, it sees some of the
+masks themselves, which count as replaced, and so learns to fill in masks too.
 
 The noise is a hash of (a random number per target, the token), so that the samples of a step do not depend on how it is
 split into micro-batches or on the device.
@@ -34,7 +34,7 @@ from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets,
 from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import random_bits, token_keys
 
-Learns = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
+DiscriminatorTask = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
 TERMS: dict[str, str] = {  # the name of the discriminator's loss in the metrics
     "rtd": "rtd",
     "rtd-masked": "rtd",
@@ -48,13 +48,13 @@ HEADS: dict[str, tuple[str, ...]] = {
     "all-tokens-mlm": ("mlm", "rtd"),
 }
 CORRECTION = "correction"
-UNREPLACED = -1  # hashed with a target's random number where tokens of the vocabulary are hashed for its noise
+KEPT_MASK = -1  # hashed with a target's random number where tokens of the vocabulary are hashed for its noise
 DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
 
 
 @dataclass(frozen=True)
 class RtdSettings(Typed, group="objective"):
-    learns: Learns = setting(
+    discriminator_task: DiscriminatorTask = setting(
         "rtd",
         "task of the discriminator: rtd detects replaced tokens; rtd-masked only among masked tokens; replace-mlm and "
         "all-tokens-mlm predict the masked or all original tokens from the text with samples (ablations)",
@@ -68,7 +68,7 @@ class RtdSettings(Typed, group="objective"):
         low=0,
         high=1e6,
     )
-    unreplaced: float = setting(
+    keep_mask_fraction: float = setting(
         0.0,
         "fraction of the masked tokens that the discriminator sees as masks, so that it can fill in masks itself; "
         "needs objective.correction",
@@ -81,7 +81,7 @@ class RtdSettings(Typed, group="objective"):
     generator_layers: int | None = setting(
         None, "number of blocks of the generator; none: as many as the discriminator", low=1, high=10_000
     )
-    generator_learns: Literal["likelihood", "adversarial"] = setting(
+    generator_objective: Literal["likelihood", "adversarial"] = setting(
         "likelihood",
         "training of the generator: likelihood (MLM), or adversarial: policy gradient against the discriminator "
         "(paper: worse)",
@@ -104,26 +104,29 @@ class RtdSettings(Typed, group="objective"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.correction and not self.learns.startswith("rtd"):
+        if self.correction and not self.discriminator_task.startswith("rtd"):
             raise ValueError(
-                f"objective.correction adds token prediction to rtd, but objective.learns={self.learns} predicts "
-                "tokens already: set objective.learns=rtd or leave objective.correction out"
+                "objective.correction adds token prediction to rtd, but objective.discriminator_task="
+                f"{self.discriminator_task} predicts tokens already: "
+                "set objective.discriminator_task=rtd or leave objective.correction out"
             )
-        if self.unreplaced and not self.correction:
+        if self.keep_mask_fraction and not self.correction:
             raise ValueError(
-                "objective.unreplaced leaves masks for the discriminator to fill in, which only the correction loss "
-                "trains: set objective.correction=1"
+                "objective.keep_mask_fraction leaves masks for the discriminator to fill in, which only the "
+                "correction loss trains: set objective.correction=1"
             )
         if self.shared == "all" and (self.generator_size != 1 or self.generator_layers is not None):
             raise ValueError(
                 "objective.shared=all needs two encoders of the same size: set objective.generator_size=1 and leave "
                 "objective.generator_layers out"
             )
-        if self.generator_learns == "adversarial" and not self.learns.startswith("rtd"):
-            raise ValueError("objective.generator_learns=adversarial needs a discriminator: set objective.learns=rtd")
-        if self.generator_learns == "adversarial" and self.unreplaced:
+        if self.generator_objective == "adversarial" and not self.discriminator_task.startswith("rtd"):
             raise ValueError(
-                "objective.generator_learns=adversarial rewards samples only: leave objective.unreplaced out"
+                "objective.generator_objective=adversarial needs a discriminator: set objective.discriminator_task=rtd"
+            )
+        if self.generator_objective == "adversarial" and self.keep_mask_fraction:
+            raise ValueError(
+                "objective.generator_objective=adversarial rewards samples only: leave objective.keep_mask_fraction out"
             )
 
     @property
@@ -131,9 +134,11 @@ class RtdSettings(Typed, group="objective"):
         """The weight of each loss term."""
         weight = self.weight
         if weight is None:
-            weight = DETECTION_WEIGHT if self.learns.startswith("rtd") else MLM_WEIGHT
-        terms = {"mlm": 1.0, TERMS[self.learns]: weight} | ({CORRECTION: self.correction} if self.correction else {})
-        if self.generator_learns == "adversarial":
+            weight = DETECTION_WEIGHT if self.discriminator_task.startswith("rtd") else MLM_WEIGHT
+        terms = {"mlm": 1.0, TERMS[self.discriminator_task]: weight} | (
+            {CORRECTION: self.correction} if self.correction else {}
+        )
+        if self.generator_objective == "adversarial":
             terms |= {"mlm": 0.0, "policy": 1.0, "baseline": 1.0}
         return terms if self.sentence == "none" else terms | {self.sentence: self.sentence_weight}
 
@@ -141,7 +146,7 @@ class RtdSettings(Typed, group="objective"):
     def heads(self) -> tuple[str, ...]:
         """The heads of the discriminator."""
         sentence_heads = () if self.sentence == "none" else ("pooler", "sentence")
-        return *sentence_heads, *(("mlm", "rtd") if self.correction else HEADS[self.learns])
+        return *sentence_heads, *(("mlm", "rtd") if self.correction else HEADS[self.discriminator_task])
 
 
 @dataclass(frozen=True)
@@ -174,8 +179,8 @@ class RtdObjective:
         self.masking = masking
         self.settings = settings or RtdSettings()
         self.weights = self.settings.weights
-        self.term = TERMS[self.settings.learns]
-        self.wants_every_token = self.settings.learns in ("rtd", "all-tokens-mlm")
+        self.term = TERMS[self.settings.discriminator_task]
+        self.wants_every_token = self.settings.discriminator_task in ("rtd", "all-tokens-mlm")
         self.summed_loss, self.sample_tokens = summed_loss, sample_tokens
         self.copy_or_predict_loss = copy_or_predict_loss
 
@@ -194,7 +199,7 @@ class RtdObjective:
         targets[self.term] = every_token(batch) if self.wants_every_token else mlm
         if self.settings.correction:
             targets[CORRECTION] = mlm
-        if self.settings.generator_learns == "adversarial":
+        if self.settings.generator_objective == "adversarial":
             targets |= {"policy": mlm, "baseline": mlm}
         if self.settings.sentence != "none":
             targets[self.settings.sentence] = sentence_targets(batch)
@@ -241,8 +246,8 @@ class RtdObjective:
         logits_KV = model.generator.mlm_logits(x_KD)
         numbers_K = step_inputs.targets["noise_seeds"].values_K
         samples_K = self.sample_tokens(logits_KV.detach(), numbers_K, self.settings.temperature)
-        if self.settings.unreplaced:
-            is_kept_K = uniform(numbers_K.to(torch.int32), UNREPLACED) < self.settings.unreplaced
+        if self.settings.keep_mask_fraction:
+            is_kept_K = uniform(numbers_K.to(torch.int32), KEPT_MASK) < self.settings.keep_mask_fraction
             samples_K = torch.where(is_kept_K, self.masking.mask_id, samples_K)
         original_T = put(step_inputs.batch.ids_T, mlm, mlm.values_K)
         batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, samples_K))
@@ -259,12 +264,12 @@ class RtdObjective:
             x_KD, weights_K = x_KD.index_select(0, targets.positions_K), targets.weights_K
             original_K, text_K = original_K[targets.positions_K], text_K[targets.positions_K]
         is_replaced_K = text_K != original_K
-        if self.settings.learns == "replace-mlm":
+        if self.settings.discriminator_task == "replace-mlm":
             logits_KV = upcast(model.discriminator.mlm_logits(x_KD))
             losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
             return _Judged(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
         scores_K = upcast(model.discriminator.rtd_logits(x_KD))
-        if self.settings.learns == "all-tokens-mlm":
+        if self.settings.discriminator_task == "all-tokens-mlm":
             return self._named(model.discriminator.mlm_logits(x_KD), scores_K, original_K, is_replaced_K, weights_K)
         losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
         return _Judged(losses_K, lambda: (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import upcast
 from hornbook.train.objective import StepInputs, group_targets
 
@@ -35,7 +35,7 @@ class SimilarityObjective:
 
     is_capturable = False  # the place of a micro-batch in the batch is read on the host
 
-    def __init__(self, output: Output, temperature: float = 0.05):
+    def __init__(self, output: HeadConfig, temperature: float = 0.05):
         self.weights = {"task": 1.0}
         self.output, self.temperature = output, temperature
 

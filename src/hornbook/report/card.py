@@ -28,8 +28,8 @@ SHOWN_SETTINGS = (
     ("task.no_answer", "no-answer method"),
     ("task.class_weights", "class weights"),
     ("layers.head_lr_ratio", "head learning rate, multiple of the base"),
-    ("layers.decay", "layer-wise learning-rate decay"),
-    ("layers.decay_from", "layer-wise decay starts at"),
+    ("layers.lr_decay", "layer-wise learning-rate decay"),
+    ("layers.lr_decay_from", "layer-wise decay starts at"),
     ("layers.frozen", "frozen layers"),
     ("layers.dropout", "dropout"),
     ("runtime.seed", "seed"),
@@ -105,7 +105,7 @@ def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
     left_out |= set() if run.is_pair else {"task.pair_encoding"}
     schedule, layers = (run.settings.get(group) or {} for group in ("schedule", "layers"))
     left_out |= set() if schedule.get("warmup_steps") is None else {"schedule.warmup_fraction"}
-    left_out |= {"layers.decay_from"} if layers.get("decay", 1) == 1 else set()
+    left_out |= {"layers.lr_decay_from"} if layers.get("lr_decay", 1) == 1 else set()
     for path, label in SHOWN_SETTINGS:
         if path in left_out:
             continue

@@ -20,7 +20,7 @@ def about_exported(folder: Path) -> dict[str, Any]:
 def exported_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         *(("family", found["family"]), ("task", found["task"] or ""), ("exported from", found["request"]["model"])),
-        *(("format", found["request"]["to"]), ("inputs", ", ".join(found["input_names"]))),
+        *(("format", found["request"]["format"]), ("inputs", ", ".join(found["input_names"]))),
         ("outputs", ", ".join(found["output_names"])),
         *measured_words(found),
     ]

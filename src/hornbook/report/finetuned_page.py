@@ -10,7 +10,7 @@ from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import NOT_LOSSES, ReportedStage, number
-from hornbook.report.several import several_sections
+from hornbook.report.trials import several_sections
 
 MAX_TALLIES = 60
 MAX_MISTAKES = 12

@@ -23,9 +23,9 @@ from hornbook.report.finetuned import (
     load_run,
 )
 from hornbook.report.graphs import about_graph, about_vectors, graph_lines, is_graph, vector_lines
-from hornbook.report.prompted import about_prompted, prompted_lines
+from hornbook.report.prompting import about_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
-from hornbook.report.several import about_several, is_several
+from hornbook.report.trials import about_several, is_several
 from hornbook.tasks.kinds import KINDS
 
 WEIGHTS = "model.safetensors"
@@ -147,7 +147,7 @@ def _about_file(path: Path) -> str:
 def _index(path: Path) -> dict:
     found = read_json(path / VECTOR_INDEX)
     sources = [(each["file"], each["done"], each["rows"]) for each in found["sources"]]
-    names = ("model", "width", "vectors", "count", "similarity", "columns")
+    names = ("model", "width", "dtype", "count", "similarity", "columns")
     is_finished = all(done == rows for _, done, rows in sources)
     sources = [{"file": file, "rows": rows, "done": done} for file, done, rows in sources]
     return {"kind": "index" if is_finished else "unfinished index", "sources": sources} | {n: found[n] for n in names}
@@ -160,7 +160,7 @@ def _index_lines(about: dict) -> list[tuple[str, str]]:
     return [
         ("model", about["model"]),
         ("texts", f"{about['count']:,}"),
-        ("vectors", f"{about['vectors']}, {about['width']} wide, {about['similarity']}"),
+        ("vectors", f"{about['dtype']}, {about['width']} wide, {about['similarity']}"),
         ("columns", ", ".join(about["columns"])),
         ("sources", "; ".join(sources)),
     ]

@@ -12,11 +12,11 @@ from hornbook.report.finetuned import FinetunedRun, load_run
 from hornbook.report.finetuned_page import write_finetuned_page
 from hornbook.report.plots.drawing import picture
 from hornbook.report.plots.learning import curves_figure
-from hornbook.report.prompted import SCORES, write_prompted_page
+from hornbook.report.prompting import SCORES, write_prompted_page
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run import RunRecord
 from hornbook.report.samples import mask_token, split_sample
-from hornbook.report.several import is_several, several_sections
+from hornbook.report.trials import is_several, several_sections
 
 
 def write_report(folder: str | Path) -> Path:
@@ -26,7 +26,7 @@ def write_report(folder: str | Path) -> Path:
     >>> hornbook.write_report("runs/reviews").name
     'report.html'
 
-    Fine-tuning runs, searches, restarts, label curves, experiments, prompted tasks and comparisons have their own pages
+    Fine-tuning runs, trials, label curves, experiments, prompted tasks and comparisons have their own pages
     and plots.
     """
     folder = Path(folder)

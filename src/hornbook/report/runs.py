@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.lifecycle.locking import is_locked
-from hornbook.report import several, wording
+from hornbook.report import wording
 from hornbook.report.info import describe
 from hornbook.report.run import number
+from hornbook.report.trials import TRIALS, read_curve, read_trials
 
-MARKS = ("run.json", "sweep.json")  # files that mark a run folder
+RECORD_FILES = ("run.json", "sweep.json")  # files that mark a run folder
 HEADINGS = ("run", "what", "state", "result", "steps", "size", "age")
 
 
@@ -22,7 +23,7 @@ def find_runs(folder: str | Path) -> list[Path]:
 
 
 def _found(folder: Path) -> Iterator[Path]:
-    if any((folder / name).is_file() for name in MARKS):
+    if any((folder / name).is_file() for name in RECORD_FILES):
         yield folder
         return
     for path in sorted(folder.iterdir()):
@@ -48,8 +49,8 @@ def about_run(run: Path) -> dict:
 
 
 def _of_kind(run: Path) -> dict:
-    if (run / "sweep.json").is_file() and not (run / several.TRIES).is_file():
-        return _about({"kind": "several runs"}, "search or restarts", False, "")
+    if (run / "sweep.json").is_file() and not (run / TRIALS).is_file():
+        return _about({"kind": "several runs"}, "learning rates or seeds", False, "")
     found = describe(run)
     kind = found["kind"]
     if kind == "run":
@@ -60,11 +61,11 @@ def _of_kind(run: Path) -> dict:
         what = f"{found['task']}: {kind} of {model}" if kind != "fine-tuned run" else f"{found['task']} from {model}"
         return _about(found, what, found["finished"], _scores(found["scores_in_words"]))
     if kind == "several runs":
-        tries, curve = several.read_tries(run), several.read_curve(run)
-        scored = tries or curve
+        trials, curve = read_trials(run), read_curve(run)
+        scored = trials or curve
         best = "" if scored is None else scored.format_score(max(number(row["score"]) for row in scored.rows))
-        finished = tries is not None or bool(curve and curve.about.get("finished"))
-        name = "label curve" if curve else "search or restarts"
+        finished = trials is not None or bool(curve and curve.about.get("finished"))
+        name = "label curve" if curve else "learning rates or seeds"
         return _about(found, name, finished, f"best {scored.metric_for_best} {best}" if best else "")
     if kind == "prompted task":
         return _about(found, f"{found['task']}: prompts to {found['model']}", found["finished"], "")

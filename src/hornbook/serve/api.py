@@ -18,7 +18,7 @@ from hornbook.serve import schemas
 from hornbook.serve.engine import Engine, QueuedRequest, QueueFull, Run
 from hornbook.serve.generation import GenerationEngine
 from hornbook.serve.metrics import Metrics
-from hornbook.serve.middleware import PAGE_FILES, Gate
+from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware
 from hornbook.serve.models import ServedModel
 from hornbook.serve.runs import list_runs
 from hornbook.serve.schemas import EVERY_ROUTE, MAX_ITEMS, MODEL_ROUTES, errors
@@ -236,7 +236,7 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
 
     add_picture_routes(app, server)
     add_openai_routes(app, server)
-    app.add_middleware(Gate, server=server)
+    app.add_middleware(RequestMiddleware, server=server)
     return app
 
 
@@ -310,8 +310,8 @@ def _add_operations(app: FastAPI, server: Server) -> None:
         """The likeliest tokens of each mask of a text."""
         model = server.find(body.model, "fill-mask")
         texts = [body.text] if isinstance(body.text, str) else body.text
-        key = ("fill-mask", body.top)
-        found = await server.answer(request, model, key, texts, model.fill_mask(body.top))
+        key = ("fill-mask", body.top_k)
+        found = await server.answer(request, model, key, texts, model.fill_mask(body.top_k))
         return {"model": model.name} | ({"masks": found[0]} if isinstance(body.text, str) else {"texts": found})
 
     @routes.post("/next-sentence", response_model=schemas.NextSentence)

@@ -63,7 +63,7 @@ class GenerationEngine(Queue):
     ) -> QueuedRequest:
         """Queues a request of the running event loop: `await job.future` is a list of texts per prompt."""
         loop = asyncio.get_running_loop()
-        num_tokens = sum(map(len, prompts)) + request.max_tokens * request.num * len(prompts)
+        num_tokens = sum(map(len, prompts)) + request.max_new_tokens * request.num * len(prompts)
         job = QueuedRequest(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
         choices = deque((place, sample) for place in range(len(prompts)) for sample in range(request.num))
         self._enqueue(_Writing(job, prompts, request, choices))

@@ -18,7 +18,7 @@ OPEN_PATHS = {*PAGE_FILES, "/health", "/ready"}  # need no key
 PORT = re.compile(r":\d+$")
 
 
-class Gate:
+class RequestMiddleware:
     """ASGI middleware. The body is read here, so that a route never waits for a slow client."""
 
     def __init__(self, app: Any, server: "Server"):

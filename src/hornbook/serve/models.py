@@ -126,10 +126,10 @@ class ServedModel:
     def embed(self, texts: list[str]) -> np.ndarray:
         return self.loaded.embed(texts)
 
-    def fill_mask(self, top: int) -> Callable[[list[str]], list]:
+    def fill_mask(self, top_k: int) -> Callable[[list[str]], list]:
         return lambda texts: [
             [[asdict(each) for each in predictions] for predictions in masks]
-            for masks in self.loaded.fill_mask(texts, top)
+            for masks in self.loaded.fill_mask(texts, top_k)
         ]
 
     def next_sentence(self, pairs: list[tuple[str, str]]) -> list[float]:
@@ -148,7 +148,7 @@ class ServedModel:
         return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
 
     def show_parameters(self, language: Language) -> dict:
-        return network_parameters(unloaded(self.loaded.model), self.name, language).as_dict()
+        return network_parameters(unloaded(self.loaded.model), self.name, language).to_dict()
 
 
 def open_models(names: Sequence[str], device: str = "auto", weights: Weights = "float") -> dict[str, ServedModel]:

@@ -27,7 +27,7 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
         request: Request, model: ServedModel, key: Hashable, item: tuple, draw: Callable[..., Picture]
     ) -> dict[str, Any]:
         """The picture that `draw` makes of the texts in `item`; items with the same key are drawn together."""
-        answers = server.answer(request, model, key, [item], lambda items: [draw(*each).as_dict() for each in items])
+        answers = server.answer(request, model, key, [item], lambda items: [draw(*each).to_dict() for each in items])
         return (await answers)[0]
 
     @routes.post("/show/tokens", response_model=schemas.Picture)

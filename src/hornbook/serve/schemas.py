@@ -35,7 +35,7 @@ class Body(BaseModel):
 
 class FillMask(Body):
     text: Annotated[Text | Texts, Field(description="A text, or several, with [MASK] where words are missing.")]
-    top: Annotated[int, Field(ge=1, le=1000)] = 5
+    top_k: Annotated[int, Field(ge=1, le=1000)] = 5
 
 
 class TextOrTexts(Body):
@@ -148,7 +148,7 @@ class Completions(BaseModel):
         is_greedy = self.temperature == 0
         seed = self.seed if self.seed is not None else secrets.randbelow(LARGEST_SEED)
         return {
-            "max_tokens": self.max_tokens or 16,
+            "max_new_tokens": self.max_tokens or 16,
             "temperature": 1.0 if self.temperature is None else self.temperature,
             "top_p": None if self.top_p in (None, 1) or is_greedy else self.top_p,
             "top_k": None if is_greedy else self.top_k,

@@ -20,11 +20,11 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
     if example.problem:
         raise ValueError(f"{example.problem}: give a question and a passage")
     answer = predictor.predict_examples([example])[0]
-    features = predictor.task.encode([example], predictor.tokenizer, predictor.longest)
+    features = predictor.task.encode([example], predictor.tokenizer, predictor.max_length)
     if len(features.ids) > 1:
         raise ValueError("the passage is longer than the model reads at once: give a shorter one")
     member = predictor.members[0]
-    logits_S2 = run_model(member.model, features, contextlib.nullcontext, predictor.longest).outputs[0]
+    logits_S2 = run_model(member.model, features, contextlib.nullcontext, predictor.max_length).outputs[0]
     place, ids = features.places[0], features.ids[0].tolist()
     found = token_probabilities(logits_S2, len(ids), place)
     tokens = [readable(predictor.tokenizer, number) for number in ids[place.first : place.last]]

@@ -26,9 +26,9 @@ Named = Sequence[tuple[str | None, LoadedModel]]  # models with the names to sho
 
 def encode(model: LoadedModel, text: str, pair: str | None) -> tuple[list[str], Batch]:
     encoded = model.tokenizer.encode(text, pair)
-    longest = min(MAX_TOKENS, model.model.config.max_positions)
-    if not 1 <= len(encoded.ids) <= longest:
-        raise ValueError(f"the text has {len(encoded.ids)} tokens: give one of 1 to {longest}")
+    max_length = min(MAX_TOKENS, model.model.config.max_positions)
+    if not 1 <= len(encoded.ids) <= max_length:
+        raise ValueError(f"the text has {len(encoded.ids)} tokens: give one of 1 to {max_length}")
     tokens = [readable(model.tokenizer, number) for number in encoded.ids]
     batch = pack([np.array(encoded.ids, np.int64)], [np.array(encoded.segments, np.int64)])
     return tokens, batch.to(model.device)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hornbook.files import write_text
 from hornbook.report.rendering import render
-from hornbook.show.words import MARKS, Language
+from hornbook.show.words import LEGEND, Language
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -48,9 +48,9 @@ class Picture:
     def legend(self) -> dict[str, str]:
         """The meaning of the marks that occur."""
         used = {cell.mark for strip in self.strips for cell in strip.cells}
-        return {mark: meaning for mark, meaning in MARKS[self.language].items() if mark in used}
+        return {mark: meaning for mark, meaning in LEGEND[self.language].items() if mark in used}
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"legend": self.legend}
 
 

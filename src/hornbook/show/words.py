@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 Language = Literal["en", "ko"]
 
-MARKS: dict[str, dict[str, str]] = {  # what the mark of a token means
+LEGEND: dict[str, dict[str, str]] = {  # what the mark of a token means
     "en": {
         "special": "special token",
         "unknown": "not in the vocabulary",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.reading.guess import LabelKind
 from hornbook.tasks.reading.layout import TabularLayout
@@ -46,7 +46,7 @@ class TaskKind:
     in_words: ClassVar[str] = ""  # what it predicts
     takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
-    output_kind: ClassVar[str]  # one of models.outputs.OUTPUT_TYPES
+    output_kind: ClassVar[str]  # one of models.outputs.HEAD_TYPES
     problem: ClassVar[str] = "single"
     default_measures: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
     other_measures: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
@@ -69,7 +69,7 @@ class TaskKind:
     hf_class: ClassVar[str]  # ending of the model classes in `transformers`
 
     # ---- a task of this kind
-    output: Output
+    output: HeadConfig
     measures: tuple[str, ...]  # reported measures; the first one selects models
 
     # ---- reading
@@ -137,7 +137,7 @@ class TaskKind:
     # ---- making a task
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
         """The model output that the data needs."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class TaskKind:
         return {"measures": list(named.measures)}
 
     @classmethod
-    def build(cls, output: Output, details: Mapping[str, Any]) -> Self:
+    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> Self:
         """The task for a model output and the details of `task.json`, which may be missing."""
         return cls(output, tuple(details.get("measures") or cls.default_measures))
 
@@ -171,7 +171,7 @@ class TaskKind:
 
     # ---- encoding, decoding, scoring
 
-    def encode(self, examples: Sequence[Example], tokenizer: "Tokenizer", longest: int) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: "Tokenizer", max_length: int) -> Features:
         """Examples to token sequences with targets."""
         raise NotImplementedError
 
@@ -287,8 +287,8 @@ class TaskKind:
         """Lines of Python that run a model of `hf_class` on a sample input, if `transformers` has no pipeline."""
         raise NotImplementedError
 
-    def write_files(self, folder: Path, width: int, longest: int | None) -> None:
-        """Writes the files that other programs need to use a model of this kind. `width`: of the model; `longest`:
+    def write_files(self, folder: Path, width: int, max_length: int | None) -> None:
+        """Writes the files that other programs need to use a model of this kind. `width`: of the model; `max_length`:
         maximum number of tokens."""
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:

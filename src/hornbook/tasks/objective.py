@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.models.heads import HEADS
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.pooling import upcast
 from hornbook.train.objective import StepInputs, Targets, group_targets
 
@@ -25,7 +25,7 @@ from hornbook.train.objective import StepInputs, Targets, group_targets
 class TaskObjective:
     """A single loss term, `task`. `class_weights` (L): weight of each class in the loss."""
 
-    def __init__(self, output: Output, class_weights: Tensor | None = None):
+    def __init__(self, output: HeadConfig, class_weights: Tensor | None = None):
         self.weights = {"task": 1.0}
         # Targets are part of the batch, so a CUDA graph can replay them; but an LSTM needs the lengths on the host.
         self.is_capturable = output.head != "bilstm" and output.graph is None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS, kind_for
@@ -16,7 +16,7 @@ from hornbook.tasks.records import DataSet
 
 FILE = "task.json"
 # Fields of `TaskSpec` in `task.json`.
-SAVED = ("scheme", "longest", "has_pairs", "columns", "roles", "reason", "graph")
+SAVED = ("scheme", "max_length", "has_pairs", "columns", "roles", "reason", "graph")
 COLUMNS = {"text", "pair", "label"}
 
 
@@ -24,7 +24,7 @@ COLUMNS = {"text", "pair", "label"}
 class TaskSpec:
     """A task and what is known of its data, as `task.json` holds it.
 
-    `name`: as given by the user; `scheme`: tag scheme of the user's files; `longest`: maximum number of tokens per
+    `name`: as given by the user; `scheme`: tag scheme of the user's files; `max_length`: maximum number of tokens per
     sequence; `has_pairs`: whether the examples are text pairs; `columns`: the columns named by the user; `roles`:
     column by role (text, pair, label, key); `reason`: the knowledge graph whose paths it reads; `graph`: folder and
     fingerprint of the graph to which texts are linked. None where unknown."""
@@ -32,7 +32,7 @@ class TaskSpec:
     name: str
     task: TaskKind
     scheme: str | None = None
-    longest: int | None = None
+    max_length: int | None = None
     has_pairs: bool | None = None
     columns: dict[str, str] | None = None
     roles: dict[str, str] | None = None
@@ -45,12 +45,12 @@ class TaskSpec:
         return self.task.name
 
 
-def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> Output:
+def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> HeadConfig:
     """The model output that the data needs."""
     return KINDS[data.kind].output_for(data, head, pairs, answerable)
 
 
-def make_task(named: KnownDataSet, data: DataSet, output: Output) -> TaskSpec:
+def make_task(named: KnownDataSet, data: DataSet, output: HeadConfig) -> TaskSpec:
     """The task for a registry entry, its data and the model output."""
     kind = KINDS[data.kind]
     first = next(example for split in data.splits.values() for example in split)
@@ -63,7 +63,7 @@ def save_task(folder: Path, spec: TaskSpec) -> None:
     write_json(folder / FILE, about | spec.task.details())
 
 
-def load_task(folder: Path, output: Output) -> TaskSpec:
+def load_task(folder: Path, output: HeadConfig) -> TaskSpec:
     """The task of a run folder; for a folder written by `transformers`, the task inferred from its head."""
     file = folder / FILE
     if not file.is_file():

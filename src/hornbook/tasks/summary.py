@@ -28,7 +28,7 @@ def summarize(data: DataSet) -> dict[str, Any]:
             "characters": spread([sum(map(len, each)) for each in texts]),
         }
     roles = {column: role for role, columns in data.roles.items() for column in columns.split(",")}
-    problems = data.problems.as_dict()
+    problems = data.problems.to_dict()
     return {
         "kind": data.kind,
         "files": list(data.files),

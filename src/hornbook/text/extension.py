@@ -22,7 +22,7 @@ def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words
     counts: Counter = Counter()
     dropped_count = 0
     for text in documents:
-        counts.update(WORD.findall(tokenizer.normalise(text)))
+        counts.update(WORD.findall(tokenizer.normalize(text)))
         if len(counts) > COUNTED_AT_MOST:
             dropped_count += 1  # higher each time, so that the table always shrinks
             counts = Counter({word: count for word, count in counts.items() if count > dropped_count})

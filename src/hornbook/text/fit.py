@@ -28,7 +28,7 @@ class VocabularyFit:
 
     num_words: int
     num_tokens: int
-    pieces_per_word: float
+    tokens_per_word: float
     """mean number of tokens per word, over all words of the text"""
     unknown_rate: float
     """share of the tokens that are the unknown token"""
@@ -46,7 +46,7 @@ class VocabularyFit:
 def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
     """Measures how well a tokenizer fits the texts. Reads them once; memory grows with the number of distinct words.
 
-    >>> measure_fit(tokenizer, ["The cat sat."]).pieces_per_word  # doctest: +SKIP
+    >>> measure_fit(tokenizer, ["The cat sat."]).tokens_per_word  # doctest: +SKIP
     1.0
     """
     counts: Counter = Counter()
@@ -72,7 +72,7 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
     return VocabularyFit(
         num_words=num_words,
         num_tokens=num_tokens,
-        pieces_per_word=float(np.dot(num_pieces, [counts[word] for word in words])) / num_words,
+        tokens_per_word=float(np.dot(num_pieces, [counts[word] for word in words])) / num_words,
         unknown_rate=num_unknown / max(num_tokens, 1),
         characters_per_token=num_characters / max(num_tokens, 1),
         vocab_size=tokenizer.vocab_size,
@@ -85,7 +85,7 @@ def _merge_written_forms(tokenizer: Tokenizer, counts: Counter) -> Counter:
     """Merges the counts of words that the tokenizer normalises alike, such as Hello and HELLO without case."""
     merged: Counter = Counter()
     for word, count in counts.items():
-        merged[unicodedata.normalize("NFC", tokenizer.normalise(word).strip()) or word] += count
+        merged[unicodedata.normalize("NFC", tokenizer.normalize(word).strip()) or word] += count
     return merged
 
 

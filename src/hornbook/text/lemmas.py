@@ -97,10 +97,10 @@ def split_words(text: str) -> list[str]:
     return (_ASCII_WORD if text.isascii() else _any_word()).findall(text)
 
 
-def normalised(word: str) -> str:
+def normalized(word: str) -> str:
     """The form in which words are compared: Unicode's compatibility form without case.
 
-    >>> normalised("ＣＡＦÉ") == normalised("cafe\\u0301")
+    >>> normalized("ＣＡＦÉ") == normalized("cafe\\u0301")
     True
     """
     if word.isascii():

@@ -14,20 +14,20 @@ from tokenizers import AddedToken, processors
 
 from hornbook.text.tokenizer import Tokenizer
 
-START, DELIMITER, EXTRACT = MARKS = ("_start_", "_delimiter_", "_classify_")  # names of the published code
+START, DELIMITER, EXTRACT = GPT1_TOKENS = ("_start_", "_delimiter_", "_classify_")  # names of the published code
 
 
 def marked(tokenizer: Tokenizer) -> Tokenizer:
     """A copy that puts the three special tokens around every text, appended to the vocabulary if they are missing."""
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    missing = [token for token in MARKS if tokenizer.id(token) is None]
-    backend.add_special_tokens(list(MARKS))
+    missing = [token for token in GPT1_TOKENS if tokenizer.id(token) is None]
+    backend.add_special_tokens(list(GPT1_TOKENS))
     if any(backend.token_to_id(token) < tokenizer.vocab_size for token in missing):
         raise ValueError("the vocabulary has gaps in its ids, so new tokens would share them: renumber it first")
     template = processors.TemplateProcessing(
         single=f"{START} $A {EXTRACT}",
         pair=f"{START} $A {DELIMITER} $B:0 {EXTRACT}",
-        special_tokens=[(token, backend.token_to_id(token)) for token in MARKS],
+        special_tokens=[(token, backend.token_to_id(token)) for token in GPT1_TOKENS],
     )
     backend.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
     names = tokenizer.names | {"sep_token": DELIMITER, "cls_token": EXTRACT}

@@ -97,7 +97,7 @@ class Tokenizer:
         stated = _read_if_exists(folder / "special_tokens_map.json") | settings
         if (folder / "tokenizer.json").is_file():
             backend = _read_backend(folder / "tokenizer.json")
-            _apply_stated_normalisation(backend, settings)
+            _apply_stated_normalization(backend, settings)
         elif (folder / "vocab.txt").is_file():
             backend = read_wordpiece(folder / "vocab.txt", stated)
             add_published_tokens(backend, settings, _read_if_exists(folder / "added_tokens.json"))
@@ -309,11 +309,11 @@ class Tokenizer:
     def _spell_out_special_tokens(self, text: str) -> str:
         """Inserts spaces into special tokens in a text, for models (unigram) that have them as ordinary tokens."""
         literals = "|".join(re.escape(self.token(number)) for number in self.special_ids)
-        normalised = self.normalise(text)
-        spelled, num_found = re.subn(literals, lambda found: " ".join(found[0]), normalised, flags=re.IGNORECASE)
+        normalized = self.normalize(text)
+        spelled, num_found = re.subn(literals, lambda found: " ".join(found[0]), normalized, flags=re.IGNORECASE)
         return spelled if num_found else text
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """The text after the tokenizer's normalisation, such as lower-casing and accent stripping."""
         return self.backend.normalizer.normalize_str(text) if self.backend.normalizer else text
 
@@ -330,8 +330,8 @@ class Tokenizer:
             refuse_surrogates(word)
             if len(word.split()) != 1 or word != word.strip():
                 raise ValueError(f"{word!r} is not one word: give words without white space")
-            form = self.normalise(word)
-            content = form if form and self.normalise(form) == form else word
+            form = self.normalize(word)
+            content = form if form and self.normalize(form) == form else word
             encoded = [self._plain.encode(space + content, add_special_tokens=False).ids for space in ("", " ")]
             is_known = any(len(ids) == 1 and ids[0] != self.unk_id for ids in encoded)
             # A unigram vocabulary may contain a word as a token but prefer a more probable split.
@@ -386,7 +386,7 @@ def _read_backend(path: Path) -> tokenizers.Tokenizer:
         ) from None
 
 
-def _apply_stated_normalisation(backend: tokenizers.Tokenizer, settings: dict) -> None:
+def _apply_stated_normalization(backend: tokenizers.Tokenizer, settings: dict) -> None:
     """Applies the settings of tokenizer_config.json, which take precedence, to BERT's normaliser."""
     generic = settings.get("tokenizer_class") in (None, "PreTrainedTokenizerFast", "TokenizersBackend")
     if generic or not isinstance(backend.normalizer, normalizers.BertNormalizer):

@@ -34,10 +34,10 @@ def train_tokenizer(
     kind: str = "wordpiece",
     vocab_size: int = 30000,
     cased: bool = False,
-    prefix_space: bool = False,
+    add_prefix_space: bool = False,
     progress: Progress | None = None,
 ) -> Tokenizer:
-    """Trains a vocabulary of at most `vocab_size` tokens; a small text may give fewer. With `prefix_space`, a
+    """Trains a vocabulary of at most `vocab_size` tokens; a small text may give fewer. With `add_prefix_space`, a
     byte-level tokenizer reads a text as if a space preceded it: its first word is the same token as inside a sentence.
 
     `documents` are read once; wordpiece and unigram store the normalised text in a temporary file. `progress` is called
@@ -50,12 +50,12 @@ def train_tokenizer(
     """
     if kind not in SPECIAL_TOKENS:
         raise ValueError(f"kind {kind!r} is unknown: use one of {', '.join(SPECIAL_TOKENS)}")
-    if prefix_space and kind != "bpe":
-        raise ValueError(f"prefix_space is for kind 'bpe': the tokens of kind {kind!r} do not include spaces")
+    if add_prefix_space and kind != "bpe":
+        raise ValueError(f"add_prefix_space is for kind 'bpe': the tokens of kind {kind!r} do not include spaces")
     vocab_size = checked(vocab_size, int, "vocab_size", high=LARGEST_VOCABULARY)
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
-    backend = train(_with_progress(documents, progress), vocab_size, normaliser(kind, cased), progress)
-    if prefix_space:
+    backend = train(_with_progress(documents, progress), vocab_size, normalizer(kind, cased), progress)
+    if add_prefix_space:
         backend.pre_tokenizer = with_prefix_space(backend.pre_tokenizer)
     special = SPECIAL_TOKENS[kind]
     # where tokens include the space before them, the mask replaces that space too
@@ -79,7 +79,7 @@ def with_prefix_space(pre_tokenizer: pre_tokenizers.PreTokenizer) -> pre_tokeniz
     return pre_tokenizers.Sequence([prefix, pre_tokenizer])
 
 
-def normaliser(kind: str, cased: bool) -> normalizers.Normalizer | None:
+def normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
     """The normaliser of a new tokenizer. Uncased: clean, strip accents, lower-case. NFC comes last, because stripping
     accents decomposes Hangul."""
     if kind == "bpe" and cased:
@@ -123,7 +123,7 @@ def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, prog
         return [character] if is_split_off else [character, f"##{character}"]
 
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as spool:
-        counts = _normalise_into(spool, documents, normalizer)
+        counts = _normalize_into(spool, documents, normalizer)
         alphabet = _choose_alphabet(counts, vocab_size, len(special), pieces_of)
         pieces = sorted((piece for character in alphabet for piece in pieces_of(character)), key=lambda p: (len(p), p))
         learner = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -154,7 +154,7 @@ def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, progre
         [pre_tokenizers.Metaspace(prepend_scheme="first"), pre_tokenizers.Punctuation()]
     )
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as spool:
-        counts = _normalise_into(spool, documents, normalizer)
+        counts = _normalize_into(spool, documents, normalizer)
         # two more: the space symbol, and one token, without which the library exceeds vocab_size
         alphabet = _choose_alphabet(counts, vocab_size, len(special) + 2, lambda character: [character])
         dropped = str.maketrans(dict.fromkeys(set(counts) - set(alphabet), " "))
@@ -212,7 +212,7 @@ def _check_vocab_size(vocab_size: int, least: int, alphabet: str) -> None:
         )
 
 
-def _normalise_into(spool: IO[str], documents: Iterator[str], normalizer: normalizers.Normalizer) -> Counter:
+def _normalize_into(spool: IO[str], documents: Iterator[str], normalizer: normalizers.Normalizer) -> Counter:
     """Writes one normalised document per line (newlines were converted to spaces) and counts the characters."""
     counts: Counter = Counter()
     for document in documents:

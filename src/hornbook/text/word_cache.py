@@ -91,9 +91,9 @@ class WordPieceWords:
 
     def __init__(self, backend: tokenizers.Tokenizer):
         self._model = backend.model
-        normalise = backend.normalizer.normalize_str if backend.normalizer else str
-        self._lowercases = normalise("A") == "a"
-        letters = "A-Za-z0-9" + ("가-힣" if normalise("가힣") == "가힣" else "")
+        normalize = backend.normalizer.normalize_str if backend.normalizer else str
+        self._lowercases = normalize("A") == "a"
+        letters = "A-Za-z0-9" + ("가-힣" if normalize("가힣") == "가힣" else "")
         self.is_easy = re.compile(f"[!-~{letters}]+").fullmatch
         self._find_parts = re.compile(f"[{letters}]+|[!-~]").findall
 

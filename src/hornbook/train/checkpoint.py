@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from hornbook.files import link, read_json, replacing, replacing_folder, write_json, write_tensors
-from hornbook.lifecycle.leftovers import temporary_for
+from hornbook.lifecycle.temp_files import temporary_for
 
 OWN_FILES = ("optimizer.safetensors", "state.json")
 
@@ -115,7 +115,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
 
 def read_state(path: Path) -> dict:
     state = read_json(path / "state.json")
-    numbers = {name: state.get(name) for name in ("step", "tokens", "seconds")} | dict(state.get("guard") or {})
+    numbers = {name: state.get(name) for name in ("step", "tokens", "seconds")} | dict(state.get("loss_spike") or {})
     if wrong := [
         name for name, value in numbers.items() if isinstance(value, bool) or not isinstance(value, int | float)
     ]:

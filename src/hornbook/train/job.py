@@ -21,7 +21,7 @@ class Job:
     highest value of that metric; ties are broken by the lowest loss.
 
     `new_phase_at` is the number of updates after which other data follow: `begin_phase` may change the model there, and
-    the guard forgets the losses before, as later ones are not comparable.
+    spike detection forgets the losses before, as later ones are not comparable.
     """
 
     module: TrainingModule
@@ -80,7 +80,7 @@ class State:
     validations_since_best: int = 0  # validations since the best one
     ended_early: bool = False
     micro_tokens: int = 0
-    guard: dict = field(default_factory=dict)
+    loss_spike: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The training loop of pre-training, fine-tuning and distillation, which differ only in the objective.
 
 A `Job` supplies batch k and functions to validate, save and load the model; the loop knows no task and no model family.
-Its state is the step, the weights, the optimizer, the statistics of the guard, and the best validation score.
+Its state is the step, the weights, the optimizer, the loss statistics of the spike detector, and the best validation
+score.
 """
 
 import time
@@ -12,10 +13,10 @@ import torch
 
 from hornbook.data.loader import batches
 from hornbook.lifecycle.locking import run_lock
-from hornbook.train.average import WEIGHTS
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
-from hornbook.train.guard import Guard, LossProblem, SkippedBatches
+from hornbook.train.ema import WEIGHTS
 from hornbook.train.job import Job, OnProgress, Outcome, State, Status
+from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
 from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, optimizer_tensors
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, single_process
@@ -70,7 +71,7 @@ class _Loop:
         self.sharded, self.trained, self.optimizer = setup.sharded, setup.trained, setup.optimizer
         self.average, self.stepper = setup.average, setup.stepper
         self.state = State(micro_tokens=settings.batch.micro_tokens)
-        self.guard = Guard(settings.guard)
+        self.spike_detector = LossSpikeDetector(settings.loss_spike)
         self.skips = ranks.from_main(lambda: SkippedBatches(run / "skipped.json"))
         self.stop: str | None = None  # with several ranks, the signal that all of them know of
         self.pending: list[tuple[int, int, float, StepResult]] = []  # (step, batch number, lr, result) not yet read
@@ -150,7 +151,7 @@ class _Loop:
             if (reads or self._stops()) and self._read_results():
                 return
             if is_new_phase:
-                self.guard = Guard(settings.guard)
+                self.spike_detector = LossSpikeDetector(settings.loss_spike)
             if keeps_weights:
                 self._update_whole()
                 if self.ranks.is_main:
@@ -218,11 +219,11 @@ class _Loop:
         numbers = self.ranks.from_main(stacked.tolist)  # all ranks judge the same numbers
         now = time.monotonic()
         for (step, number, lr, result), (loss, norm, *terms) in zip(pending, numbers, strict=True):
-            problem = self.guard.check(loss, norm)
+            problem = self.spike_detector.check(loss, norm)
             if problem and self._roll_back(step, number, problem):
                 return True
             if problem:
-                self.guard.update(loss)
+                self.spike_detector.update(loss)
             values = {"loss": loss, **dict(zip(result.terms, terms, strict=True)), "grad_norm": norm, "lr": lr}
             self.values |= values
             if step % self.settings.runtime.log_every_steps == 0 or step == self.num_steps:
@@ -313,7 +314,7 @@ class _Loop:
             self._log_event("ended_early", f"{message}; the best was step {self.state.best_step:,}")
 
     def _save(self) -> None:
-        self.state.guard = self.guard.state()
+        self.state.loss_spike = self.spike_detector.state()
         drops_optimizer = self._is_finished() and not self.settings.checkpoint.keep_optimizer
         tensors = {} if drops_optimizer or not self._has_state() else optimizer_tensors(self.trained, self.optimizer)
         if self.sharded is not None:
@@ -346,7 +347,7 @@ class _Loop:
             tensors = {name: each for name, each in tensors.items() if not name.startswith(WEIGHTS)}
         load_optimizer_tensors(self.trained, self.optimizer, tensors)
         self.state = State(**state)
-        self.guard = Guard(self.settings.guard, **self.state.guard)
+        self.spike_detector = LossSpikeDetector(self.settings.loss_spike, **self.state.loss_spike)
         self.stepper.micro_tokens = self.state.micro_tokens
 
     def _roll_back(self, step: int, number: int, problem: LossProblem) -> bool:

@@ -161,11 +161,11 @@ class ValidationSettings(Typed, group="validation"):
 
 
 @dataclass(frozen=True)
-class GuardSettings(Typed, group="guard"):
-    spike_deviations: float = setting(
+class LossSpikeSettings(Typed, group="loss_spike"):
+    deviations: float = setting(
         10.0, "a spike is a loss this many standard deviations above its running mean; 0: off", low=0, high=1e6
     )
-    min_spike: float = setting(1.0, "a spike is at least this far above the running mean", low=0, high=1e6)
+    min_increase: float = setting(1.0, "a spike is at least this far above the running mean", low=0, high=1e6)
     history_steps: int = setting(50, "steps before spike detection starts", low=0, high=1_000_000)
 
 
@@ -208,7 +208,7 @@ class LoopSettings(Typed, group=""):
     batch: BatchSettings = field(default_factory=BatchSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
-    guard: GuardSettings = field(default_factory=GuardSettings)
+    loss_spike: LossSpikeSettings = field(default_factory=LossSpikeSettings)
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
     parallel: ParallelSettings = field(default_factory=ParallelSettings)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from hornbook.train.average import AveragedWeights
+from hornbook.train.ema import AveragedWeights
 from hornbook.train.job import Job
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer

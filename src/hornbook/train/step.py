@@ -1,6 +1,6 @@
 """One training step: prepare the targets, split into micro-batches, forward and backward on each, clip, update.
 
-Weights change only here and in `captured.py`, which replays the same step as a CUDA graph.
+Weights change only here and in `cuda_graphs.py`, which replays the same step as a CUDA graph.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.train.captured import CapturedSteps
+from hornbook.train.cuda_graphs import CapturedSteps
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.parallel.gradients import GradientSums

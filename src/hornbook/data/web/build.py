@@ -29,9 +29,9 @@ from typing import Any
 
 from hornbook import __version__
 from hornbook.config import checked
-from hornbook.data.encoding import kill_workers, main_hidden
 from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
+from hornbook.data.tokenizing import kill_workers, main_hidden
 from hornbook.data.web.links import read_links
 from hornbook.data.web.pages import PageFile, find_pages
 from hornbook.files import num_cores, read_json, refusing_damage, write_json
@@ -187,7 +187,7 @@ def _prepare(out: Path, work: Path, files: list[PageFile], links: list[str], set
     work.mkdir(parents=True)
     if links:
         write_array(work / "links.npy", read_links(links, settings["min_votes"], problems))
-    write_json(work / "links.json", problems.as_dict())
+    write_json(work / "links.json", problems.to_dict())
     shares = _shares(files)
     for rank, share in enumerate(shares):
         write_json(work / "inputs" / f"{rank:05d}.json", [astuple(file) for file in share])

@@ -44,7 +44,7 @@ class _Step(PipelineStep):
         self.work = str(work)
 
     def _write(self, problems: Problems, rank: int) -> None:
-        write_json(Path(self.work) / "problems" / f"{self.name}-{rank:05d}.json", problems.as_dict())
+        write_json(Path(self.work) / "problems" / f"{self.name}-{rank:05d}.json", problems.to_dict())
 
 
 class ReadPages(_Step):
@@ -243,7 +243,7 @@ class Publish(PipelineStep):
         steps = _summed(work / "logs" / "pages" / "stats") | _summed(work / "logs" / "texts" / "stats")
         filters = [{"name": name, **steps[name]} for name in FILTERS if name in steps]
         texts = {"documents": filters[-1]["pages"], "characters": steps["Jsonl"]["characters"]}
-        record = {**self.record, "filters": filters, "texts": texts, "problems": problems.as_dict()}
+        record = {**self.record, "filters": filters, "texts": texts, "problems": problems.to_dict()}
         (work / "texts").mkdir(exist_ok=True)
         if not (out / "texts").exists():
             (work / "texts").rename(out / "texts")

@@ -102,7 +102,7 @@ def probe_inputs(
         return _tag_by_word(out, inputs, chosen, log)
     features = inputs.train_features
     if features.num_truncated:
-        log(f"{features.num_truncated:,} texts of train are longer than {inputs.longest} tokens and were truncated")
+        log(f"{features.num_truncated:,} texts of train are longer than {inputs.max_length} tokens and were truncated")
     log(f"computing frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
     vectors = _vectors(inputs, features, chosen, pooling)
     fitted = _fit(inputs, vectors, features)

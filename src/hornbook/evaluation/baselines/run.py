@@ -51,7 +51,7 @@ def baseline(
     out: str | Path,
     *,
     model: str | None = None,
-    vectors: str | Path | None = None,
+    word_vectors: str | Path | None = None,
     seed: int = 0,
     text: str | None = None,
     pair: str | None = None,
@@ -69,21 +69,21 @@ def baseline(
     >>> hornbook.baseline("majority", "reviews.csv", "classification", "runs/majority").score
     0.5
 
-    The baseline `vectors` averages the word vectors in the text file `vectors`, or the token embeddings of `model`.
-    `random` takes the size of its network from `model` and writes all files of a fine-tuning run. `overrides` are
-    fine-tuning settings by dotted name, such as `examples`. Returns an `Outcome` if training was stopped.
+    The baseline `vectors` averages the word vectors in the text file `word_vectors`, or the token embeddings of
+    `model`. `random` takes the size of its network from `model` and writes all files of a fine-tuning run. `overrides`
+    are fine-tuning settings by dotted name, such as `examples`. Returns an `Outcome` if training was stopped.
     """
     if name not in NAMES:
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
-    if model is None and (name == "random" or (name == "vectors" and vectors is None)):
-        what = "the size of its network" if name == "random" else "its vectors if no file is given (vectors=)"
+    if model is None and (name == "random" or (name == "vectors" and word_vectors is None)):
+        what = "the size of its network" if name == "random" else "its vectors if no file is given (word_vectors=)"
         raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     options = {"seed": seed, "strict": strict, "overrides": overrides, "from_random": name == "random"}
     request, out = FinetuneRequest.of(model, data, task, **reading, **options), Path(out)
     if name == "random":
         return open_and_run(out, request, data, on_progress, log)
-    return baseline_labelled(name, out, request, open_labelled(request, data, log), vectors=vectors, log=log)
+    return baseline_labelled(name, out, request, open_labelled(request, data, log), word_vectors=word_vectors, log=log)
 
 
 def baseline_labelled(
@@ -92,12 +92,12 @@ def baseline_labelled(
     request: FinetuneRequest,
     labelled: Labelled,
     *,
-    vectors: str | Path | None = None,
+    word_vectors: str | Path | None = None,
     log: Log = lambda message: None,
 ) -> FinishedRun:
     """Like `baseline`, for data that is already read; any baseline except `random`."""
-    source, model = None if vectors is None else absolute(vectors), request.model
-    done = start_run(out, "baseline", request, {"baseline": name, "vectors": source}, labelled.data)
+    source, model = None if word_vectors is None else absolute(word_vectors), request.model
+    done = start_run(out, "baseline", request, {"baseline": name, "word_vectors": source}, labelled.data)
     if done:
         return done
     fitted: dict[str, Any] = {}

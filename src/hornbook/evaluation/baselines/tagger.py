@@ -23,7 +23,7 @@ from hornbook.evaluation.baselines.shallow import finish
 from hornbook.files import refusing_damage, replacing, write_tensors
 from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.models.heads import to_padded
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinishedRun
 from hornbook.runs.finetuning.steps import TaskBatches
@@ -45,7 +45,7 @@ WORDS, WEIGHTS = "words.npy", "tagger.safetensors"
 class Tagger(nn.Module):
     """`words_WF` are the features of all words; `ids_T` of a batch are row numbers in it."""
 
-    def __init__(self, words_WF: np.ndarray, output: Output, width: int):
+    def __init__(self, words_WF: np.ndarray, output: HeadConfig, width: int):
         super().__init__()
         self.words_WF, self.output = words_WF, output
         self.dropout = nn.Dropout(DROPOUT)
@@ -146,7 +146,7 @@ def _write_words(
         return load_array(file, mmap_mode="r"), numbered
 
 
-def _sentences(examples: list[Example], features: Features, output: Output, first: int) -> Features:
+def _sentences(examples: list[Example], features: Features, output: HeadConfig, first: int) -> Features:
     """One sequence of row numbers per sentence with at least one token, merging the windows it was split into. Numbers
     start at `first`."""
     words: dict[int, list[int]] = {}

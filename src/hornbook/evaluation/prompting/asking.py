@@ -1,7 +1,7 @@
 """Querying a model: choices by their likelihood, generated answers, and the likelihood of the right answer.
 
-asker = Asker(task, hornbook.load("runs/gpt"))
-asker.ask(items, prompts, 0, print)         # an answer per item
+evaluator = PromptEvaluator(task, hornbook.load("runs/gpt"))
+evaluator.ask(items, prompts, 0, print)     # an answer per item
 """
 
 import re
@@ -24,7 +24,7 @@ NUM_TOGETHER = 256  # questions per call of the model
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 
-class Asker:
+class PromptEvaluator:
     """Answers the questions of a task with a model."""
 
     def __init__(self, task: TextTask, model: DecoderModel):
@@ -35,7 +35,7 @@ class Asker:
     def answer_lengths(self, items: Sequence[Item]) -> list[int]:
         """The number of context tokens to reserve for the answer to each item."""
         context = self.model.model.config.max_positions
-        generated = min(self.task.writing.max_tokens, context // 2) if "text" in self.task.needs else 0
+        generated = min(self.task.writing.max_new_tokens, context // 2) if "text" in self.task.needs else 0
         texts = [[answer(self.task, each) for each in item.choices or item.answers[:1]] for item in items]
         if self.task.needs == {"text"}:
             return [generated] * len(items)
@@ -62,7 +62,7 @@ class Asker:
         about: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
         answers, keep = item.answers, self.task.writing.keep
         if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
-            answers = tuple(map(self.model.tokenizer.normalise, answers))
+            answers = tuple(map(self.model.tokenizer.normalize, answers))
         if scored is None:
             return Answered(answers, extract_answer(text, keep), about=about)
         about["log_probability"] = scored.total
@@ -75,17 +75,17 @@ class Asker:
         texts = [[answer(self.task, choice) for choice in item.choices] for item in items]
         pairs = [(prompt, text) for prompt, its in zip(prompts, texts, strict=True) for text in its]
         found = iter(self.model.continuations(pairs))
-        if self.task.choices.normalise == "answer":
+        if self.task.choices.normalize == "answer":
             self._score_unconditionally({text for its in texts for text in its})
         replies = []
         for item, its in zip(items, texts, strict=True):
-            scores = np.array([self._normalised(next(found), text) for text in its])
+            scores = np.array([self._normalized(next(found), text) for text in its])
             about = {"choices": list(item.choices), "scores": scores.tolist()}
             replies.append(Answered(item.answers, item.choices[int(scores.argmax())], about=about))
         return replies
 
-    def _normalised(self, found: Continuation, text: str) -> float:
-        how = self.task.choices.normalise
+    def _normalized(self, found: Continuation, text: str) -> float:
+        how = self.task.choices.normalize
         if how == "token":
             return found.total / len(found.log_probabilities)
         if how == "byte":
@@ -105,7 +105,7 @@ class Asker:
         writing = self.task.writing
         found = self.model.generate(
             prompts,
-            writing.max_tokens,
+            writing.max_new_tokens,
             temperature=writing.temperature,
             top_k=writing.top_k,
             top_p=writing.top_p,

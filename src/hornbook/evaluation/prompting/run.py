@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hornbook.config import from_dict, setting, to_dict
-from hornbook.evaluation.prompting.asking import Asker
+from hornbook.evaluation.prompting.asking import PromptEvaluator
 from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
 from hornbook.files import absolute, write_text
@@ -34,7 +34,7 @@ from hornbook.lifecycle.resuming import changed_values, other_options
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.report.page import write_report
-from hornbook.tasks.text.definition import AS_WRITTEN, Normalise, TextTask, read_task
+from hornbook.tasks.text.definition import AS_WRITTEN, Normalize, TextTask, read_task
 from hornbook.tasks.text.measures import MEASURES, Answered
 from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.tasks.text.sources import Item, Splits, read_items
@@ -79,7 +79,7 @@ def prompt(
     shots: Sequence[int] = (0,),
     seeds: int = 3,
     limit: int | None = None,
-    normalise: Normalise | None = None,
+    normalize: Normalize | None = None,
     dictionary: str | Path | None = None,
     resume: bool = False,
     device: str = "auto",
@@ -107,9 +107,9 @@ def prompt(
         raise ValueError("the model, the task or its data is missing: give all three, or resume a run (resume=True)")
     defined = from_dict(TextTask, recorded_task) if task is None else read_task(task)
     if run and defined.choices.is_given:
-        normalise = normalise or recorded_task["choices"]["normalise"]
+        normalize = normalize or recorded_task["choices"]["normalize"]
     dictionary = dictionary or (recorded_task["baseline"]["dictionary"] if run else None) or None
-    defined = with_options(defined, normalise, dictionary)
+    defined = with_options(defined, normalize, dictionary)
     if not shots:
         raise ValueError("shots takes numbers of examples, such as 0,1,8: give at least one")
     path = absolute(data)
@@ -133,7 +133,7 @@ def prompt(
     loaded = open_gpt(model, device)
     folder.write_record(request.to_dict(), inputs, defined)
     try:
-        _answer_all(runs, out, Asker(defined, loaded), pool, test, on_progress, log)
+        _answer_all(runs, out, PromptEvaluator(defined, loaded), pool, test, on_progress, log)
     finally:  # also when the run is stopped
         found = write_scores(out, request, defined, runs, Splits(splits.train, test))
         write_report(out)
@@ -146,12 +146,12 @@ def _check(run: dict[str, Any]) -> None:
     run["inputs"]["weights"], run["inputs"]["questions"], run["inputs"]["examples"]
 
 
-def with_options(task: TextTask, normalise: str | None, dictionary: str | Path | None) -> TextTask:
-    """The task with the options --normalise and --dictionary applied."""
-    if normalise is not None:
+def with_options(task: TextTask, normalize: str | None, dictionary: str | Path | None) -> TextTask:
+    """The task with the options --normalize and --dictionary applied."""
+    if normalize is not None:
         if not task.choices.is_given:
-            raise ValueError(f"normalise is for choices, and {task.name} has none: leave it out")
-        choices = dataclasses.replace(task.choices, normalise=normalise)
+            raise ValueError(f"normalize is for choices, and {task.name} has none: leave it out")
+        choices = dataclasses.replace(task.choices, normalize=normalize)
         task = dataclasses.replace(task, choices=choices)
     if dictionary is not None:
         if "dictionary" not in task.baseline.kinds:
@@ -212,14 +212,14 @@ def description_of(run: PromptRun) -> str:
 def _answer_all(
     runs: list[PromptRun],
     out: Path,
-    asker: Asker,
+    evaluator: PromptEvaluator,
     pool: list[Item],
     test: list[Item],
     on_progress: OnProgress | None,
     log: Log,
 ) -> None:
     """Writes the predictions of the runs that are not finished yet."""
-    task, tokenizer, context = asker.task, asker.model.tokenizer, asker.model.model.config.max_positions
+    task, tokenizer, context = evaluator.task, evaluator.model.tokenizer, evaluator.model.model.config.max_positions
     left = [run for run in runs if not run.file(out).exists()]
     if len(left) < len(runs):
         log(f"{len(runs) - len(left)} of {len(runs)} runs are already finished")
@@ -232,9 +232,9 @@ def _answer_all(
         shots = [[pool[i] for i in drawn(task, len(pool), run.shots, run.seed, item)] for item in range(len(test))]
         show(0)
         writer = PromptWriter(task, task.templates[run.variant], tokenizer, context)
-        prompts = writer.write(test, shots, asker.answer_lengths(test))
+        prompts = writer.write(test, shots, evaluator.answer_lengths(test))
         _warn(run, prompts, context, log)
-        replies = asker.ask(test, prompts, run.seed, show)
+        replies = evaluator.ask(test, prompts, run.seed, show)
         lines = [json.dumps(line, ensure_ascii=False) for line in _lines(task, test, prompts, replies)]
         write_text(run.file(out), "".join(f"{line}\n" for line in lines))
 

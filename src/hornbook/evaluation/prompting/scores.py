@@ -63,7 +63,7 @@ def _described(task: TextTask, name: str) -> dict[str, Any]:
     measure = MEASURES[name]
     description = measure.description
     if name == "accuracy":
-        description += f"; normalised by {task.choices.normalise}"
+        description += f"; normalised by {task.choices.normalize}"
     if name == "bleu":
         description += f" ({signature()})"
     return {"words": description, "share": measure.is_share, "higher_is_better": measure.higher_is_better}

@@ -20,10 +20,10 @@ class GraphEmbeddingSettings(Typed, group=""):
     batch_size: int = setting(1024, "triples per step, in one direction", low=1, high=MANY)
     lr: float = setting(0.1, "learning rate of Adagrad", above=0, high=100)
     loss: LossName = setting("auto", "all, sampled or auto")
-    negatives: int = setting(128, "sampled negatives per step, shared by its triples", low=1, high=MANY)
+    num_negatives: int = setting(128, "sampled negatives per step, shared by its triples", low=1, high=MANY)
     margin: float = setting(9.0, "margin of the sampled loss", above=0, high=1000)
     temperature: float = setting(1.0, "of the self-adversarial weights; 0 weighs negatives equally", low=0, high=1000)
-    penalty: float = setting(0.0, "weight of the cubed norm of the vectors used (N3), for loss=all", low=0, high=100)
+    n3_weight: float = setting(0.0, "weight of the cubed norm of the vectors used (N3), for loss=all", low=0, high=100)
     validate_every: int = setting(10, "epochs between validations", low=1, high=MANY)
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
 

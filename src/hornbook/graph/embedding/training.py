@@ -190,9 +190,9 @@ class _Training:
         total, size = 0.0, max(1, MAX_LOGITS // self.graph.num_entities)
         for head, relation, tail in zip(head_B.split(size), relation_B.split(size), tail_B.split(size), strict=True):
             loss = functional.cross_entropy(self.model.score_all(head, relation), tail, reduction="sum")
-            if self.settings.penalty:
+            if self.settings.n3_weight:
                 used = (self.model.vectors(head), self.model.relations[relation], self.model.vectors(tail))
-                loss = loss + self.settings.penalty * sum(each.abs().pow(3).sum() for each in used)
+                loss = loss + self.settings.n3_weight * sum(each.abs().pow(3).sum() for each in used)
             loss = loss / len(head_B)
             loss.backward()
             total += loss.item()
@@ -202,9 +202,9 @@ class _Training:
         """Back-propagates equation 6 of the RotatE paper; the negatives of a step are shared by its triples."""
         settings, model = self.settings, self.model
         generator = torch.Generator().manual_seed(seed_of(settings.seed, self.state.step, "negatives"))
-        drawn_K = torch.randint(len(self.trained), (settings.negatives,), generator=generator)
+        drawn_K = torch.randint(len(self.trained), (settings.num_negatives,), generator=generator)
         vectors = model.vectors(torch.cat([head_B, tail_B, self.trained[drawn_K].to(self.device)]), sparse=True)
-        head_BD, tail_BD, negative_KD = vectors.split([len(head_B), len(tail_B), settings.negatives])
+        head_BD, tail_BD, negative_KD = vectors.split([len(head_B), len(tail_B), settings.num_negatives])
         query_BD = model.query(head_BD, relation_B)
         margin = settings.margin if isinstance(model, DistanceModel) else 0.0
         positive_B = functional.logsigmoid(margin + model.compare_each(query_BD, tail_BD))

@@ -77,7 +77,7 @@ class GraphVectors:
             found.append(np.where(has_vectors, scores.numpy(), 0.5))
         return np.concatenate(found)
 
-    def nearest(self, concept: str | int, top: int = 10) -> list[tuple[str, float]]:
+    def nearest(self, concept: str | int, top_k: int = 10) -> list[tuple[str, float]]:
         """The entities with the most similar vectors, by cosine."""
         number = self.graph.find(concept)[0]
         if not self.has_vector[number]:
@@ -85,7 +85,7 @@ class GraphVectors:
         norms = np.linalg.norm(self.entities, axis=1) + 1e-12
         cosine = self.entities @ self.entities[number] / (norms * norms[number])
         cosine[~self.has_vector] = cosine[number] = -np.inf
-        best = np.argsort(-cosine, kind="stable")[:top]
+        best = np.argsort(-cosine, kind="stable")[:top_k]
         return [(self.graph.label(int(each)), float(cosine[each])) for each in best if np.isfinite(cosine[each])]
 
 

@@ -78,7 +78,7 @@ class Built:
     rows: int
     added: int
     width: int
-    vectors: VectorType
+    dtype: VectorType
     model: str
     num_empty: int = 0
     problems: Problems = field(default_factory=Problems)
@@ -237,7 +237,7 @@ def build_index(
     *,
     text: str | None = None,
     key: str | None = None,
-    vectors: VectorType | None = None,
+    dtype: VectorType | None = None,
     append: bool = False,
     delimiter: str | None = None,
     encoding: str | None = None,
@@ -256,7 +256,7 @@ def build_index(
             `sentence-transformers/all-MiniLM-L6-v2`.
         text: The column of the text; inferred by default.
         key: The column of the ids; inferred by default, `none` numbers the rows.
-        vectors: `float32` (default), or `int8`, which needs a quarter of the memory.
+        dtype: `float32` (default), or `int8`, which needs a quarter of the memory.
         append: Add the texts to the index in `out`.
         delimiter, encoding: The format of the file; detected by default.
         strict: Raise a `ValueError` at the first bad row.
@@ -266,22 +266,22 @@ def build_index(
 
     >>> import hornbook
     >>> built = hornbook.build_index(["the river", "silver bread"], "example-index", model="runs/first")
-    >>> built.rows, hornbook.search("example-index", "the river", top=1)[0][0].text
+    >>> built.rows, hornbook.search("example-index", "the river", top_k=1)[0][0].text
     (2, 'the river')
     """
     out = Path(out)
-    if vectors is not None and vectors not in VECTOR_FILES:
-        raise ValueError(f"vectors must be {' or '.join(VECTOR_FILES)}, not '{vectors}'")
+    if dtype is not None and dtype not in VECTOR_FILES:
+        raise ValueError(f"dtype must be {' or '.join(VECTOR_FILES)}, not '{dtype}'")
     with temporary(out / "texts") as spool:
         found = read_texts(texts, spool, text, key, delimiter, encoding, strict)
-        return _build(found, out, model, vectors, append, device, log, progress)
+        return _build(found, out, model, dtype, append, device, log, progress)
 
 
 def _build(
     found: Texts,
     out: Path,
     model: str | Path | LoadedModel | None,
-    vectors: VectorType | None,
+    dtype: VectorType | None,
     append: bool,
     device: str,
     log: Callable[[str], None],
@@ -298,7 +298,7 @@ def _build(
     source = IndexedTexts(found.file and str(Path(found.file).resolve()), found.fingerprint, len(found))
     is_built = before is not None and _is_built(before, source, append, out)
     if is_built and model is None:
-        return _already_built(out, before, vectors, found, log)
+        return _already_built(out, before, dtype, found, log)
     loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
     log(loaded.embedding.in_words)
     if loaded.embedding.is_default:
@@ -308,8 +308,8 @@ def _build(
         )
     if is_built:
         refuse_other_model(before, loaded, model_fingerprint(loaded), out)
-        return _already_built(out, before, vectors, found, log)
-    manifest = _manifest(before, loaded, _full_name(name), source, found, vectors, out)
+        return _already_built(out, before, dtype, found, log)
+    manifest = _manifest(before, loaded, _full_name(name), source, found, dtype, out)
     first_id = _check_ids(found, manifest, out, log)
     _check_disk_space(out, manifest, len(found))
     return _fill(out, manifest, loaded, found, first_id, progress, before)
@@ -347,7 +347,7 @@ def _manifest(
     name: str,
     source: IndexedTexts,
     found: Texts,
-    vectors: VectorType | None,
+    dtype: VectorType | None,
     out: Path,
 ) -> Manifest:
     """The manifest to fill: of a new index, or of the one in `out` with the source added."""
@@ -360,31 +360,29 @@ def _manifest(
             settings.to_dict(),
             settings.similarity,
             model.model.config.width,
-            vectors or "float32",
+            dtype or "float32",
             0,
             0,
             found.names,
             (source,),
         )
     refuse_other_model(before, model, fingerprint, out)
-    _refuse_other_vectors(before, vectors, out)
+    _refuse_other_vectors(before, dtype, out)
     is_resumed = not before.is_finished
     return before if is_resumed else replace(before, sources=(*before.sources, source))
 
 
 def _already_built(
-    out: Path, manifest: Manifest, vectors: VectorType | None, found: Texts, log: Callable[[str], None]
+    out: Path, manifest: Manifest, dtype: VectorType | None, found: Texts, log: Callable[[str], None]
 ) -> Built:
-    _refuse_other_vectors(manifest, vectors, out)
+    _refuse_other_vectors(manifest, dtype, out)
     log(f"{out} already has these texts")
     return _built(out, manifest, 0, found)
 
 
-def _refuse_other_vectors(manifest: Manifest, vectors: VectorType | None, out: Path) -> None:
-    if vectors is not None and vectors != manifest.vectors:
-        raise ValueError(
-            f"{out} has {manifest.vectors} vectors, not {vectors}: leave out vectors=, or remove the folder"
-        )
+def _refuse_other_vectors(manifest: Manifest, dtype: VectorType | None, out: Path) -> None:
+    if dtype is not None and dtype != manifest.dtype:
+        raise ValueError(f"{out} has {manifest.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
 
 
 def refuse_other_model(manifest: Manifest, model: LoadedModel, fingerprint: str, folder: Path) -> None:
@@ -427,12 +425,12 @@ def _check_ids(found: Texts, manifest: Manifest, out: Path, log: Callable[[str],
 
 
 def _check_disk_space(out: Path, manifest: Manifest, num_rows: int) -> None:
-    itemsize = 4 if manifest.vectors == "float32" else 2
+    itemsize = 4 if manifest.dtype == "float32" else 2
     num_bytes, free = num_rows * manifest.width * itemsize, shutil.disk_usage(out).free
     if num_bytes > free:
         raise ValueError(
             f"the vectors need {num_bytes / 1e9:,.1f} GB, but {out} has {free / 1e9:,.1f} GB free: write elsewhere, or "
-            "use vectors='int8'"
+            "use dtype='int8'"
         )
 
 
@@ -488,4 +486,4 @@ def next_size(size: int, seconds: float) -> int:
 
 def _built(out: Path, manifest: Manifest, added: int, found: Texts) -> Built:
     sizes = (manifest.count, added, manifest.width)
-    return Built(out, *sizes, manifest.vectors, manifest.model, found.num_empty, found.problems)
+    return Built(out, *sizes, manifest.dtype, manifest.model, found.num_empty, found.problems)

@@ -58,7 +58,7 @@ class Manifest:
     embedding: Mapping[str, Any]
     similarity: str
     width: int
-    vectors: VectorType
+    dtype: VectorType
     count: int
     bytes: int
     columns: tuple[str, ...]
@@ -78,7 +78,7 @@ class Manifest:
             found.pop("hornbook", None)
             sources = tuple(IndexedTexts(**each) for each in found.pop("sources"))
             manifest = cls(**found | {"columns": tuple(found["columns"]), "sources": sources})
-            VECTOR_FILES[manifest.vectors]
+            VECTOR_FILES[manifest.dtype]
             for name, low in (("count", 0), ("bytes", 0), ("width", 1)):
                 if getattr(manifest, name) < low:
                     raise ValueError(f"its {name} is {getattr(manifest, name)}")
@@ -89,9 +89,9 @@ class Manifest:
 
     def sizes(self) -> dict[str, int]:
         """The committed size of each file in bytes."""
-        name, dtype = VECTOR_FILES[self.vectors]
+        name, dtype = VECTOR_FILES[self.dtype]
         sizes = {name: self.count * self.width * np.dtype(dtype).itemsize, ROWS: self.bytes}
-        return sizes | ({SCALES: 4 * self.count, RESIDUALS: sizes[name]} if self.vectors == "int8" else {})
+        return sizes | ({SCALES: 4 * self.count, RESIDUALS: sizes[name]} if self.dtype == "int8" else {})
 
 
 class Index:
@@ -112,18 +112,18 @@ class Index:
     @cached_property
     def vectors_ND(self) -> np.ndarray:
         """The vectors, float32 or int8, memory-mapped."""
-        name, dtype = VECTOR_FILES[self.manifest.vectors]
+        name, dtype = VECTOR_FILES[self.manifest.dtype]
         return self._mapped(name, dtype, (self.manifest.count, self.manifest.width))
 
     @cached_property
     def scales_N(self) -> np.ndarray | None:
         """What each int8 vector is multiplied by; None for float32 vectors."""
-        return self._mapped(SCALES, np.float32, (self.manifest.count,)) if self.manifest.vectors == "int8" else None
+        return self._mapped(SCALES, np.float32, (self.manifest.count,)) if self.manifest.dtype == "int8" else None
 
     @cached_property
     def residuals_ND(self) -> np.ndarray | None:
         """The residuals of int8 vectors, in units of 1/254 of the scale; None for float32 vectors."""
-        if self.manifest.vectors != "int8":
+        if self.manifest.dtype != "int8":
             return None
         return self._mapped(RESIDUALS, np.int8, (self.manifest.count, self.manifest.width))
 
@@ -198,8 +198,8 @@ class IndexWriter:
         if not self.manifest.bytes:
             data = self.schema.serialize().to_pybytes() + data
         self._append(ROWS, data)
-        name, _ = VECTOR_FILES[self.manifest.vectors]
-        if self.manifest.vectors == "int8":
+        name, _ = VECTOR_FILES[self.manifest.dtype]
+        if self.manifest.dtype == "int8":
             vectors_BD, scales_B, residuals_BD = quantized(vectors_BD)
             self._append(SCALES, scales_B.tobytes())
             self._append(RESIDUALS, residuals_BD.tobytes())

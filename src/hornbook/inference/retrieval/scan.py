@@ -17,24 +17,24 @@ CANDIDATES = 5  # per result: rows whose score by int8 numbers alone is correcte
 
 
 def search_index(
-    index: Index, queries_QD: np.ndarray, top: int, chosen: np.ndarray | None = None
+    index: Index, queries_QD: np.ndarray, top_k: int, chosen: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and row numbers of the `top` nearest vectors of an index, as `top_rows` returns them. int8 vectors are
+    """Scores and row numbers of the `top_k` nearest vectors of an index, as `top_rows` returns them. int8 vectors are
     searched first without, then their best candidates with the residuals."""
     if index.residuals_ND is None:
-        return top_rows(queries_QD, index.vectors_ND, None, top, chosen)
-    _, candidates = top_rows(queries_QD, index.vectors_ND, index.scales_N, CANDIDATES * top, chosen)
-    return rescored(index, queries_QD, candidates, top)
+        return top_rows(queries_QD, index.vectors_ND, None, top_k, chosen)
+    _, candidates = top_rows(queries_QD, index.vectors_ND, index.scales_N, CANDIDATES * top_k, chosen)
+    return rescored(index, queries_QD, candidates, top_k)
 
 
 def rescored(
-    index: Index, queries_QD: np.ndarray, candidates: Sequence[np.ndarray], top: int
+    index: Index, queries_QD: np.ndarray, candidates: Sequence[np.ndarray], top_k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `top` of the candidate rows of each query, by the products with their full vectors."""
+    """The `top_k` of the candidate rows of each query, by the products with their full vectors."""
     found = []
     for query_D, rows in zip(queries_QD, candidates, strict=True):
         scores = index.vectors_of(rows) @ query_D
-        order = np.lexsort((rows, -scores))[:top]
+        order = np.lexsort((rows, -scores))[:top_k]
         found.append((scores[order], rows[order]))
     return np.stack([scores for scores, _ in found]), np.stack([rows for _, rows in found])
 
@@ -43,12 +43,12 @@ def top_rows(
     queries_QD: np.ndarray,
     vectors_ND: np.ndarray,
     scales_N: np.ndarray | None,
-    top: int,
+    top_k: int,
     chosen: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `top` highest dot products with each query and their rows, Q x K each, best first; equal scores are in the
-    order of the rows. K is smaller than `top` if there are fewer rows. `chosen`: numbers of the rows to search. Memory
-    is bounded by one block, whatever the number of rows.
+    """The `top_k` highest dot products with each query and their rows, Q x K each, best first; equal scores are in the
+    order of the rows. K is smaller than `top_k` if there are fewer rows. `chosen`: numbers of the rows to search.
+    Memory is bounded by one block, whatever the number of rows.
 
     >>> scores, rows = top_rows(np.eye(2, dtype=np.float32)[:1], np.eye(2, dtype=np.float32), None, 1)
     >>> scores.tolist(), rows.tolist()
@@ -63,11 +63,11 @@ def top_rows(
         where = slice(first, first + step) if chosen is None else chosen[first : first + step]
         scores_QB = _scores(queries_QD, vectors_ND[where], None if scales_N is None else scales_N[where])
         numbers = np.arange(first, first + scores_QB.shape[1]) if chosen is None else where
-        kept = min(top, scores_QB.shape[1])
+        kept = min(top_k, scores_QB.shape[1])
         values, places = torch.topk(torch.from_numpy(scores_QB), kept, sorted=False)
         best = np.concatenate([best, values.numpy()], 1)
         rows = np.concatenate([rows, numbers[places.numpy()]], 1)
-        order = np.lexsort((rows, -best))[:, :top]
+        order = np.lexsort((rows, -best))[:, :top_k]
         best, rows = np.take_along_axis(best, order, 1), np.take_along_axis(rows, order, 1)
     return best, rows
 

@@ -1,6 +1,6 @@
 """`hornbook.search`: the texts of an index that are most similar to queries.
 
-hornbook.search("index", "how do I reset my password", top=5)[0][0].text
+hornbook.search("index", "how do I reset my password", top_k=5)[0][0].text
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,14 +67,14 @@ class SearchIndex:
         return found
 
     def search(
-        self, queries: str | Sequence[str], top: int = TOP, where: Mapping[str, Any] | None = None
+        self, queries: str | Sequence[str], top_k: int = TOP, where: Mapping[str, Any] | None = None
     ) -> list[list[Hit]]:
-        """The `top` most similar texts for each query, best first; see `hornbook.search`."""
+        """The `top_k` most similar texts for each query, best first; see `hornbook.search`."""
         queries = [queries] if isinstance(queries, str) else list(queries)
         for query in queries:
             if not isinstance(query, str) or not query.strip():
                 raise ValueError("the query is empty: give a few words to search for")
-        top = checked(top, int, "top", low=1, high=LARGEST_TOP)
+        top_k = checked(top_k, int, "top_k", low=1, high=LARGEST_TOP)
         chosen = self.index.matching(where) if where else None
         if chosen is not None and not len(chosen):
             values = " and ".join(f"{name} = {_one_of(value)}" for name, value in where.items())
@@ -85,9 +85,9 @@ class SearchIndex:
             queries, normalize=self.index.manifest.similarity == "cosine" or None, prompt="query"
         )
         if self.graph is not None and chosen is None:
-            scores, rows = self.graph.search(vectors, top)
+            scores, rows = self.graph.search(vectors, top_k)
         else:
-            scores, rows = search_index(self.index, vectors, top, chosen)
+            scores, rows = search_index(self.index, vectors, top_k, chosen)
         return [
             [self._hit(int(row), float(score)) for row, score in zip(*each, strict=True)]
             for each in zip(rows, scores, strict=True)
@@ -105,7 +105,7 @@ def _one_of(value: Any) -> str:
 def search(
     index: str | Path | SearchIndex,
     queries: str | Sequence[str],
-    top: int = TOP,
+    top_k: int = TOP,
     where: Mapping[str, Any] | None = None,
     model: str | Path | LoadedModel | None = None,
     device: str = "auto",
@@ -116,7 +116,7 @@ def search(
     Args:
         index: An index folder, or a `hornbook.SearchIndex`, which keeps its model loaded.
         queries: One query, or several.
-        top: The number of results per query.
+        top_k: The number of results per query.
         where: Search only rows that have these values in these columns.
         model: The model that built the index, if it was moved; defaults to the recorded one.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
@@ -128,8 +128,8 @@ def search(
 
     >>> import hornbook
     >>> built = hornbook.build_index("reviews.csv", "my-index", "runs/first", log=lambda message: None)
-    >>> len(hornbook.search("my-index", "a charming film", top=3)[0])
+    >>> len(hornbook.search("my-index", "a charming film", top_k=3)[0])
     3
     """
     opened = index if isinstance(index, SearchIndex) else SearchIndex(index, model, device, approximate)
-    return opened.search(queries, top, where)
+    return opened.search(queries, top_k, where)

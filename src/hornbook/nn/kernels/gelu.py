@@ -1,4 +1,4 @@
-"""Triton kernels of `nn/fused.py`: bias and GELU in one pass, and the gradients of both in one backward pass.
+"""Triton kernels of `nn/fused_ops.py`: bias and GELU in one pass, and the gradients of both in one backward pass.
 
 The gradient of the bias is a sum over all rows. Each program accumulates its partial sum while it computes the gradient
 of the input; a separate kernel would have to read that gradient again.

@@ -1,4 +1,4 @@
-"""Triton kernel of `nn/fused.py`: concatenates three matrices and sums their columns.
+"""Triton kernel of `nn/fused_ops.py`: concatenates three matrices and sums their columns.
 
 Imported only on CUDA, where Triton is available. Shapes: T rows, D width of one matrix, P programs.
 """

@@ -1,4 +1,5 @@
-"""Triton kernels of `nn/fused.py`: bias, dropout, residual addition and norm, forward and backward in one pass each.
+"""Triton kernels of `nn/fused_ops.py`: bias, dropout, residual addition and norm, forward and backward in one pass
+each.
 
     z = x + dropout(y + y_bias)          normed = (z - mean) * scale * weight + bias
 
@@ -14,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hornbook.nn.fused import has_one_gradient
+from hornbook.nn.fused_ops import has_one_gradient
 from hornbook.nn.kernels import num_processors
 
 COLUMNS_PER_WARP, MAX_WARPS = 512, 8

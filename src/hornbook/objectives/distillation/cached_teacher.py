@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hornbook.batch import Batch
 from hornbook.models.heads import HEADS
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.matching import Match
 
@@ -77,7 +77,7 @@ def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, in
     return names
 
 
-def columns_for(names: set[str], output: Output, teacher: TransformerConfig, group_size: int) -> TeacherColumns:
+def columns_for(names: set[str], output: HeadConfig, teacher: TransformerConfig, group_size: int) -> TeacherColumns:
     """The named columns for a task's output, with their widths."""
     units: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {ANSWERS})}
@@ -119,7 +119,12 @@ class TeacherOutputs:
 
 
 def unpack_rows(
-    columns: TeacherColumns, units: Tensor | None, tokens: Tensor | None, output: Output, num_heads: int, batch: Batch
+    columns: TeacherColumns,
+    units: Tensor | None,
+    tokens: Tensor | None,
+    output: HeadConfig,
+    num_heads: int,
+    batch: Batch,
 ) -> TeacherOutputs:
     """The columns of cached rows in the shapes of a forward pass over the batch, which may have padding sequences."""
     num_tokens = batch.num_tokens

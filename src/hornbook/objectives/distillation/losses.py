@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from hornbook.batch import Batch
 from hornbook.models.heads import HEADS, to_padded
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import upcast
 from hornbook.nn import kernels
 from hornbook.objectives.distillation.matching import Match
@@ -135,7 +135,7 @@ def _direction_mask(length: int, direction: str, device: torch.device) -> Tensor
     return all_SS.tril() if direction == "left" else all_SS
 
 
-def output_losses(output: Output, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
+def output_losses(output: HeadConfig, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
     """The loss of each target of a task, from the outputs of the task head (shapes in `models/outputs.py`)."""
 
     def losses(ours: Tensor, theirs: Tensor, dim: int = -1, is_binary: bool = False) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import Typed, setting, shown
-from hornbook.models.pair import DistillationPair, FixedProjection
+from hornbook.models.distillation_pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.clm import next_token_targets
 from hornbook.objectives.distillation.losses import QKV_INDEX, relation_sum, row_losses, vector_sum

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import Output
-from hornbook.models.pair import DistillationPair
+from hornbook.models.distillation_pair import DistillationPair
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.cached_teacher import CachedTeacher, needed, unpack_rows
 from hornbook.objectives.distillation.losses import output_losses
@@ -34,7 +34,7 @@ class TaskDistillation(Distillation):
     def __init__(
         self,
         own: Objective,
-        output: Output,
+        output: HeadConfig,
         recipe: DistillationRecipe,
         student: TransformerConfig,
         teacher: TransformerConfig,

@@ -1,4 +1,4 @@
-"""Plots of scores: of the tries of a search, by number of labels, by number of examples in a prompt, and of several
+"""Plots of scores: of trials, by number of labels, by number of examples in a prompt, and of several
 models against their latency."""
 
 import math
@@ -26,7 +26,7 @@ from hornbook.report.plots.drawing import (
     show_legend,
 )
 from hornbook.report.run import number
-from hornbook.report.several import METHODS, ScoredRuns
+from hornbook.report.trials import METHODS, ScoredRuns
 
 DASHES = ("--", ":", "-.", (0, (8, 4)))
 SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
@@ -36,14 +36,14 @@ SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
 
 
 @in_style
-def tries_figure(found: ScoredRuns) -> Figure:
-    """Scores with intervals, by learning rate (search) or by seed (restarts); degenerate runs are marked with a
+def trials_figure(found: ScoredRuns) -> Figure:
+    """Scores with intervals, by learning rate or by seed; degenerate runs are marked with a
     cross."""
-    is_search = found.about["kind"] == "search"
+    is_search = found.about["kind"] == "lr_search"
     rows = sorted(found.rows, key=itemgetter("lr")) if is_search else found.rows
     measure, what = (
         wording.capital(wording.measure(found.metric_for_best)),
-        "learning rates" if is_search else "restarts",
+        "learning rates" if is_search else "seeds",
     )
     figure, axes = new_plot(f"{measure} on dev, {len(rows)} {what}", max(4.6, 0.62 * len(rows) + 2.4), 3.4)
     for place, row in enumerate(rows):

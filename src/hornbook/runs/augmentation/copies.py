@@ -40,7 +40,7 @@ class Augmenter:
         autocast: Callable[[], object] = contextlib.nullcontext,
     ):
         self.settings, self.seed, self.tokenizer = settings, seed, filler.tokenizer
-        self.filling = WordFilling(filler, settings.candidates, settings.beside, autocast)
+        self.filling = WordFilling(filler, settings.candidates, settings.unmasked_segment, autocast)
         file = settings.vectors
         self.nearest = NearestWords.from_model(filler) if file is None else NearestWords.from_file(Path(file))
 
@@ -79,7 +79,7 @@ class Augmenter:
         """The replacements of each copy of one text."""
         chosen = [(word, candidates[i]) for i, word in enumerate(words) if candidates.get(i) and field.allows(word)]
         generator = np.random.default_rng(seed_of(self.seed, "augment", field.field, repr(example)))
-        is_replaced = generator.random((self.settings.copies, len(chosen))) < self.settings.share
+        is_replaced = generator.random((self.settings.copies, len(chosen))) < self.settings.replace_probability
         which = generator.random((self.settings.copies, len(chosen)))
         copies, seen = [], {field.text}
         for mask, draws in zip(is_replaced, which, strict=True):
@@ -109,7 +109,7 @@ def augment(
     copies: int = 20,
     *,
     vectors: str | Path | None = None,
-    share: float = 0.4,
+    replace_probability: float = 0.4,
     candidates: int = 15,
     seed: int = 0,
 ) -> list[list[Example | str]]:
@@ -122,7 +122,9 @@ def augment(
     `model` fills in masked words. `vectors` is a text file of word vectors; it defaults to the token embeddings of the
     model.
     """
-    settings = AugmentationSettings(copies, share, candidates, str(model), None if vectors is None else str(vectors))
+    settings = AugmentationSettings(
+        copies, replace_probability, candidates, str(model), None if vectors is None else str(vectors)
+    )
     filler = open_filler(model)
     augmenter = Augmenter(filler, settings, seed)
     found: list[list[Example | str]] = []

@@ -59,9 +59,9 @@ class WordFilling:
 
     def _masked(self, text: int, encoding, words: list[Word]) -> list[_Masked]:
         """The text once for each one-token word; the unmasked text is added as the second segment if that fits."""
-        longest = self.filler.config.max_positions
-        encoding.truncate(min(len(encoding.ids), longest - self.tokenizer.num_special(False)))
-        fits = 2 * len(encoding.ids) + self.tokenizer.num_special(True) <= longest
+        max_length = self.filler.config.max_positions
+        encoding.truncate(min(len(encoding.ids), max_length - self.tokenizer.num_special(False)))
+        fits = 2 * len(encoding.ids) + self.tokenizer.num_special(True) <= max_length
         joined = self.tokenizer.with_special_tokens(encoding, encoding if self.with_unmasked and fits else None)
         first = joined.special_tokens_mask.index(0) if len(encoding.ids) else 0
         ids, segments = np.array(joined.ids, np.int64), np.array(joined.type_ids, np.int64)

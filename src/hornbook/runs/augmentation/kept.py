@@ -32,9 +32,9 @@ def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSe
         "model": weights_fingerprint(filler_folder(model)),
         "vectors": None if settings.vectors is None else sha256(Path(settings.vectors)),
         "copies": settings.copies,
-        "share": settings.share,
+        "replace_probability": settings.replace_probability,
         "candidates": settings.candidates,
-        "beside": settings.beside,
+        "unmasked_segment": settings.unmasked_segment,
         "seed": seed,
     }
 

@@ -22,7 +22,7 @@ class NearestWords:
 
     def __init__(self, words: Sequence[str], vectors_VD: np.ndarray, vector_of: Callable[[str], np.ndarray | None]):
         self.words, self.vector_of = list(words), vector_of
-        self.vectors_VD = _normalised(np.asarray(vectors_VD, np.float32))
+        self.vectors_VD = _normalized(np.asarray(vectors_VD, np.float32))
         self.known: dict[str, tuple[str, ...]] = {}
 
     @classmethod
@@ -57,7 +57,7 @@ class NearestWords:
             self.known |= {word: () for word, vector in some.items() if vector is None}
             queries = [word for word, vector in some.items() if vector is not None]
             if queries:
-                cosines_QV = _normalised(np.stack([some[word] for word in queries])) @ self.vectors_VD.T
+                cosines_QV = _normalized(np.stack([some[word] for word in queries])) @ self.vectors_VD.T
                 self.known |= {
                     word: self._best(word, row, number) for word, row in zip(queries, cosines_QV, strict=True)
                 }
@@ -71,5 +71,5 @@ class NearestWords:
         return tuple(other for other in others if other.lower() != word.lower())[:number]
 
 
-def _normalised(vectors: np.ndarray) -> np.ndarray:
+def _normalized(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hornbook.files import write_tensors
-from hornbook.models.pair import DistillationPair
+from hornbook.models.distillation_pair import DistillationPair
 
 FILE = "projections.safetensors"
 

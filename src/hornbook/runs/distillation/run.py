@@ -21,8 +21,8 @@ from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import Log, recorded
 from hornbook.models import registry
+from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.gpt import Gpt
-from hornbook.models.pair import initialise_from_teacher
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.finetuning import api as finetuning
@@ -251,7 +251,7 @@ def open_student(
     )
     family = registry.family_of(config)
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())
-    student.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
+    student.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))
     if start == "teacher":
-        log(f"the student {initialise_from_teacher(student, teacher.model)}")
+        log(f"the student {initialize_from_teacher(student, teacher.model)}")
     return student.eval(), teacher.tokenizer

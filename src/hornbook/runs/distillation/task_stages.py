@@ -27,10 +27,10 @@ from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import Job, Outcome, Status
 from hornbook.train.loop import train
-from hornbook.train.pace import LONG_RUN, num_to_time
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.signals import Signals
+from hornbook.train.step_timing import LONG_RUN, num_to_time
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
                 f"the teacher {teacher.name} was made for another task: {its} {_as_text(theirs)}, and the data needs "
                 f"{_as_text(ours)}; fine-tune a teacher on this data first"
             )
-    if teacher.model.config.max_positions < inputs.longest:
+    if teacher.model.config.max_positions < inputs.max_length:
         positions = teacher.model.config.max_positions
         raise ValueError(f"the teacher reads at most {positions} tokens: set task.max_length={positions}")
     for recipe in stages:
@@ -149,7 +149,7 @@ def run_earlier_stages(
                 outcome = replace(outcome, ended="stopped")
             if outcome.ended == "stopped":
                 return outcome
-        inputs = inputs.initialised_from(student, {**inputs.projections, **job.model.projections.state_dict()})
+        inputs = inputs.initialized_from(student, {**inputs.projections, **job.model.projections.state_dict()})
     if len(recipes) > 1:
         log(_stage_message(len(recipes), recipes, settings))
     return inputs

@@ -74,8 +74,8 @@ def finetune(
     lr: float | None = None,
     batch_size: int | None = None,
     seed: int | None = None,
-    restarts: int = 1,
-    search: bool = False,
+    seeds: int = 1,
+    lr_search: bool = False,
     from_random: bool = False,
     strict: bool = False,
     reason: str | None = None,
@@ -99,8 +99,8 @@ def finetune(
         text, pair, label: The columns; inferred by default.
         delimiter, encoding: The format of the files; detected by default.
         epochs, lr, batch_size, seed: Settings of the run; they default to the published values for the task and model.
-        restarts: Number of runs with different seeds; the one with the best dev score is kept.
-        search: Try the four published learning rates and keep the best by dev score.
+        seeds: Number of runs with different seeds; the one with the best dev score is kept.
+        lr_search: Try the four published learning rates and keep the best by dev score.
         from_random: Train the same network from randomly initialised weights.
         strict: Raise a `ValueError` at the first bad row.
         reason: `kagnet`: multiple choice also reads the paths of a knowledge graph between question and answers.
@@ -122,10 +122,10 @@ def finetune(
     """
     if from_random and teacher is not None:
         raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
-    restarts = checked(restarts, int, "restarts", low=1, high=1000)
+    seeds = checked(seeds, int, "seeds", low=1, high=1000)
     if data is None:
         raise ValueError("there is no data to train on: give data=, such as a file")
-    if search and lr is not None:
+    if lr_search and lr is not None:
         raise ValueError("search chooses the learning rate: leave out search, or lr")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
@@ -154,12 +154,12 @@ def finetune(
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
         folder = run_folder(out, request)
         if ranks.from_main(lambda: folder.is_started(resume)):
-            request, restarts, search = _as_started(folder, request, restarts, search)
+            request, seeds, lr_search = _as_started(folder, request, seeds, lr_search)
         if request.model is None and loaded is None:
             request = dataclasses.replace(request, model=open_with(request).model)
-        if restarts > 1 or search:
+        if seeds > 1 or lr_search:
             result = run_many(
-                out, request, open_with, teacher, restarts=restarts, search=search, on_progress=on_progress, log=log
+                out, request, open_with, teacher, seeds=seeds, lr_search=lr_search, on_progress=on_progress, log=log
             )
         else:
             result = run_once(out, request, open_with(request), on_progress, log, teacher)
@@ -210,22 +210,22 @@ def recorded_request(out: str | Path | None) -> dict[str, Any]:
 
 
 def _as_started(
-    folder: RunFolder, request: FinetuneRequest, restarts: int, search: bool
+    folder: RunFolder, request: FinetuneRequest, seeds: int, lr_search: bool
 ) -> tuple[FinetuneRequest, int, bool]:
-    """The request, restarts and search that the run was started with, so that resuming needs only its folder. Raises a
-    `ValueError` if different ones are given."""
-    several = {"restarts": restarts if restarts > 1 else None, "search": search}
+    """The request, `seeds` and `lr_search` that the run was started with, so that resuming needs only its folder.
+    Raises a `ValueError` if different ones are given."""
+    several = {"seeds": seeds if seeds > 1 else None, "lr_search": lr_search}
     of_several = folder_of_several(folder.path, request)
     if not of_several.has_record:
         if not folder.has_record:  # only augmented copies were made
-            return request, restarts, search
+            return request, seeds, lr_search
         run = read_run(folder)
-        folder.refuse(other_options({"restarts": 1, "search": False}, several))
+        folder.refuse(other_options({"seeds": 1, "lr_search": False}, several))
         refuse_other_request(folder, run, request)
         return FinetuneRequest(**run["request"]), 1, False
     before = of_several.read_record(lambda record: FinetuneRequest(**record["request"]))
     folder.refuse([*other_options(before, several), *other_request(before["request"], request)])
-    return FinetuneRequest(**before["request"]), before["restarts"], before["search"]
+    return FinetuneRequest(**before["request"]), before["seeds"], before["lr_search"]
 
 
 def _new_folder(task: str) -> Path:

@@ -42,7 +42,7 @@ def check(
         delimiter, encoding: The format of the files; detected by default.
         epochs, lr, batch_size, seed, overrides: Settings of the run, as for `finetune`.
         strict: Raise a `ValueError` at the first bad row.
-        num_runs: Number of planned runs (restarts or a search), for the expected time.
+        num_runs: Number of planned runs (`seeds` or `lr_search`), for the expected time.
         log: Receives messages about what was inferred and about bad rows.
 
     Returns:
@@ -71,7 +71,7 @@ def _tokens(inputs: Inputs) -> dict[str, Any]:
     return {
         name: spread([len(ids) for ids in each.ids]) | {"total": sum(map(len, each.ids)), "cut": each.num_truncated}
         for name, each in features.items()
-    } | {"longest": inputs.longest}
+    } | {"max_length": inputs.max_length}
 
 
 def _training(inputs: Inputs, request: FinetuneRequest, num_runs: int) -> dict[str, Any]:

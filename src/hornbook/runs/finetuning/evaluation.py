@@ -39,9 +39,9 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
     return SplitScores(task, predictions, scores)
 
 
-def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, longest: int | None = None) -> None:
-    """Writes `task.json` and `predictions-dev.jsonl`. `longest` is the maximum sequence length of a model."""
-    save_task(out, replace(inputs.spec, task=scored.task, longest=longest))
+def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_length: int | None = None) -> None:
+    """Writes `task.json` and `predictions-dev.jsonl`. `max_length` is the maximum sequence length of a model."""
+    save_task(out, replace(inputs.spec, task=scored.task, max_length=max_length))
     lines = [json.dumps(row, ensure_ascii=False) for row in rows(scored.task, inputs.dev, scored.predictions)]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
 

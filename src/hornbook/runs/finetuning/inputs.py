@@ -24,7 +24,7 @@ from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.lifecycle.run_folder import Log
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.presets import measured_settings
 from hornbook.runs.finetuning.record import FinetuneRequest
@@ -99,10 +99,10 @@ class Inputs(Labelled):
     prescribed_length: int | None = None  # by the folder of a model that embeds texts
 
     @property
-    def longest(self) -> int:
-        return self._longest(self.pretrained.config.max_positions)
+    def max_length(self) -> int:
+        return self._max_length(self.pretrained.config.max_positions)
 
-    def _longest(self, max_positions: int) -> int:
+    def _max_length(self, max_positions: int) -> int:
         """The maximum sequence length in tokens."""
         requested = self.settings.task.max_length or self.prescribed_length
         return min(max_positions, requested or KINDS[self.data.kind].max_length or max_positions)
@@ -110,13 +110,13 @@ class Inputs(Labelled):
     def encode(self, examples: list[Example]) -> Features:
         if self.linker is not None:
             examples = with_entities(examples, self.linker, self.pretrained.has_vector)
-        features = self.spec.task.encode(examples, self.tokenizer, self.longest)
+        features = self.spec.task.encode(examples, self.tokenizer, self.max_length)
         return features if self.grounder is None else self.grounder.attach(features, examples)
 
     def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
         """The training examples encoded with another model's tokenizer and length limit."""
         examples = [*self.train, *(self.copies or [])]
-        return self.spec.task.encode(examples, tokenizer, self._longest(max_positions))
+        return self.spec.task.encode(examples, tokenizer, self._max_length(max_positions))
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
@@ -130,7 +130,7 @@ class Inputs(Labelled):
         vars(other)["dev_features"] = self.dev_features
         return other
 
-    def initialised_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
+    def initialized_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
         """The same inputs with other weights of the same model."""
         other = replace(self, pretrained=model, projections=projections)
         vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
@@ -171,7 +171,7 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownD
         seed=seed,
     )
     kind = KINDS[read_data.kind]
-    for message in (*read_data.messages, *problem_lines(read_data.problems.as_dict()), kind.hint(read_data)):
+    for message in (*read_data.messages, *problem_lines(read_data.problems.to_dict()), kind.hint(read_data)):
         if message:
             log(message)
     if not read_data.splits.get("train"):
@@ -244,7 +244,7 @@ def open_inputs(
     if linker is not None:
         spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
     split = training_split(read_data, named, settings)
-    others = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.longest}
+    others = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.max_length}
     return Inputs(named, read_data, settings, spec, *split, pretrained, tokenizer, model=model, **others)
 
 
@@ -261,7 +261,7 @@ def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) 
     return open_linker(graph, pretrained)
 
 
-def _grounder(request: FinetuneRequest, output: Output, settings: FinetuneSettings, log: Log) -> Grounder:
+def _grounder(request: FinetuneRequest, output: HeadConfig, settings: FinetuneSettings, log: Log) -> Grounder:
     if output.kind != "choice":
         raise ValueError(f"reason is for multiple choice, and {request.task} is not: omit reason and graph")
     if request.teacher is not None:

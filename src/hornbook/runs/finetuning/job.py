@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.interop.folder import load_weights, read_weights, save_model
-from hornbook.models.outputs import Output
-from hornbook.models.pair import DistillationPair
+from hornbook.models.distillation_pair import DistillationPair
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import AuxiliaryLanguageModel
 from hornbook.objectives.distillation.cached_teacher import CachedTeacher
@@ -65,7 +65,7 @@ def build_job(
         model, new_parts = with_head(inputs.pretrained, output, seed, settings.layers.dropout, keeps)
     if inputs.grounder is not None and not keeps:
         generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
-        model.task.initialise(generator, inputs.grounder.relation_vectors)
+        model.task.initialize(generator, inputs.grounder.relation_vectors)
     if output.problem == "multi" and not keeps:
         start_at_frequencies(model, inputs.train_features.labels)
     if new_parts:
@@ -100,7 +100,7 @@ def build_job(
     return job, model
 
 
-def _log_head(found: Output | None, needed: Output, keeps: bool, model: str, log: Log) -> None:
+def _log_head(found: HeadConfig | None, needed: HeadConfig, keeps: bool, model: str, log: Log) -> None:
     """Logs whether the head of a fine-tuned model is kept or dropped."""
     if keeps:
         log(f"keeping the {needed.in_words} head of {model}; task.new_head=true initialises a new one")
@@ -138,7 +138,7 @@ def with_teacher(
     outputs that are cached are read from `kept`. `projections` learned earlier, on plain text or in an earlier stage,
     are reused if their shapes fit; the others are newly initialised."""
     pair = pair_for(recipe, student, teacher.model)
-    pair.initialise_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
+    pair.initialize_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
     pair.adopt_projections(projections or {})
     pair.to(next(student.parameters()).device)
     return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from hornbook.models.ernie import Ernie
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import TransformerConfig
-from hornbook.nn.block import initialise
+from hornbook.nn.block import initialize
 from hornbook.runs.finetuning.settings import LayerSettings, TaskSettings
 from hornbook.train.randomness import seed_of
 
@@ -18,13 +18,13 @@ BELOW_HEADS = ("embedding_dropout", "dropout", "attention_dropout")  # each fami
 STEPS_ABOVE_BLOCKS = {"block": 0, "head": 1, "electra": 2}  # from the top block to the layer with the full rate
 
 
-def keeps_head(pretrained: nn.Module, output: Output, settings: TaskSettings) -> bool:
+def keeps_head(pretrained: nn.Module, output: HeadConfig, settings: TaskSettings) -> bool:
     """Whether training continues from the model's existing head."""
     return pretrained.output is not None and output.fits(pretrained.output) and not settings.new_head
 
 
 def with_head(
-    pretrained: nn.Module, output: Output, seed: int, dropout: float | None = None, keeps_head: bool = False
+    pretrained: nn.Module, output: HeadConfig, seed: int, dropout: float | None = None, keeps_head: bool = False
 ) -> tuple[nn.Module, list[str]]:
     """The encoder of `pretrained` with its head (`keeps_head`) or with a newly initialised one, and the names of the
     modules besides the head that are newly initialised."""
@@ -40,14 +40,14 @@ def with_head(
     new = sorted({".".join(name.split(".")[: depth if name.startswith("task.") else 1]) for name in missing})
     generator = torch.Generator().manual_seed(seed_of(seed, "head"))
     for part in new:
-        initialise(model.get_submodule(part), pretrained.config.init_std, generator)
+        initialize(model.get_submodule(part), pretrained.config.init_std, generator)
     return model, [part for part in new if not part.startswith("task")]
 
 
-def from_random(pretrained: nn.Module, output: Output, seed: int, dropout: float | None = None) -> nn.Module:
+def from_random(pretrained: nn.Module, output: HeadConfig, seed: int, dropout: float | None = None) -> nn.Module:
     """The same network with randomly initialised weights: a baseline without pre-training."""
     model = _network(pretrained, output, dropout)
-    model.initialise(torch.Generator().manual_seed(seed_of(seed, "weights")))
+    model.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))
     if isinstance(model, Ernie):  # the vectors of entities are not learned from text
         model.load_state_dict({"entities.weight": pretrained.entities.weight}, strict=False)
     return model
@@ -68,7 +68,7 @@ def start_at_frequencies(model: nn.Module, labels_NL: np.ndarray) -> None:
     bias_L.copy_(frequencies_L.logit())
 
 
-def _network(pretrained: nn.Module, output: Output, dropout: float | None) -> nn.Module:
+def _network(pretrained: nn.Module, output: HeadConfig, dropout: float | None) -> nn.Module:
     """A network of the same shape with the head of a task, without pooler if the task head has its own layer."""
     config = with_dropout(pretrained.config, dropout)
     heads = pretrained.heads_for(output) if pretrained.cls_layer(config, output) is None else ()
@@ -111,14 +111,14 @@ def lr_multiplier(model: nn.Module, settings: LayerSettings) -> Callable[[str], 
     ELECTRA's code (`electra`) counts a layer between the top block and the head, where BERT has its pooler: the top
     block gets decay^2, a pooler decay^1. Its paper describes no such layer (`head`); a pooler then counts as the head.
     """
-    if settings.decay == 1 and settings.head_lr_ratio == 1:
+    if settings.lr_decay == 1 and settings.head_lr_ratio == 1:
         return None
-    top = model.config.num_layers + STEPS_ABOVE_BLOCKS[settings.decay_from]
+    top = model.config.num_layers + STEPS_ABOVE_BLOCKS[settings.lr_decay_from]
 
     def multiplier(name: str) -> float:
         name = name.removeprefix("student.")
         if name.startswith(("task.", "projections.")):
             return settings.head_lr_ratio
-        return settings.decay ** max(0, top - model.depth_of(name))
+        return settings.lr_decay ** max(0, top - model.depth_of(name))
 
     return multiplier

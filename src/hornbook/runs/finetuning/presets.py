@@ -24,7 +24,7 @@ def measured_settings(model: Transformer, is_own: bool, num_examples: int) -> di
     if not isinstance(model, Electra) or not SMALL_WIDTH < model.config.width < BASE_WIDTH:
         return {}
     if num_examples >= MANY_EXAMPLES:
-        return {"optimizer.lr": 2e-4, "layers.decay": 0.9}
+        return {"optimizer.lr": 2e-4, "layers.lr_decay": 0.9}
     return {"epochs": 10.0} if num_examples < FEW_EXAMPLES and not is_own else {}
 
 
@@ -34,8 +34,8 @@ def _electra(width: int, task: str) -> dict[str, Any]:
         "optimizer.lr": 3e-4 if width <= SMALL_WIDTH else 1e-4 if width <= BASE_WIDTH else 5e-5,
         "optimizer.weight_decay": 0.0,
         "optimizer.bias_correction": False,
-        "layers.decay": 0.8 if width <= BASE_WIDTH else 0.9,
-        "layers.decay_from": "electra",
+        "layers.lr_decay": 0.8 if width <= BASE_WIDTH else 0.9,
+        "layers.lr_decay_from": "electra",
         "schedule.decay_in_warmup": True,
     }
     settings |= {"epochs": 10.0} if task in ("rte", "sts-b") else {}

@@ -17,7 +17,7 @@ from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.runtime import Runtime
 
 REQUEST = "sweep.json"  # the record of several runs (`sweep.py`), each of which has its own
-MARKS = (RECORD, REQUEST, MADE_FROM)  # any of these shows that a run was started
+START_FILES = (RECORD, REQUEST, MADE_FROM)  # any of these shows that a run was started
 SHAPE = "model."  # prefix of the settings of a model's shape
 
 
@@ -71,7 +71,7 @@ class FinishedRun:
         return self.scores["dev"][self.metric_for_best]["value"]
 
 
-def run_folder(out: Path, request: FinetuneRequest, marks: tuple[str, ...] = MARKS) -> RunFolder:
+def run_folder(out: Path, request: FinetuneRequest, marks: tuple[str, ...] = START_FILES) -> RunFolder:
     return RunFolder(out, "distill" if request.teacher else "finetune", marks)
 
 
@@ -98,7 +98,7 @@ def write_task_record(
         "fingerprint": fingerprint(data),
         "examples": {name: len(split) for name, split in data.splits.items()},
         "messages": list(data.messages),
-        "problems": data.problems.as_dict(),
+        "problems": data.problems.to_dict(),
     }
     folder.write_record(
         request.to_dict() | (options or {}),

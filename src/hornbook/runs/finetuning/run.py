@@ -238,7 +238,9 @@ def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any
 def _log_truncated_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
     if features.num_truncated:
         what = inputs.spec.task.truncated
-        log(f"{features.num_truncated:,} {what} of {name} are longer than {inputs.longest} tokens and were truncated")
+        log(
+            f"{features.num_truncated:,} {what} of {name} are longer than {inputs.max_length} tokens and were truncated"
+        )
 
 
 def _finish(
@@ -267,9 +269,9 @@ def _finish(
     scored = score_splits(inputs, predict)
     if scored.task != inputs.spec.task:
         log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.measures[0]} on dev")
-    write_predictions(out, inputs, scored, inputs.longest)
+    write_predictions(out, inputs, scored, inputs.max_length)
     folder.publish(out / "best")  # from where the run is loaded
-    scored.task.write_files(out, model.config.width, inputs.longest)
+    scored.task.write_files(out, model.config.width, inputs.max_length)
     _draw_attention(out, inputs, model)
     _write_illustrations(out, inputs, model, scored, runtime, settings.batch.micro_tokens)
     # A student's loss cannot fall below its teacher's entropy, and may already start there.

@@ -16,8 +16,8 @@ from hornbook.runs.finetuning.presets import family_settings, measured_settings
 from hornbook.tasks.datasets import KnownDataSet
 from hornbook.train.settings import (
     CheckpointSettings,
-    GuardSettings,
     LoopSettings,
+    LossSpikeSettings,
     OptimizerSettings,
     RuntimeSettings,
     ScheduleSettings,
@@ -31,7 +31,10 @@ MAX_LR = 1e-3
 MIN_STEPS, MAX_EPOCHS = 300, 10  # few examples of one's own are read more often, for at least this many steps
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
-STAGE_GROUPS = ("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "guard")
+STAGE_GROUPS = (
+    *("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint"),
+    "loss_spike",
+)
 ONLY_IN_PRETRAINING = {  # settings of the loop, each with what replaces it in fine-tuning
     "schedule.steps": "the number of steps follows from epochs and batch_size",
     "batch.tokens": "a batch is a number of examples, batch_size",
@@ -97,10 +100,10 @@ class LayerSettings(Typed, group="layers"):
     head_lr_ratio: float = setting(
         1.0, "learning rate of the new head, as a multiple of optimizer.lr", above=0, high=1e6
     )
-    decay: float = setting(
+    lr_decay: float = setting(
         1.0, "layer-wise learning-rate decay: each layer's rate relative to the layer above it", above=0, high=1
     )
-    decay_from: Literal["block", "head", "electra"] = setting(
+    lr_decay_from: Literal["block", "head", "electra"] = setting(
         "block",
         "layer with the full learning rate: the top block, the head one step above it, or two steps above as in "
         "ELECTRA's code",
@@ -123,7 +126,7 @@ class AugmentationSettings(Typed, group="augment"):
     copies: int = setting(
         0, "augmented copies per training text (published: 20; small sets 30, large sets 10)", low=0, high=10_000
     )
-    share: float = setting(0.4, "probability that a word is replaced in a copy", above=0, high=1)
+    replace_probability: float = setting(0.4, "probability that a word is replaced in a copy", above=0, high=1)
     candidates: int = setting(
         15, "number of likeliest or nearest words that a replacement is drawn from", low=1, high=100_000
     )
@@ -133,7 +136,7 @@ class AugmentationSettings(Typed, group="augment"):
     vectors: str | None = setting(
         None, "text file of word vectors for words of several tokens; none: the token embeddings of the model"
     )
-    beside: bool = setting(
+    unmasked_segment: bool = setting(
         True, "add the unmasked text as a second segment when filling in masks, as in TinyBERT's code"
     )
 
@@ -148,7 +151,7 @@ class FinetuningLoopSettings(LoopSettings):
             every_steps=0, every_minutes=2.0, at_start=False, keep_optimizer=False, keep=1
         )
     )
-    guard: GuardSettings = field(default_factory=lambda: GuardSettings(spike_deviations=0.0))
+    loss_spike: LossSpikeSettings = field(default_factory=lambda: LossSpikeSettings(deviations=0.0))
     runtime: RuntimeSettings = field(default_factory=lambda: RuntimeSettings(tensorboard=False, loader_workers=0))
 
     @property

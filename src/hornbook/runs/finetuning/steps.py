@@ -15,9 +15,9 @@ from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.features import Features
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Job
-from hornbook.train.pace import FORWARD_SHARE, seconds_per_step
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime
+from hornbook.train.step_timing import FORWARD_SHARE, seconds_per_step
 
 S = TypeVar("S")
 LONGEST_WITHOUT_VALIDATION = 1000  # steps

@@ -1,6 +1,6 @@
-"""Several runs instead of one: a search over learning rates, and restarts with other seeds, which change the shuffling
+"""Several runs instead of one: a search over learning rates, and runs with other seeds, which change the shuffling
 and the initialisation of the head. The run with the best dev score is linked to the root of the folder; all runs stay
-under OUT/tries."""
+under OUT/trials."""
 
 import dataclasses
 import statistics
@@ -11,7 +11,7 @@ from typing import Any
 
 from hornbook.files import read_json, write_json
 from hornbook.report.card import write_card
-from hornbook.report.several import draw, read_tries
+from hornbook.report.trials import draw, read_trials
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
@@ -20,7 +20,7 @@ from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.job import Outcome, Status
 from hornbook.train.parallel.ranks import current_ranks
 
-TRIES = "tries.json"
+TRIALS = "trials.json"
 OnProgress = Callable[[Status], None]
 
 
@@ -30,8 +30,8 @@ def run_many(
     open_with: Callable[[FinetuneRequest], Inputs],
     teacher: Teacher | None = None,
     *,
-    restarts: int,
-    search: bool,
+    seeds: int,
+    lr_search: bool,
     on_progress: OnProgress,
     log: Log,
 ) -> Finetuned | Outcome:
@@ -39,56 +39,56 @@ def run_many(
     inputs = open_with(request)
     folder = folder_of_several(out, request)
     if not folder.has_record:
-        folder.write_record(request.to_dict(), {}, restarts=restarts, search=search)
-    first_seed, tries = inputs.settings.runtime.seed, {}
+        folder.write_record(request.to_dict(), {}, seeds=seeds, lr_search=lr_search)
+    first_seed, trials = inputs.settings.runtime.seed, {}
     write = partial(_write, out, inputs.spec.task.in_percent)
 
-    def run_try(name: str, variant: FinetuneRequest) -> Outcome | None:
-        """Runs a variant of the request and adds it to `tries`; an `Outcome` if it was stopped."""
-        result = run_once(out / "tries" / name, variant, open_with(variant), on_progress, log, teacher)
+    def run_trial(name: str, variant: FinetuneRequest) -> Outcome | None:
+        """Runs a variant of the request and adds it to `trials`; an `Outcome` if it was stopped."""
+        result = run_once(out / "trials" / name, variant, open_with(variant), on_progress, log, teacher)
         if isinstance(result, Outcome):
             return result
-        tries[name] = result
+        trials[name] = result
         wrong = f"; degenerate: {result.degenerate}" if result.degenerate else ""
         log(f"{name}: {result.metric_for_best} {result.score:.4g}{wrong}")
         return None
 
-    for lr in searched_lrs(inputs.pretrained.config.width) if search else ():
-        if stopped := run_try(f"lr-{lr:g}", dataclasses.replace(request, lr=lr)):
+    for lr in searched_lrs(inputs.pretrained.config.width) if lr_search else ():
+        if stopped := run_trial(f"lr-{lr:g}", dataclasses.replace(request, lr=lr)):
             return stopped
-        write("search", tries)
-    if not search and (stopped := run_try(f"seed-{first_seed}", request)):
+        write("lr_search", trials)
+    if not lr_search and (stopped := run_trial(f"seed-{first_seed}", request)):
         return stopped
-    if restarts > 1:
-        best = tries[_best(tries)]
-        best_lr = _settings(best)["optimizer"]["lr"] if search else request.lr
+    if seeds > 1:
+        best = trials[_best(trials)]
+        best_lr = _settings(best)["optimizer"]["lr"] if lr_search else request.lr
         # After a search, its best run counts as the first restart; being the best of four, its score is biased high.
-        tries = {f"seed-{first_seed}": best}
-        for seed in range(first_seed + 1, first_seed + restarts):
-            if stopped := run_try(f"seed-{seed}", dataclasses.replace(request, lr=best_lr, seed=seed)):
+        trials = {f"seed-{first_seed}": best}
+        for seed in range(first_seed + 1, first_seed + seeds):
+            if stopped := run_trial(f"seed-{seed}", dataclasses.replace(request, lr=best_lr, seed=seed)):
                 return stopped
-            write("restarts", tries)
-    write("restarts" if restarts > 1 else "search", tries)
-    best = tries[_best(tries)]
+            write("seeds", trials)
+    write("seeds" if seeds > 1 else "lr_search", trials)
+    best = trials[_best(trials)]
     if current_ranks().is_main:
-        draw(out, read_tries(out))
+        draw(out, read_trials(out))
         folder.publish(best.out)
         write_card(out)  # replaces the card of the best try, which names the folder of that try
     return dataclasses.replace(best, out=out)
 
 
-def _best(tries: dict[str, Finetuned]) -> str:
+def _best(trials: dict[str, Finetuned]) -> str:
     """The name of the try with the highest dev score; degenerate runs come last."""
-    return max(tries, key=lambda each: (tries[each].degenerate is None, tries[each].score))
+    return max(trials, key=lambda each: (trials[each].degenerate is None, trials[each].score))
 
 
 def _settings(result: Finetuned) -> dict[str, Any]:
     return read_json(result.out / "run.json")["settings"]
 
 
-def _write(out: Path, in_percent: bool, kind: str, tries: dict[str, Finetuned]) -> None:
+def _write(out: Path, in_percent: bool, kind: str, trials: dict[str, Finetuned]) -> None:
     rows = []
-    for name, result in tries.items():
+    for name, result in trials.items():
         settings = _settings(result)
         found = result.scores["dev"][result.metric_for_best]
         rows.append(
@@ -107,11 +107,11 @@ def _write(out: Path, in_percent: bool, kind: str, tries: dict[str, Finetuned]) 
     scores = [row["score"] for row in rows]
     about = {
         "kind": kind,
-        "metric_for_best": next(iter(tries.values())).metric_for_best,
+        "metric_for_best": next(iter(trials.values())).metric_for_best,
         "in_percent": in_percent,
-        "tries": rows,
-        "best": _best(tries),
+        "trials": rows,
+        "best": _best(trials),
         "median": statistics.median(scores),
         "spread": statistics.stdev(scores) if len(scores) > 1 else 0.0,
     }
-    write_json(out / TRIES, about)
+    write_json(out / TRIALS, about)

@@ -12,8 +12,8 @@ from hornbook.files import read_json
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models import registry
+from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
-from hornbook.models.pair import DistillationPair
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import ClmObjective, ClmSettings
 from hornbook.objectives.distillation.objective import CorpusDistillation, DistillationSettings, pair_for
@@ -44,7 +44,7 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
         return pair_for(recipe, student, teacher)
     if isinstance(objective, RtdSettings):
         smaller_config = generator_config(config, objective.generator_size, objective.generator_layers)
-        is_adversarial = objective.generator_learns == "adversarial"
+        is_adversarial = objective.generator_objective == "adversarial"
         return ElectraPair(config, smaller_config, objective.shared, objective.heads, is_adversarial)
     if isinstance(objective, ClmSettings):
         return registry.family_of(config)(config, ("clm",))
@@ -107,13 +107,13 @@ def load_trained(folder: Path, model: nn.Module) -> None:
     load_projections(folder, model)
 
 
-def initialise_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
+def initialize_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Loads the weights of a trained folder into the network, extending the embeddings if `tokenizer` has more tokens.
     Returns the names of the parts that the folder lacks, which stay newly initialised."""
-    newly_initialised = []
+    newly_initialized = []
     for name, encoder in reversed(_encoders(model).items()):
         if not (Path(folder) / name / "config.json").exists():
-            newly_initialised.append(name)
+            newly_initialized.append(name)
             continue
         trained, old_tokenizer = load_folder(Path(folder) / name)
         if tokenizer.fingerprint != old_tokenizer.fingerprint:
@@ -127,10 +127,10 @@ def initialise_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
             )
         missing, _ = encoder.load_state_dict(trained.state_dict(), strict=False)
         new_heads = {part.partition(".")[0] for part in missing} & {*encoder.heads}
-        newly_initialised += [f"{head} head" for head in sorted(new_heads)]
+        newly_initialized += [f"{head} head" for head in sorted(new_heads)]
         if any(part.startswith("blocks.") for part in missing):  # a BERT's, which an ERNIE starts from
-            newly_initialised.append("the layers that read entities")
-    return newly_initialised
+            newly_initialized.append("the layers that read entities")
+    return newly_initialized
 
 
 def generator_size_in(folder: Path, settings: PretrainSettings, overrides: dict) -> dict[str, float]:

@@ -11,8 +11,8 @@ from hornbook.runs.pretraining.recipes import Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.job import Job
-from hornbook.train.pace import FORWARD_SHARE, LONG_RUN, NUM_TIMED, num_to_time, seconds_per_step
 from hornbook.train.runtime import Runtime
+from hornbook.train.step_timing import FORWARD_SHARE, LONG_RUN, NUM_TIMED, num_to_time, seconds_per_step
 
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
 MEASURED_SHARE = 0.05  # largest share of the minutes for timing steps, per sequence length

@@ -64,7 +64,7 @@ def plan(
     devices: int = 1,
     device_bytes: float = GPU_GIB * GIB,
     device_flops: float = GPU_TFLOPS * 1e12,
-    utilisation: float = 0.4,
+    utilization: float = 0.4,
     tokens: int | None = None,
     overrides: dict | None = None,
 ) -> Plan:
@@ -75,7 +75,7 @@ def plan(
     110106428
     """
     devices = checked(devices, int, "devices", low=1, high=1_000_000)
-    utilisation = checked(utilisation, float, "utilisation", above=0, high=1)
+    utilization = checked(utilization, float, "utilization", above=0, high=1)
     checked(device_bytes / GIB, float, "device_memory", above=0, high=1e6)
     checked(device_flops / 1e12, float, "device_tflops", above=0, high=1e6)
     tokens = checked(tokens, int | None, "tokens", low=1, high=10**15)
@@ -105,7 +105,7 @@ def plan(
     recomputes = settings.parallel.activation_checkpointing
     kept = activations.bytes(micro_tokens, recomputes)
     flops = tokens * flops_per_token
-    days = flops / (devices * device_flops * utilisation) / SECONDS_PER_DAY
+    days = flops / (devices * device_flops * utilization) / SECONDS_PER_DAY
     return Plan(
         preset,
         num_parameters,

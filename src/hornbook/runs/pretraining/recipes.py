@@ -130,7 +130,7 @@ def _objective_overrides(settings: PretrainSettings, given: Mapping[str, Any]) -
     if _has(given, "objective.", "data.layout"):
         return {}
     if isinstance(objective, RtdSettings):
-        return {"objective.correction": 1.0} if objective.learns.startswith("rtd") else {}
+        return {"objective.correction": 1.0} if objective.discriminator_task.startswith("rtd") else {}
     return {"objective.sentence": "none"} if isinstance(objective, MlmSettings) else {}
 
 

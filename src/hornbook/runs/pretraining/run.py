@@ -31,13 +31,13 @@ from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.lifecycle.locking import locks_out
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.models import registry
-from hornbook.models.pair import initialise_from_teacher
-from hornbook.objectives.baseline import frequency_baseline
+from hornbook.models.distillation_pair import initialize_from_teacher
+from hornbook.objectives.unigram import frequency_baseline
 from hornbook.runs.distillation.students import fitted_to_teacher, refuse_other_objective
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
 from hornbook.runs.pretraining.assembly import (
     generator_size_in,
-    initialise_from,
+    initialize_from,
     load_trained,
     lr_multiplier,
     mask_filler,
@@ -47,6 +47,7 @@ from hornbook.runs.pretraining.assembly import (
     save_trained,
 )
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
+from hornbook.runs.pretraining.data_warnings import warnings_of
 from hornbook.runs.pretraining.entities import (
     fitted_to_graph,
     give_vectors,
@@ -78,16 +79,15 @@ from hornbook.runs.pretraining.record import (
     write_run,
 )
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
-from hornbook.runs.pretraining.warnings import warnings_of
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Job, OnProgress, Outcome
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
-from hornbook.train.pace import FORWARD_SHARE
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
 from hornbook.train.randomness import compile_hashing, seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
+from hornbook.train.step_timing import FORWARD_SHARE
 from hornbook.train.validation import validate
 
 # Model settings that may differ from the model that --from names; all others must match it.
@@ -328,11 +328,11 @@ def _model_to_train(
         give_vectors(model, request)
     if teacher is not None:
         if settings.objective.start == "teacher":
-            log(f"the student {initialise_from_teacher(model.student, teacher.model)}")
+            log(f"the student {initialize_from_teacher(model.student, teacher.model)}")
     elif request.base is not None:
         log(f"initialised from {request.base}: {settings.model.num_layers} layers, width {settings.model.width}")
-        if newly_initialised := initialise_from(model, model_folder(request.base), tokenizer):
-            log(f"newly initialised, because {request.base} lacks them: {', '.join(newly_initialised)}")
+        if newly_initialized := initialize_from(model, model_folder(request.base), tokenizer):
+            log(f"newly initialised, because {request.base} lacks them: {', '.join(newly_initialized)}")
     return settings, model
 
 
@@ -369,7 +369,7 @@ def _fitted_to_base(
     folder = model_folder(request.base)
     trained, old_tokenizer = load_folder(folder)
     family = registry.family_of(settings.model)
-    if type(trained) is not family and trained.family not in family.initialises_from:
+    if type(trained) is not family and trained.family not in family.initializes_from:
         raise ValueError(
             f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
             f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
@@ -402,7 +402,7 @@ def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: Pret
 def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn.Module:
     _refuse_too_large(settings)
     model = new_network(settings, teacher and teacher.model)
-    model.initialise(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
+    model.initialize(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
     return model
 
 

@@ -186,7 +186,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             return model_flops_per_token(shape_of(self.model, length, masked_share))
         generator = generator_config(self.model, objective.generator_size, objective.generator_layers)
         head = "+".join(head for head in ("rtd", "mlm") if head in objective.heads)
-        predicted = 1.0 if objective.learns == "all-tokens-mlm" else masked_share
+        predicted = 1.0 if objective.discriminator_task == "all-tokens-mlm" else masked_share
         return model_flops_per_token(
             shape_of(generator, length, masked_share), shape_of(self.model, length, predicted, head)
         )

@@ -52,7 +52,7 @@ export const PANELS = [
   { id: "fill-mask", group: "use", fits: can("fill-mask"), fields: () => [text("fill-mask", { label: word("text") })],
     async run(model, signal) {
       const sentence = value("fill-mask");
-      const { masks } = await ask("/fill-mask", { model, text: sentence, top: 8 }, signal);
+      const { masks } = await ask("/fill-mask", { model, text: sentence, top_k: 8 }, signal);
       const parts = sentence.split("[MASK]");
       const filled = parts.flatMap((part, i) => i < parts.length - 1 ? [part, el("mark", {}, masks[i]?.[0].word ?? "")] : [part]);
       return [el("div", { className: "sentence" }, filled), el("div", { className: "columns" }, masks.map((guesses, which) =>

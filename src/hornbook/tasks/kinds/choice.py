@@ -11,7 +11,7 @@ import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import number, percent
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import encode_texts, text_features
@@ -52,7 +52,7 @@ class Choice(TaskKind):
     hf_class = "ForMultipleChoice"
     saved_fields = ("measures", "num_endings")
 
-    output: Output
+    output: HeadConfig
     num_endings: int = 4
     measures: tuple[str, ...] = ("accuracy",)
 
@@ -89,8 +89,8 @@ class Choice(TaskKind):
         return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 2 and is_list_of_texts(items) else None
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
-        return Output("choice")
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+        return HeadConfig("choice")
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Choice(TaskKind):
         return super().details_for(named, data) | {"num_endings": len(first.endings)}
 
     @classmethod
-    def build(cls, output: Output, details: Mapping[str, Any]) -> "Choice":
+    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Choice":
         measures = tuple(details.get("measures") or cls.default_measures)
         return cls(output, int(details.get("num_endings") or cls.num_endings), measures)
 
@@ -109,7 +109,7 @@ class Choice(TaskKind):
     def fitting(self, example: ChoiceExample) -> "Choice":
         return replace(self, num_endings=len(example.endings))
 
-    def encode(self, examples: Sequence[ChoiceExample], tokenizer: "Tokenizer", longest: int) -> Features:
+    def encode(self, examples: Sequence[ChoiceExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         pairs = []
         for each in examples:
             if len(each.endings) != self.num_endings:
@@ -120,7 +120,7 @@ class Choice(TaskKind):
             pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.endings]
         known = all(each.label is not None for each in examples)
         labels = np.array([each.label for each in examples]) if known else None
-        return text_features(*encode_texts(pairs, tokenizer, longest), self.num_endings, labels)
+        return text_features(*encode_texts(pairs, tokenizer, max_length), self.num_endings, labels)
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
         probabilities = [softmax(logits) for logits in outputs]

@@ -19,7 +19,7 @@ from hornbook.metrics.breakdown import (
     tally_classes,
 )
 from hornbook.metrics.words import number, percent
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.texts import TextKind
@@ -81,7 +81,7 @@ class Classification(TextKind):
         return super().details_for(named, data) | {"positive": positive}
 
     @classmethod
-    def build(cls, output: Output, details: Mapping[str, Any]) -> "Classification":
+    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Classification":
         positive, measures = details.get("positive"), details.get("measures") or ("accuracy",)
         measures = tuple("macro_f1" if name == "f1" and positive is None else name for name in measures)
         return cls(output, measures, positive)

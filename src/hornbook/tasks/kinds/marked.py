@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from hornbook.data.encoding import mention_tokens
+from hornbook.data.tokenizing import mention_tokens
 from hornbook.metrics import classification as measured
 from hornbook.tasks.features import Features, Scorer
 from hornbook.tasks.kind import INPUTS
@@ -25,7 +25,7 @@ from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.records import MarkedExample
 
 if TYPE_CHECKING:
-    from hornbook.data.encoding import DocumentLinker
+    from hornbook.data.tokenizing import DocumentLinker
     from hornbook.tasks.datasets import KnownDataSet
     from hornbook.text.tokenizer import Tokenizer
 
@@ -71,12 +71,12 @@ class Marked:
     def sample_input(cls, has_pair: bool) -> str:
         return " and ".join(f"{mark} {word} {mark}" for mark, word in zip(cls.marks, ("London", "Paris"), strict=False))
 
-    def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", longest: int) -> Features:
+    def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         if self.output.pairs != "joint":
             raise ValueError("task.pair_encoding= is for pairs of texts: leave it out")
         texts, mentions = zip(*(each.marked(self.marks) for each in examples), strict=True) if examples else ((), ())
         mark_ids = [tokenizer.id(mark) for mark in self.marks]
-        capacity, num_truncated, encodings = longest - tokenizer.num_special(False), 0, []
+        capacity, num_truncated, encodings = max_length - tokenizer.num_special(False), 0, []
         for encoding in tokenizer.encode_batch(list(texts)):
             num_truncated += _cut(encoding, mark_ids, capacity)
             encodings.append(tokenizer.with_special_tokens(encoding))

@@ -16,7 +16,7 @@ import numpy as np
 from hornbook.metrics import classification as measured
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import TINIEST, Predict
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
@@ -42,7 +42,7 @@ class MultiLabel(TextKind):
     threshold: float = THRESHOLD
 
     @classmethod
-    def build(cls, output: Output, details: Mapping[str, Any]) -> "MultiLabel":
+    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "MultiLabel":
         threshold = float(details.get("threshold", THRESHOLD))
         if not 0 < threshold < 1:
             raise ValueError(f"its threshold is not between 0 and 1, but {threshold:g}")

@@ -9,7 +9,7 @@ import numpy as np
 from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.texts import TextKind
@@ -33,8 +33,8 @@ class Regression(TextKind):
     decoding = "print(logits[:, 0])\n"
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
-        return Output("sequence", 1, ("score",), "number", head, pairs)
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+        return HeadConfig("sequence", 1, ("score",), "number", head, pairs)
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any]:

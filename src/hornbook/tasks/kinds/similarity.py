@@ -16,7 +16,7 @@ from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embe
 from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import Predict, TaskKind, first_field
 from hornbook.tasks.kinds.texts import encode_texts, text_features
@@ -66,7 +66,7 @@ class Similarity(TaskKind):
     has_pipeline = False
     hf_class = "Model"
 
-    output: Output
+    output: HeadConfig
     measures: tuple[str, ...]
     score_range: tuple[float, float] | None = None
 
@@ -126,11 +126,11 @@ class Similarity(TaskKind):
     # ---- making a task
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
         if pairs != "joint":
             raise ValueError("similarity always encodes the texts of a pair separately: leave out task.pair_encoding=")
         first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
-        return Output("vectors", problem="single" if first.score is None else "number", head=head)
+        return HeadConfig("vectors", problem="single" if first.score is None else "number", head=head)
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
@@ -145,20 +145,20 @@ class Similarity(TaskKind):
         return {"measures": measures, "score_range": [min(scores), max(scores)] if scores else None}
 
     @classmethod
-    def build(cls, output: Output, details: Mapping[str, Any]) -> Self:
+    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> Self:
         found = details.get("score_range")
         measures = tuple(details.get("measures") or cls.default_measures)
         return cls(output, measures, (float(found[0]), float(found[1])) if found else None)
 
     # ---- encoding, decoding, scoring
 
-    def encode(self, examples: Sequence[SimilarityExample], tokenizer: "Tokenizer", longest: int) -> Features:
+    def encode(self, examples: Sequence[SimilarityExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         """Each text is a sequence. A single text is encoded twice, so that it has two dropout masks. Labels are the
         scores as cosines or, for in-batch negatives, a number for each different text."""
         num_texts = max((len(each.texts) for each in examples), default=2)
         groups = [padded_texts(each, max(2, num_texts)) for each in examples]
         texts = [text for group in groups for text in group]
-        encoded = encode_texts([TextExample("", text) for text in texts], tokenizer, longest)
+        encoded = encode_texts([TextExample("", text) for text in texts], tokenizer, max_length)
         features = text_features(*encoded, max(2, num_texts), None)
         if not examples:
             return features
@@ -258,9 +258,9 @@ class Similarity(TaskKind):
         )
         return "sentence-transformers", code
 
-    def write_files(self, folder: Path, width: int, longest: int | None) -> None:
+    def write_files(self, folder: Path, width: int, max_length: int | None) -> None:
         """Writes what `sentence-transformers` reads, so that it opens the folder."""
-        settings = EmbeddingSettings(self.output.pooling or "mean", normalize=True, longest=longest)
+        settings = EmbeddingSettings(self.output.pooling or "mean", normalize=True, max_length=max_length)
         write_embedding_settings(folder, settings, width)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from hornbook.metrics import spans as measured
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import cut, percent
-from hornbook.models.outputs import MASKED_LOGIT, Output
+from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.tasks import illustrations
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field
@@ -94,14 +94,14 @@ class Spans(TaskKind):
     has_threshold = True
     saved_fields = ("measures", "or_none", "rules", "threshold")
 
-    output: Output
+    output: HeadConfig
     measures: tuple[str, ...] = ("f1", "exact")
     or_none: bool = False
     rules: str = "squad"
     threshold: float = 0.0
     step_tokens: int = 128
-    longest_question: int = 64
-    longest_answer: int = 30
+    max_question_length: int = 64
+    max_answer_length: int = 30
     num_best: int = 20
 
     @classmethod
@@ -135,8 +135,8 @@ class Spans(TaskKind):
         return bool(example.answers) or (may_be_none and example.answers is not None)
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
-        return Output("spans", 2, answerable=answerable)
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+        return HeadConfig("spans", 2, answerable=answerable)
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Spans(TaskKind):
         return super().details_for(named, data) | {"or_none": named.may_be_none, "rules": rules}
 
     @classmethod
-    def build(cls, output: Output, details: Mapping[str, Any]) -> "Spans":
+    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Spans":
         return cls(
             output,
             tuple(details.get("measures") or cls.default_measures),
@@ -158,16 +158,16 @@ class Spans(TaskKind):
         """With the mean of the thresholds."""
         return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
 
-    def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", longest: int) -> Features:
+    def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
         ids, segments, owners, places, labels = [], [], [], [], []
         num_truncated = 0
         for owner, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
-            max_question = min(self.longest_question, (longest - tokenizer.num_special(True)) // 2)
+            max_question = min(self.max_question_length, (max_length - tokenizer.num_special(True)) // 2)
             num_truncated += len(question.ids) > max_question
             question.truncate(max_question)
-            capacity = longest - len(question.ids) - tokenizer.num_special(True)
+            capacity = max_length - len(question.ids) - tokenizer.num_special(True)
             step = min(self.step_tokens, -(-capacity // 2))  # short windows overlap by half
             answer = answer_tokens(example, passage)
             windows = split_windows(passage, capacity, step)
@@ -224,7 +224,7 @@ class Spans(TaskKind):
         """(score, start, end) of the best spans of a window; start and end in characters of the passage."""
         start, end = logits[place.first : place.last, 0], logits[place.first : place.last, 1]
         starts = np.flatnonzero(place.has_most_context)
-        ends = starts[:, None] + np.arange(self.longest_answer)
+        ends = starts[:, None] + np.arange(self.max_answer_length)
         mask = ends < len(end)
         starts, ends = np.broadcast_to(starts[:, None], ends.shape)[mask], ends[mask]
         sums = start[starts] + end[ends]
@@ -340,8 +340,8 @@ class Spans(TaskKind):
         defined by `_is_miss`."""
         answered = [(max(1, len(row["gold"][0].split())), _is_miss(row)) for row in rows if row["gold"]]
         found = []
-        for shortest, longest, label in LENGTHS:
-            missed = [miss for length, miss in answered if shortest <= length <= longest]
+        for least, most, label in LENGTHS:
+            missed = [miss for length, miss in answered if least <= length <= most]
             found.append((label, len(missed), sum(missed)))
         return [each for each in found if each[1]]
 

@@ -20,7 +20,7 @@ from hornbook.metrics.breakdown import (
     tag_type,
     tally_classes,
 )
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
@@ -60,7 +60,7 @@ class Tagging(TaskKind):
         "print([(row.tokens[i], labels[k]) for row, ks in zip(rows, logits.argmax(-1)) for i, k in enumerate(ks)])\n"
     )
 
-    output: Output
+    output: HeadConfig
     measures: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
@@ -98,22 +98,22 @@ class Tagging(TaskKind):
         return splits, scheme
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
-        return Output("tokens", len(data.labels), data.labels)
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+        return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
         return {"measures": list(named.measures) if data.scheme != "plain" else ["tag_accuracy"]}
 
     @classmethod
-    def build(cls, output: Output, details: Mapping[str, Any]) -> "Tagging":
+    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Tagging":
         has_entities = any(label.startswith(("B-", "I-")) for label in output.labels)
         default = cls.default_measures if has_entities else ("tag_accuracy",)
         return cls(output, tuple(details.get("measures") or default))
 
-    def encode(self, examples: Sequence[TaggedExample], tokenizer: "Tokenizer", longest: int) -> Features:
+    def encode(self, examples: Sequence[TaggedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         index = {label: i for i, label in enumerate(self.output.labels)}
-        capacity = longest - tokenizer.num_special(False)
+        capacity = max_length - tokenizer.num_special(False)
         ids, segments, owners, places, labels = [], [], [], [], []
         for owner, (example, tokens) in enumerate(
             zip(examples, tokenizer.encode_words([list(each.words) for each in examples]), strict=True)

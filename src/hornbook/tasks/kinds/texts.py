@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.models.outputs import Output, PairEncoding
+from hornbook.models.outputs import HeadConfig, PairEncoding
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind, first_field
 from hornbook.tasks.reading.guess import PAIRS, TEXTS
@@ -34,7 +34,7 @@ class TextKind(TaskKind):
     hf_class = "ForSequenceClassification"
     decoding = ""  # lines of Python that print what `logits` of an exported model predict
 
-    output: Output
+    output: HeadConfig
     measures: tuple[str, ...]
 
     @classmethod
@@ -60,14 +60,14 @@ class TextKind(TaskKind):
         return TextExample(key, *items) if is_pair else None
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> Output:
-        return Output("sequence", len(data.labels), data.labels, cls.problem, head, pairs)
+    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem, head, pairs)
 
-    def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", longest: int) -> Features:
+    def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
         if targets is not None and targets.dtype == float:
             targets = targets.astype(np.float32)
-        encoded = encode_texts(examples, tokenizer, longest, self.output.pairs)
+        encoded = encode_texts(examples, tokenizer, max_length, self.output.pairs)
         return text_features(*encoded, self.output.group_size, targets)
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
@@ -105,7 +105,7 @@ def text_features(
 
 
 def encode_texts(
-    examples: Sequence[TextExample], tokenizer: "Tokenizer", longest: int, pairs: PairEncoding = "joint"
+    examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int, pairs: PairEncoding = "joint"
 ) -> tuple:
     """(encodings with special tokens, at least one token each; number of truncated texts). In a pair the longer text is
     truncated first, as published; with `pairs="both"` both orders are truncated identically."""
@@ -121,13 +121,13 @@ def encode_texts(
                 "(pair= names its column) or leave it out"
             )
         if pairs == "separate":
-            capacity = longest - tokenizer.num_special(False)
+            capacity = max_length - tokenizer.num_special(False)
             num_truncated += (len(one.ids) > capacity) + (len(two.ids) > capacity)
             for each in (one, two):
                 each.truncate(capacity)
                 encodings.append(_never_empty(tokenizer.with_special_tokens(each), tokenizer))
             continue
-        capacity = longest - tokenizer.num_special(paired)
+        capacity = max_length - tokenizer.num_special(paired)
         if pairs == "both" and len(one.ids) == len(two.ids):
             capacity -= capacity % 2  # an odd token would go to one of the two texts depending on their order
         num_truncated += cut_pair(one, two, capacity)

@@ -60,7 +60,7 @@ def read_input_rows(
     requested = RequestedColumns(text, pair, trained=spec.roles or {})
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
     found = inputs_in(file, known(spec.name), notes)
-    problems = {kind: entry for kind, entry in notes.problems.as_dict().items() if kind not in HARMLESS}
+    problems = {kind: entry for kind, entry in notes.problems.to_dict().items() if kind not in HARMLESS}
     for message in [*notes.messages, *problem_lines(problems)] if log else ():
         log(message)
     columns = original_columns(found, notes) or [{} for _ in found]

@@ -103,15 +103,15 @@ def _table_in(path: Path, notes: Notes) -> RowTable:
     return table
 
 
-def dialect_of(text: str, suffix: str, file: str, notes: Notes, goes_on: bool = False) -> tuple[Dialect, bool]:
+def dialect_of(text: str, suffix: str, file: str, notes: Notes, is_truncated: bool = False) -> tuple[Dialect, bool]:
     """The dialect of a .csv or .tsv file, which is logged if it is not the default of the suffix, and whether quotes
-    are ordinary characters. With `goes_on`, the text is the beginning of the file."""
+    are ordinary characters. With `is_truncated`, the text is the beginning of the file."""
     requested = notes.format.delimiter
     default = Dialect("\t" if suffix == ".tsv" else ",")
     found = detected(text, requested or default.delimiter, is_given=requested is not None)
     if found != default and requested is None:
         notes.log(f"{file}: {found.described()} (detected; delimiter= overrides it)")
-    has_no_quotes = is_plain(text, suffix, found, goes_on)
+    has_no_quotes = is_plain(text, suffix, found, is_truncated)
     if suffix == ".tsv" and found == default and not has_no_quotes:
         notes.log(f"{file}: fields are quoted; the quotes were removed")
     return found, has_no_quotes

@@ -57,13 +57,15 @@ def _delimited_pieces(path: Path, kind: str, notes: Notes) -> Iterator[RowTable]
     header: Record | None = None
     noted = bad_quotes_noted(str(path), notes)
     unread = [0]  # lines of a record that is open at the end of a piece
-    for text, first_line, goes_on in _text_pieces(path, notes, unread):
+    for text, first_line, is_truncated in _text_pieces(path, notes, unread):
         if header is None:
-            dialect, has_no_quotes = dialect_of(text, kind, str(path), notes, goes_on)
+            dialect, has_no_quotes = dialect_of(text, kind, str(path), notes, is_truncated)
         if has_no_quotes:
             records = list(plain_records(text, first_line))
         else:
-            may_wait = goes_on and unread[0] * 2 < text.count("\n")  # an open quote may be a slip: it ends somewhere
+            may_wait = is_truncated and unread[0] * 2 < text.count(
+                "\n"
+            )  # an open quote may be a slip: it ends somewhere
             records, num_read = _collected(csv_records(text, dialect, noted, first_line, may_wait))
             unread[0] = text.count("\n") - num_read if may_wait else 0
         header = header or records.pop(0)
@@ -108,14 +110,14 @@ def _text_pieces(path: Path, notes: Notes, unread: list[int]) -> Iterator[Piece]
             data += opened.readline()
             while data.endswith((b"\n\n", b"\r\n\r\n")) and (more := opened.readline()):
                 data += more  # blank lines are dropped only at the end of the file
-            goes_on = bool(opened.peek(1))
+            is_truncated = bool(opened.peek(1))
             at_line = first_line + rest.count("\n")
             if at_line == 1 and data.startswith(codecs.BOM_UTF8):
                 notes.problem("byte_order_mark", file)
                 data = data.removeprefix(codecs.BOM_UTF8)
             text = decoded(data, file, "", notes, at_line) if is_utf_8 else data.decode(encoding, "replace")
             text = rest + cleaned_text(text, file, notes, at_line)
-            yield text, first_line, goes_on
+            yield text, first_line, is_truncated
             lines = text.split("\n")
             rest = "\n".join(lines[-unread[0] - 1 :]) if unread[0] else ""
             first_line += len(lines) - 1 - unread[0]

@@ -23,7 +23,7 @@ AS_WRITTEN = "as written"  # the variant with the task's own template
 
 Layout = Literal["columns", "lambada", "coqa", "parallel"]
 Keep = Literal["all", "line", "sentence", "three sentences", "word"]
-Normalise = Literal["token", "byte", "sum", "answer"]
+Normalize = Literal["token", "byte", "sum", "answer"]
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Choices(Typed):
 
     labels: dict = field(default_factory=dict, metadata={"doc": "the text of each label of the data"})
     from_example: bool = setting(False, "each example has its own choices: known data sets of the kind choice")
-    normalise: Normalise = setting(
+    normalize: Normalize = setting(
         "token", "log-probability per token, per byte, as a sum, or minus that of the choice after `unconditional`"
     )
-    unconditional: str = setting("Answer:", "normalise = answer: context for the unconditional likelihood of a choice")
+    unconditional: str = setting("Answer:", "normalize = answer: context for the unconditional likelihood of a choice")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,7 +77,7 @@ class Choices(Typed):
 class Writing(Typed):
     """How a free answer is generated."""
 
-    max_tokens: int = setting(50, "maximum number of tokens", low=1, high=1_000_000)
+    max_new_tokens: int = setting(50, "maximum number of tokens", low=1, high=1_000_000)
     temperature: float = setting(0.0, "sampling temperature; 0: greedy decoding", low=0, high=1e4)
     top_k: int | None = setting(None, "sample only from this number of likeliest tokens", low=1, high=1_000_000_000)
     top_p: float | None = setting(

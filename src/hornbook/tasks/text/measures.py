@@ -16,7 +16,7 @@ from hornbook.metrics.bleu import bleu, bleu_counts
 from hornbook.metrics.rouge import NAMES, best_rouge
 from hornbook.metrics.spans import COQA, SQUAD_1, Rules
 
-MARKS = string.punctuation + string.whitespace + "“”‘’–—…"  # stripped from words
+STRIPPED = string.punctuation + string.whitespace + "“”‘’–—…"  # stripped from words
 Needs = Literal["choice", "text", "likelihood"]
 
 
@@ -57,7 +57,7 @@ def _by(rules: Rules, index: int) -> Callable[[Answered], float]:
 
 
 def _is_the_word(found: Answered) -> bool:
-    return found.text in {answer.strip(MARKS) for answer in found.answers}
+    return found.text in {answer.strip(STRIPPED) for answer in found.answers}
 
 
 def _rouge(name: str, description: str) -> Measure:

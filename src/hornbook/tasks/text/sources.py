@@ -74,7 +74,7 @@ def _expected(task: TextTask) -> str:
 def _known(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     source = task.source
     found = read(source.known, path, held_out=0.0, default_split="dev")
-    for message in (*found.messages, *problem_lines(found.problems.as_dict())):
+    for message in (*found.messages, *problem_lines(found.problems.to_dict())):
         log(message)
     split_names = (source.train or ("train",), source.test or ("dev", "test"))
     splits = [next((found.splits[name] for name in names if name in found.splits), []) for names in split_names]
@@ -137,7 +137,7 @@ def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
         raise ValueError(no_files_message(path, patterns))
     read_one = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
     found = [[item for file in files.get(split, ()) for item in read_one(task, file, notes)] for split in patterns]
-    for message in (*notes.messages, *problem_lines(notes.problems.as_dict())):
+    for message in (*notes.messages, *problem_lines(notes.problems.to_dict())):
         log(message)
     return found
 
@@ -165,7 +165,7 @@ def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     if path.suffix == ".jsonl":
         texts = [plain(row.fields.get("text")) for row in read_table(path, notes).rows if not row.broken]
     else:
-        texts = [detokenised(line) for line in read_text(path, notes).split("\n") if line.strip()]
+        texts = [detokenized(line) for line in read_text(path, notes).split("\n") if line.strip()]
     for number, text in enumerate(texts):
         context, _, word = text.rstrip().rpartition(" ")
         if not context or not word:
@@ -174,10 +174,10 @@ def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
         yield Item(str(number), {"context": context, "word": word}, (word,))
 
 
-def detokenised(text: str) -> str:
+def detokenized(text: str) -> str:
     """Undoes the tokenization of a text, in which spaces separate words and punctuation.
 
-    >>> detokenised("`` i do n't know , '' she said .")
+    >>> detokenized("`` i do n't know , '' she said .")
     '"i don\\'t know," she said.'
     """
     text = re.sub(r"(``|“)\s*", '"', text)

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hornbook.lifecycle.locking import discard_writes
-from hornbook.train.parallel.launched import num_processes, num_restarts
+from hornbook.train.parallel.torchrun import num_processes, num_restarts
 
 P = ParamSpec("P")
 Result = TypeVar("Result")

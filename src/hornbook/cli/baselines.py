@@ -33,7 +33,7 @@ def baseline_command(
     out: Out,
     task: TaskName = "classification",
     model: option(str | None, "Model whose embeddings (vectors) or shape (random) is used.") = None,
-    vectors: option(Path | None, "Text file of word vectors: a word and its numbers per line.") = None,
+    word_vectors: option(Path | None, "Text file of word vectors: a word and its numbers per line.") = None,
     seed: Seed = 0,
     reading: Reading = None,
     overwrite: Overwrite = False,
@@ -50,7 +50,7 @@ def baseline_command(
             task,
             out,
             model=model,
-            vectors=vectors,
+            word_vectors=word_vectors,
             seed=seed,
             **reading,
             overrides=overrides,
@@ -133,7 +133,7 @@ def label_curve_command(
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     from hornbook.evaluation.label_curve import label_curve
     from hornbook.lifecycle.claims import Claims
-    from hornbook.report.several import draw, read_curve
+    from hornbook.report.trials import draw, read_curve
 
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
         found = label_curve(

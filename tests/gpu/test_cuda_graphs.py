@@ -10,7 +10,7 @@ from hornbook.batch import pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.models.outputs import Output
+from hornbook.models.outputs import HeadConfig
 from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective
 from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
@@ -26,31 +26,31 @@ from train.formulas import check
 
 pytestmark = pytest.mark.gpu
 OUTPUTS = {
-    "class": Output("sequence", 3),
-    "number": Output("sequence", 1, problem="number"),
-    "several": Output("sequence", 4, problem="multi"),
-    "separate": Output("sequence", 2, pairs="separate"),
-    "both orders": Output("sequence", 2, pairs="both"),
-    "cnn": Output("sequence", 2, head="cnn"),
-    "attention": Output("sequence", 2, head="attention"),
-    "choice": Output("choice"),
-    "tags": Output("tokens", 5),
-    "spans": Output("spans", 2),
-    "spans or none": Output("spans", 2, answerable=True),
+    "class": HeadConfig("sequence", 3),
+    "number": HeadConfig("sequence", 1, problem="number"),
+    "several": HeadConfig("sequence", 4, problem="multi"),
+    "separate": HeadConfig("sequence", 2, pairs="separate"),
+    "both orders": HeadConfig("sequence", 2, pairs="both"),
+    "cnn": HeadConfig("sequence", 2, head="cnn"),
+    "attention": HeadConfig("sequence", 2, head="attention"),
+    "choice": HeadConfig("choice"),
+    "tags": HeadConfig("tokens", 5),
+    "spans": HeadConfig("spans", 2),
+    "spans or none": HeadConfig("spans", 2, answerable=True),
 }
 
 
-def small(output: Output, dropout: float = 0.0) -> Bert:
+def small(output: HeadConfig, dropout: float = 0.0) -> Bert:
     config = BertConfig(
         vocab_size=200, num_layers=2, width=64, num_heads=2, inner_width=128, max_positions=128, dropout=dropout,
         attention_dropout=dropout,
     )  # fmt: skip
     model = Bert(config, Bert.heads_for(output), output)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     return model.cuda()
 
 
-def batch_of(output: Output, number: int):
+def batch_of(output: HeadConfig, number: int):
     random = np.random.default_rng(number)
     together = 4 if output.kind == "choice" else output.group_size
     num_units = (8, 8, 3, 12, 8)[number % 5]
@@ -110,7 +110,7 @@ def test_alternating_even_and_uneven_batches_of_the_same_size(compiled):
     size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 512, "vocab_size": 200}
     still = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
     plain_model = Gpt2(Gpt2Config(**size, **still), ("clm",))
-    plain_model.initialise(torch.Generator().manual_seed(3))
+    plain_model.initialize(torch.Generator().manual_seed(3))
     plain_model.cuda()
     captured_model = copy.deepcopy(plain_model)
     if compiled:
@@ -165,7 +165,7 @@ def test_captured_auxiliary_language_model_equals_the_eager_one(name):
     output, dropouts = OUTPUTS[name], dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout"), 0.0)
     config = Gpt1Config(200, 2, 64, 2, 256, 128, head_dropout=0.0, **dropouts)
     model = Gpt1(config, Gpt1.heads_for(output), output)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     made = []
     for graphs in (False, True):
         each = copy.deepcopy(model).cuda()
@@ -188,7 +188,7 @@ def electra_steppers(compiled: bool, shared: str = "embeddings") -> tuple[Steppe
         200, 2, 64, 2, 128, 128, dropout=0.0, attention_dropout=0.0, embedding_width=32, init_std=0.1
     )
     model = ElectraPair(config, generator_config(config, 0.5), shared)
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     made = []
     for graphs in (False, True):
         pair = copy.deepcopy(model).cuda()
@@ -230,7 +230,7 @@ def test_steps_of_a_hybrid_model_in_two_directions(compiled):
     size = {"num_layers": 2, "width": 64, "num_heads": 2, "inner_width": 128, "max_positions": 128, "vocab_size": 200}
     still = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
     model = Gpt2(Gpt2Config(**size, **still, mask_id=4), ("clm",))
-    model.initialise(torch.Generator().manual_seed(3))
+    model.initialize(torch.Generator().manual_seed(3))
     slow = copy.deepcopy(model)
     models = [copy.deepcopy(model).cuda() for _ in range(2)]
     steppers = []

@@ -11,7 +11,7 @@ from hornbook.batch import part_of
 from hornbook.cli import app
 from hornbook.runs.pretraining import run
 from hornbook.runs.pretraining.presets import preset_settings
-from hornbook.train.parallel import launched
+from hornbook.train.parallel import torchrun
 from hornbook.train.parallel.ranks import Ranks
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
@@ -25,7 +25,7 @@ def second_of_two(monkeypatch):
 
 def test_one_process_without_torchrun(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "8")  # as other launchers leave it
-    assert (launched.num_processes(), launched.rank(), launched.as_restarted(False, True)) == (1, 0, (False, True))
+    assert (torchrun.num_processes(), torchrun.rank(), torchrun.as_restarted(False, True)) == (1, 0, (False, True))
 
 
 def test_only_some_commands_run_in_several_processes(second_of_two):
@@ -36,9 +36,9 @@ def test_only_some_commands_run_in_several_processes(second_of_two):
 
 
 def test_a_run_that_was_started_again_resumes(second_of_two, monkeypatch):
-    assert launched.as_restarted(resume=False, overwrite=True) == (False, False)  # the main rank overwrites
+    assert torchrun.as_restarted(resume=False, overwrite=True) == (False, False)  # the main rank overwrites
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert launched.as_restarted(resume=False, overwrite=True) == (True, False)
+    assert torchrun.as_restarted(resume=False, overwrite=True) == (True, False)
 
 
 def test_parts_are_the_whole():

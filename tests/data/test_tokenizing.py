@@ -7,7 +7,7 @@ import threading
 import pytest
 from stories import story
 
-from hornbook.data.encoding import EncodingPool, main_hidden
+from hornbook.data.tokenizing import EncodingPool, main_hidden
 from hornbook.text.tokenizer import Tokenizer
 
 UNGUARDED = """

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hornbook.train import pace
+from hornbook.train import step_timing
 from hornbook.train.parallel.sharding import blocks_of, checkpoint_activations
 from hornbook.train.settings import ParallelSettings
 from train.small import CPU, small_batch, small_job, small_settings
@@ -34,9 +34,9 @@ class SlowAtFirst:
 @pytest.mark.parametrize("num_buckets", [1, 12])
 def test_steps_that_capture_are_timed_again(monkeypatch, num_buckets):
     """Also if the batches of all timed steps are in different buckets."""
-    monkeypatch.setattr(pace, "Stepper", SlowAtFirst)
-    monkeypatch.setattr(pace.time, "monotonic", lambda: SlowAtFirst.now)
-    monkeypatch.setattr(pace, "make_optimizer", lambda *_: None)
+    monkeypatch.setattr(step_timing, "Stepper", SlowAtFirst)
+    monkeypatch.setattr(step_timing.time, "monotonic", lambda: SlowAtFirst.now)
+    monkeypatch.setattr(step_timing, "make_optimizer", lambda *_: None)
 
     def make_batch(number):
         batch = SimpleNamespace(bucket=number % num_buckets)
@@ -44,11 +44,11 @@ def test_steps_that_capture_are_timed_again(monkeypatch, num_buckets):
         return batch
 
     job = SimpleNamespace(module=SimpleNamespace(to=lambda device: None), model=None, make_batch=make_batch)
-    monkeypatch.setattr(pace, "current_ranks", lambda: SimpleNamespace(own_part=lambda make: make))
+    monkeypatch.setattr(step_timing, "current_ranks", lambda: SimpleNamespace(own_part=lambda make: make))
     settings = small_settings()
     runtime = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     for most_seconds in (0.0, 1000.0):
-        assert pace.seconds_per_step(job, settings, runtime, range(12), most_seconds) == 2
+        assert step_timing.seconds_per_step(job, settings, runtime, range(12), most_seconds) == 2
 
 
 def test_steps_are_timed_with_activations_recomputed_if_the_run_does_so(monkeypatch):
@@ -59,7 +59,7 @@ def test_steps_are_timed_with_activations_recomputed_if_the_run_does_so(monkeypa
     for _ in range(2):
         runs.clear()
         settings = small_settings(parallel=ParallelSettings(activation_checkpointing=True))
-        pace.seconds_per_step(job, settings, CPU, [0], 0.0)
+        step_timing.seconds_per_step(job, settings, CPU, [0], 0.0)
         assert len(runs) == 2 * 2  # a step is taken twice, with a forward pass and the same one in the backward pass
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hornbook.nn.block import Block, SelfAttention
 from hornbook.nn.cache import KeyValueCache
-from hornbook.nn.fused import ACTIVATIONS, dropout_add_norm
+from hornbook.nn.fused_ops import ACTIVATIONS, dropout_add_norm
 
 
 class AlignedEntities(NamedTuple):

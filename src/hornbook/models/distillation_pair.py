@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.models.transformer import Transformer
-from hornbook.nn.block import initialise
+from hornbook.nn.block import initialize
 
 
 class FixedProjection(nn.Module):
@@ -79,17 +79,17 @@ class DistillationPair(nn.Module):
         self.teacher._apply(change)
         return super()._apply(change, recurse)
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialize(self, generator: torch.Generator) -> None:
         """Initialises the student and the projections."""
-        self.student.initialise(generator)
-        self.initialise_projections(generator)
+        self.student.initialize(generator)
+        self.initialize_projections(generator)
 
-    def initialise_projections(self, generator: torch.Generator) -> None:
+    def initialize_projections(self, generator: torch.Generator) -> None:
         for projection in self.projections.values():
             if isinstance(projection, FixedProjection):
                 projection.draw(generator)
             else:
-                initialise(projection, self.config.init_std, generator)
+                initialize(projection, self.config.init_std, generator)
 
     def adopt_projections(self, state: Mapping[str, Tensor]) -> list[str]:
         """Loads the projections of an earlier run that have the same names and shapes; returns their terms."""
@@ -118,7 +118,7 @@ def layers_to_copy(num_student: int, num_teacher: int) -> list[int]:
     return [1 + round(i * (num_teacher - 1) / (num_student - 1)) for i in range(num_student)]
 
 
-def initialise_from_teacher(student: Transformer, teacher: Transformer) -> str:
+def initialize_from_teacher(student: Transformer, teacher: Transformer) -> str:
     """Copies layers, embeddings and the vocabulary head of the teacher into the student, where the shapes agree.
     Returns a description of what was copied."""
     ours, theirs = student.config, teacher.config

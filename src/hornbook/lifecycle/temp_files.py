@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")  # the digits are the id of the process that writes it
-SWEPT_LEVELS = 4  # depth of the search: enough for RUN/tries/NAME/checkpoints, without walking a large foreign tree
+SEARCHED_LEVELS = 4  # depth of the search: enough for RUN/trials/NAME/checkpoints, without walking a large foreign tree
 
 
 def temporary_for(path: Path) -> Path:
@@ -15,18 +15,18 @@ def temporary_for(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
-def sweep(folder: Path) -> bool:
+def remove_stale_files(folder: Path) -> bool:
     """Removes the abandoned temporary files in a folder and its subfolders, and returns whether there were any. Only
     the process that holds the folder's lock may call this."""
     found = False
     for parent, folders, files in os.walk(folder):
         found |= _remove_abandoned(Path(parent), (*folders, *files))
-        is_last = len(Path(parent).relative_to(folder).parts) + 1 >= SWEPT_LEVELS
+        is_last = len(Path(parent).relative_to(folder).parts) + 1 >= SEARCHED_LEVELS
         folders[:] = [] if is_last else [name for name in folders if not TEMPORARY.fullmatch(name)]
     return found
 
 
-def sweep_leftovers_of(path: Path) -> None:
+def remove_stale_files_of(path: Path) -> None:
     """Removes the temporary files that killed processes left of this one file or folder."""
     if path.parent.is_dir():
         start = f".{path.name}."

@@ -1,5 +1,5 @@
-"""Several runs: the tries of a search or of restarts (`tries.json`) and scores by number of labels (`curve.json`), with
-their plots `tries.png` and `curve.png`, their page and their description."""
+"""Several runs: the trials of several learning rates or seeds (`trials.json`) and scores by number of labels
+(`curve.json`), with their plots `trials.png` and `curve.png`, their page and their description."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hornbook.report.run import number
 if TYPE_CHECKING:
     from hornbook.report.plots.drawing import Plot
 
-TRIES, CURVE = "tries.json", "curve.json"
+TRIALS, CURVE = "trials.json", "curve.json"
 METHODS = {
     "finetune": "fine-tuning",
     "features": "frozen features",
@@ -22,12 +22,12 @@ METHODS = {
     "tfidf": "TF-IDF",
     "vectors": "averaged word vectors",
 }
-TITLES = {"search": "Search over learning rates", "restarts": "Restarts"}
+TITLES = {"lr_search": "Search over learning rates", "seeds": "Seeds"}
 
 
 @dataclass(frozen=True)
 class ScoredRuns:
-    """The contents of tries.json or curve.json; `rows` are the tries or points that have a score."""
+    """The contents of trials.json or curve.json; `rows` are the trials or points that have a score."""
 
     about: dict
     rows: list[dict]
@@ -48,8 +48,8 @@ class ScoredRuns:
         return wording.score_with_interval(self.metric_for_best, row | {"value": row["score"]}, self.in_percent)
 
 
-def read_tries(folder: str | Path) -> ScoredRuns | None:
-    return _read(Path(folder) / TRIES, "tries")
+def read_trials(folder: str | Path) -> ScoredRuns | None:
+    return _read(Path(folder) / TRIALS, "trials")
 
 
 def read_curve(folder: str | Path) -> ScoredRuns | None:
@@ -68,21 +68,21 @@ def _read(path: Path, name: str) -> ScoredRuns | None:
 
 def is_several(folder: str | Path) -> bool:
     """Whether a folder contains several runs and is not a fine-tuned model itself."""
-    tries, curve, record = (Path(folder) / name for name in (TRIES, CURVE, "run.json"))
+    trials, curve, record = (Path(folder) / name for name in (TRIALS, CURVE, "run.json"))
     if not record.is_file():
-        return tries.is_file() or curve.is_file()
+        return trials.is_file() or curve.is_file()
     return curve.is_file() and read_json(record).get("command") == "label-curve"
 
 
 def about_several(folder: Path) -> dict:
-    tries, curve = read_tries(folder), read_curve(folder)
-    found: dict = {"kind": "several runs", "tries": None, "curve": None, "in_words": []}
-    if tries is not None:
-        found |= {"tries": tries.about}
-        for row in tries.rows:
+    trials, curve = read_trials(folder), read_curve(folder)
+    found: dict = {"kind": "several runs", "trials": None, "curve": None, "in_words": []}
+    if trials is not None:
+        found |= {"trials": trials.about}
+        for row in trials.rows:
             mark = ", degenerate" if row["degenerate"] else ""
-            found["in_words"].append((row["name"], tries.interval_words(row) + mark))
-        found["in_words"].append(("best", tries.about["best"]))
+            found["in_words"].append((row["name"], trials.interval_words(row) + mark))
+        found["in_words"].append(("best", trials.about["best"]))
     if curve is not None:
         found |= {"curve": curve.about}
         for row in curve.rows:
@@ -95,54 +95,54 @@ def about_several(folder: Path) -> dict:
 
 
 def several_sections(folder: Path) -> dict[str, dict | None]:
-    """What `several_sections.html` shows of `tries.json` and `curve.json`; also writes their plots into the folder."""
-    tries, curve = read_tries(folder), read_curve(folder)
+    """What `several_sections.html` shows of `trials.json` and `curve.json`; also writes their plots into the folder."""
+    trials, curve = read_trials(folder), read_curve(folder)
     return {
-        "tries": tries
+        "trials": trials
         and {
-            "title": TITLES.get(str(tries.about.get("kind")), "Tries"),
-            "summary": _summary(tries),
-            "picture": draw(folder, tries),
-            "table": _tries_table(tries),
+            "title": TITLES.get(str(trials.about.get("kind")), "Trials"),
+            "summary": _summary(trials),
+            "picture": draw(folder, trials),
+            "table": _trials_table(trials),
         },
         "curve": curve and {"picture": draw(folder, curve), "table": _curve_table(curve)},
     }
 
 
 def draw(folder: Path, found: ScoredRuns) -> "Plot":
-    """The plot of tries, which is also written to `tries.png`, or of scores by number of labels, to `curve.png`."""
+    """The plot of trials, which is also written to `trials.png`, or of scores by number of labels, to `curve.png`."""
     from hornbook.report.plots.drawing import picture
-    from hornbook.report.plots.scores import curve_figure, tries_figure
+    from hornbook.report.plots.scores import curve_figure, trials_figure
 
-    if "tries" in found.about:
-        return picture(tries_figure(found), "Scores of the tries", folder / "tries.png")
+    if "trials" in found.about:
+        return picture(trials_figure(found), "Scores of the trials", folder / "trials.png")
     return picture(curve_figure(found), "Scores by number of labelled examples", folder / "curve.png")
 
 
-def _summary(tries: ScoredRuns) -> str:
-    about, bad = tries.about, sum(bool(each.get("degenerate")) for each in tries.rows)
+def _summary(trials: ScoredRuns) -> str:
+    about, bad = trials.about, sum(bool(each.get("degenerate")) for each in trials.rows)
     parts = [
         f"best {about['best']}",
-        f"median {tries.format_score(about['median'])}",
-        f"spread {tries.format_score(about['spread'])}",
-        f"{bad} of {len(tries.rows)} degenerate" if bad else "none degenerate",
+        f"median {trials.format_score(about['median'])}",
+        f"spread {trials.format_score(about['spread'])}",
+        f"{bad} of {len(trials.rows)} degenerate" if bad else "none degenerate",
     ]
-    return f"By {wording.measure(tries.metric_for_best)} on dev: {'; '.join(parts)}."
+    return f"By {wording.measure(trials.metric_for_best)} on dev: {'; '.join(parts)}."
 
 
-def _tries_table(tries: ScoredRuns) -> Table:
+def _trials_table(trials: ScoredRuns) -> Table:
     rows = [
         (
-            each["name"] + (" ★" if each["name"] == tries.about["best"] else ""),
+            each["name"] + (" ★" if each["name"] == trials.about["best"] else ""),
             f"{each['lr']:g}",
             str(each["seed"]),
-            tries.interval_words(each),
+            trials.interval_words(each),
             wording.duration(each["seconds"]),
             f"degenerate: {each['degenerate']}" if each["degenerate"] else "",
         )
-        for each in tries.rows
+        for each in trials.rows
     ]
-    return Table(("try", "learning rate", "seed", "score, 95% interval", "time", ""), rows)
+    return Table(("trial", "learning rate", "seed", "score, 95% interval", "time", ""), rows)
 
 
 def _curve_table(curve: ScoredRuns) -> Table:

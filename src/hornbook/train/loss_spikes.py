@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from hornbook.files import read_json, write_json
-from hornbook.train.settings import GuardSettings
+from hornbook.train.settings import LossSpikeSettings
 
 DECAY = 0.98  # of the running mean and variance: a window of about 50 steps
 
@@ -20,10 +20,10 @@ class LossProblem(NamedTuple):
 
 
 @dataclass
-class Guard:
+class LossSpikeDetector:
     """Call `check` on the loss of every step, in order. The state is saved with each checkpoint."""
 
-    settings: GuardSettings
+    settings: LossSpikeSettings
     mean: float = 0.0
     variance: float = 0.0
     seen: int = 0
@@ -33,8 +33,8 @@ class Guard:
         if not math.isfinite(loss) or not math.isfinite(grad_norm):
             return LossProblem("nan", f"the loss is {loss:g} and the gradient norm {grad_norm:g}")
         settings = self.settings
-        if self.seen >= settings.history_steps and settings.spike_deviations > 0:
-            limit = self.mean + max(settings.spike_deviations * math.sqrt(self.variance), settings.min_spike)
+        if self.seen >= settings.history_steps and settings.deviations > 0:
+            limit = self.mean + max(settings.deviations * math.sqrt(self.variance), settings.min_increase)
             if loss > limit:
                 return LossProblem("spike", f"the loss jumped to {loss:.3f}, from {self.mean:.3f} on average")
         self.update(loss)

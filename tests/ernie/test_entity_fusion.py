@@ -23,7 +23,7 @@ ENTITIES = [(np.array([1, 3]), np.array([2, 4])), NONE, (np.array([0, 2, 8]), np
 @pytest.fixture
 def model() -> Ernie:
     made = Ernie(ErnieConfig(**SIZE, entity_width=8, entity_heads=2, num_entities=5, graph="abc")).eval()
-    made.initialise(torch.Generator().manual_seed(0))
+    made.initialize(torch.Generator().manual_seed(0))
     with torch.no_grad():  # larger weights, so that entities make a difference
         for name, parameter in made.named_parameters():
             if parameter.ndim == 2 and name.startswith("blocks."):
@@ -138,7 +138,7 @@ def test_vectors_of_the_graph(model):
     assert model.has_vector.tolist() == [True, True, True, False, True]
     assert torch.allclose(model.entities.weight.norm(dim=1), torch.tensor([1, 1, 1, 0, 1.0], dtype=torch.float64))
     model.config = ErnieConfig(**SIZE, entity_width=8, num_entities=5, entity_vectors="random")
-    model.initialise(torch.Generator().manual_seed(1))
+    model.initialize(torch.Generator().manual_seed(1))
     before = model.entities.weight.clone()
     model.set_entity_vectors(given)
     assert torch.equal(model.entities.weight[[0, 1, 2, 4]], before[[0, 1, 2, 4]]) and not model.has_vector[3]

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from hornbook.tasks.tables_out import readable, write_rows
+from hornbook.tasks.prediction_files import readable, write_rows
 
 CLASSES = [
     {"text": 'a "fine"\nday', "label": "yes", "probability": 0.75, "probabilities": {"no": 0.25, "yes": 0.75}},
