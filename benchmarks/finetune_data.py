@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hornbook.files import read_json
-from hornbook.runs.finetuning.inputs import max_length_for
 from hornbook.runs.finetuning.settings import default_lr
 from hornbook.tasks.datasets import known
+from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet, Example, SpanExample
@@ -49,10 +49,11 @@ class Recipe:
 def recipe_for(model: str, task: str, seed: int, threads: int, device: str, batch_size: int = 32, **more) -> Recipe:
     """Published epochs, and our default learning rate and lengths for the width of the model."""
     named, config = known(task), read_json(Path(model) / "config.json")
+    max_positions = config["max_position_embeddings"]
     asked = {
         "epochs": named.epochs,
         "lr": default_lr(named, config["hidden_size"]),
-        "max_length": max_length_for(config["max_position_embeddings"], named.kind, None),
+        "max_length": min(max_positions, KINDS[named.kind].max_length or max_positions),
     } | {name: value for name, value in more.items() if value is not None}
     return Recipe(model, task, seed, batch_size=batch_size, threads=threads, device=device, **asked)
 
