@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from hornbook.batch import Batch, Stream, concatenate, pack, ragged, to_offsets
+from hornbook.batch import Batch, Stream, concatenate, pack, stream_field, to_offsets
 
 TENSORS = ("ids_T", "positions_T", "segments_T", "word_starts_T", "offsets", "labels_N")
 
@@ -109,8 +109,8 @@ class Entities(Stream):
     """A made-up stream: entities, each at a token, with a vector."""
 
     ids_E: torch.Tensor
-    tokens_E: torch.Tensor = ragged(index_into="tokens")
-    vectors_EC: torch.Tensor = ragged(padding=7)
+    tokens_E: torch.Tensor = stream_field(index_into="tokens")
+    vectors_EC: torch.Tensor = stream_field(padding=7)
     names_host: np.ndarray | None = None
 
 

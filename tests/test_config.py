@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from hornbook.config import Typed, checked, from_dict, iter_settings, parsed, setting, to_dict, with_overrides
+from hornbook.config import (
+    ValidatedSettings,
+    checked,
+    from_dict,
+    iter_settings,
+    parsed,
+    setting,
+    to_dict,
+    with_overrides,
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +156,7 @@ def test_a_bad_value_is_named_in_full():
 
 
 @dataclass(frozen=True)
-class Checked(Typed, group="group"):
+class Checked(ValidatedSettings, group="group"):
     share: float = setting(0.5, "a share", low=0, below=1)
     steps: int = setting(10, "how often", low=1, high=1000)
     on: bool = setting(True, "whether")

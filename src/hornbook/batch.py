@@ -18,7 +18,7 @@ TOKENS, SEQUENCES = "tokens", "sequences"  # the streams of every packed batch
 ENTITIES = "entities"  # the stream of a batch whose texts are linked to a graph
 
 
-def ragged(padding: float | None = None, index_into: str | None = None, **default: Any) -> Any:
+def stream_field(padding: float | None = None, index_into: str | None = None, **default: Any) -> Any:
     """A field of a stream, if it needs more than a type: `padding` is the value of padding entries, where it matters
     (otherwise they may have any value), and `index_into` names the stream that the values are indices into."""
     return field(metadata={"padding": padding, "index_into": index_into}, **default)
@@ -116,7 +116,7 @@ class Stream:
 
 @cache
 def _fields(stream: type[Stream]) -> dict[str, Mapping[str, Any]]:
-    """The fields of a kind of stream that hold values, with the arguments of `ragged`."""
+    """The fields of a kind of stream that hold values, with the arguments of `stream_field`."""
     return {
         each.name: each.metadata for each in dataclasses.fields(stream) if each.name not in ("offsets_host", "offsets")
     }
@@ -128,7 +128,7 @@ class Tokens(Stream):
     positions_T: Tensor  # int64, counted from 0 in each sequence
     segments_T: Tensor  # int64, 0 or 1
     word_starts_T: Tensor  # bool, True at the first token of a word
-    labels_T: Tensor | None = ragged(padding=-1, default=None)  # int64, token labels of a task; -1 is ignored
+    labels_T: Tensor | None = stream_field(padding=-1, default=None)  # int64, token labels of a task; -1 is ignored
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Entities(Stream):
     """
 
     ids_E: Tensor  # int64, numbers of entities in the graph
-    tokens_E: Tensor = ragged(index_into=TOKENS)  # int64, indices into the packed tokens, ascending
+    tokens_E: Tensor = stream_field(index_into=TOKENS)  # int64, indices into the packed tokens, ascending
     ids_host: np.ndarray  # int64
     positions_host: np.ndarray  # int64, positions in the sequence
 
@@ -194,7 +194,7 @@ class Batch:
     progress: float = 1.0  # fraction of the run's steps that are done, for what depends on it; 1 in validation
     # The first tokens, which are whole sequences, attend to the left only and all others to both sides, whatever the
     # direction of the model; None: all as the model does.
-    num_left: int | None = None
+    num_causal: int | None = None
 
     @property
     def tokens(self) -> Tokens:
@@ -299,10 +299,10 @@ class Batch:
         origins = {name: int(stream.offsets_host[first]) for name, stream in self.streams.items()}
         num_padding = max(0, last - max(first, self.num_real_sequences))
         part = self._map(lambda stream: stream.slice(first, last, origins))
-        num_left = self.num_left
-        if num_left is not None:
-            num_left = int(min(max(num_left - origins[TOKENS], 0), self.offsets_host[last] - origins[TOKENS]))
-        return dataclasses.replace(part, num_padding_sequences=num_padding, num_left=num_left)
+        num_causal = self.num_causal
+        if num_causal is not None:
+            num_causal = int(min(max(num_causal - origins[TOKENS], 0), self.offsets_host[last] - origins[TOKENS]))
+        return dataclasses.replace(part, num_padding_sequences=num_padding, num_causal=num_causal)
 
     def as_padding(self, is_padding: bool = True) -> Self:
         """The same sequences as padding only: an empty part of a batch that can still be computed."""
@@ -332,7 +332,7 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     """The sequences of several batches, which have the same streams and no padding sequences, as one batch. Those
     that attend to the left only come in the first batches."""
     first = batches[0]
-    num_left = None if first.num_left is None else sum(batch.num_left for batch in batches)
+    num_causal = None if first.num_causal is None else sum(batch.num_causal for batch in batches)
     origins: list[dict[str, int]] = [dict.fromkeys(first.streams, 0)]
     for batch in batches[:-1]:
         origins.append({name: origins[-1][name] + stream.num_entries for name, stream in batch.streams.items()})
@@ -341,7 +341,7 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         for name, stream in first.streams.items()
     }
     max_length = max(batch.max_length for batch in batches)
-    return dataclasses.replace(first, streams=streams, max_length=max_length, num_left=num_left)
+    return dataclasses.replace(first, streams=streams, max_length=max_length, num_causal=num_causal)
 
 
 def pack(
@@ -354,13 +354,13 @@ def pack(
     group_size: int = 1,
     step_index: np.ndarray | None = None,
     entities: Sequence[tuple[np.ndarray, np.ndarray]] | None = None,
-    num_left: int | None = None,
+    num_causal: int | None = None,
 ) -> Batch:
     """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
     `max_length` to that of the longest sequence. Sequence `labels` become int64 if integral, else float32.
     `step_index` (their indices in the step's batch, which key random numbers) defaults to the order of the sequences.
     `entities`: the positions and numbers of the entities of each sequence, in the order of positions.
-    `num_left`: how many tokens, those of the first sequences, attend to the left only; default: as the model does.
+    `num_causal`: how many tokens, those of the first sequences, attend to the left only; default: as the model does.
 
     >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).offsets_host.tolist()
     [0, 3, 5]
@@ -389,7 +389,7 @@ def pack(
     streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: rows}
     if entities is not None:
         streams[ENTITIES] = Entities.of(offsets, entities)
-    return Batch(streams, int(max_length or lengths.max(initial=1)), group_size, num_left=num_left)
+    return Batch(streams, int(max_length or lengths.max(initial=1)), group_size, num_causal=num_causal)
 
 
 def part_of(num: int, part: tuple[int, int]) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Typed settings: dataclasses whose fields have a doc line and a range, with overrides by dotted name.
+"""Validated settings: dataclasses whose fields have a doc line and a range, with overrides by dotted name.
 
 @dataclass(frozen=True)
-class Optimizer(Typed, group="optimizer"):
+class Optimizer(ValidatedSettings, group="optimizer"):
     lr: float = setting(1e-4, "peak learning rate", above=0, high=100)
 
 with_overrides(run, {"optimizer.lr": "3e-4"})   # a copy; the error for an unknown name suggests the nearest known one
@@ -92,7 +92,7 @@ def setting(
     return dataclasses.field(default=default, metadata={"doc": doc, "range": Range(low, above, high, below)})
 
 
-class Typed:
+class ValidatedSettings:
     """Base of dataclasses that validate the type and range of every field. `group` is the prefix of the dotted names in
     error messages."""
 

@@ -32,7 +32,7 @@ pytestmark = [
 CUDA = torch.device("cuda")
 
 
-def ragged(dtype: torch.dtype, width: int = 64) -> tuple:
+def stream_field(dtype: torch.dtype, width: int = 64) -> tuple:
     torch.manual_seed(0)
     lengths = [13, 128, 1, 77, 0, 64]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -43,7 +43,7 @@ def ragged(dtype: torch.dtype, width: int = 64) -> tuple:
 @pytest.mark.parametrize(("direction", "width"), [("both", 64), ("left", 64), ("both", 26), ("left", 26)])
 def test_flash_equals_the_loop(direction, width):
     """26 is the width of TinyBERT's heads, which the kernel only supports padded with zeros."""
-    qkv, offsets, offsets_host = ragged(torch.bfloat16, width)
+    qkv, offsets, offsets_host = stream_field(torch.bfloat16, width)
     found = attention(*qkv, offsets, None, 128, direction)
     exact = [x.detach().double().requires_grad_() for x in qkv]
     expected = attention(*exact, offsets, offsets_host, 128, direction)
@@ -77,7 +77,7 @@ def test_attention_of_even_sequences_equals_the_loop(direction, width, window):
 @pytest.mark.parametrize("is_even", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_attention_dropout_follows_the_seed(compiled, is_even):
-    (q, k, v), offsets, _ = ragged(torch.bfloat16)
+    (q, k, v), offsets, _ = stream_field(torch.bfloat16)
     if is_even:
         q, k, v = (x[:256] for x in (q, k, v))
         offsets = None

@@ -245,9 +245,12 @@ def test_steps_of_a_hybrid_model_in_two_directions(compiled):
     for number in range(6):
         random = np.random.default_rng(number)
         rows = [random.integers(5, 200, random.integers(9, 100)) for _ in range(24)]
-        num_left = sum(len(row) - 1 for row in rows[: (12, 0, 24, 7, 12, 12)[number]])
+        num_causal = sum(len(row) - 1 for row in rows[: (12, 0, 24, 7, 12, 12)[number]])
         batch = pack(
-            [row[:-1] for row in rows], token_labels=[row[1:] for row in rows], max_length=128, num_left=num_left
+            [row[:-1] for row in rows],
+            token_labels=[row[1:] for row in rows],
+            max_length=128,
+            num_causal=num_causal,
         )
         found = [
             each.train_step(batch.to(torch.device("cuda")), number, 0.0 if number == 0 else 1e-3) for each in steppers

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hornbook.config import Typed, iter_settings, setting
+from hornbook.config import ValidatedSettings, iter_settings, setting
 from hornbook.files import read_json
 from hornbook.lifecycle.requests import SETTING_OF, RunRequest, as_overrides
 from hornbook.lifecycle.resuming import changed_values, other_request
@@ -12,12 +12,12 @@ from hornbook.lifecycle.run_folder import RunFolder, recorded
 
 
 @dataclass(frozen=True)
-class Schedule(Typed, group="schedule"):
+class Schedule(ValidatedSettings, group="schedule"):
     steps: int = setting(5, "steps", low=1, high=100)
 
 
 @dataclass(frozen=True)
-class Settings(Typed, group=""):
+class Settings(ValidatedSettings, group=""):
     schedule: Schedule = field(default_factory=Schedule)
     stages: dict = field(default_factory=dict)
 

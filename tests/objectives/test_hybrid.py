@@ -48,9 +48,14 @@ def objective_of(**masking) -> HybridObjective:
     return HybridObjective(Masking(MaskingSettings(probability=0.3, **masking), 90, MASK, SPECIAL), 0.25)
 
 
-def step_of(random, lengths=LENGTHS, num_left: int = 60, **masking) -> tuple[StepInputs, list[np.ndarray]]:
+def step_of(random, lengths=LENGTHS, num_causal: int = 60, **masking) -> tuple[StepInputs, list[np.ndarray]]:
     rows = [random.integers(5, 90, length + 1) for length in lengths]
-    batch = pack([row[:-1] for row in rows], token_labels=[row[1:] for row in rows], max_length=40, num_left=num_left)
+    batch = pack(
+        [row[:-1] for row in rows],
+        token_labels=[row[1:] for row in rows],
+        max_length=40,
+        num_causal=num_causal,
+    )
     return objective_of(**masking).prepare(batch, 7), rows
 
 
@@ -119,21 +124,21 @@ def test_micro_batches_and_padding_change_nothing(random):
     weigh = {"clm": 0.3, "mlm": 0.7}
     whole = gradients(model, [step_inputs], weigh)
     parts = step_inputs.split(40)
-    assert len(parts) >= 3 and {part.batch.num_left for part in parts} >= {0}
-    assert sum(part.batch.num_left for part in parts) == 60
+    assert len(parts) >= 3 and {part.batch.num_causal for part in parts} >= {0}
+    assert sum(part.batch.num_causal for part in parts) == 60
     padded = bucketed(step_inputs, 128, 16)
     for others in (parts, [padded], [bucketed(part, 64, 8) for part in parts]):
         for name, gradient in gradients(model, others, weigh).items():
             assert torch.allclose(gradient, whole[name], atol=1e-9), name
     joined = concatenate([step_inputs.batch.slice(0, 3), step_inputs.batch.slice(3, 6)])
-    assert joined.num_left == 60
+    assert joined.num_causal == 60
 
 
 def test_a_captured_step_has_the_same_directions(random):
     step_inputs, _ = step_of(random)
     bucket = bucket_for(step_inputs, 40)
-    assert bucket.num_left == 60 and padded_to_bucket(step_inputs, bucket).batch.num_left == 60
-    other = dataclasses.replace(step_inputs, batch=dataclasses.replace(step_inputs.batch, num_left=29))
+    assert bucket.num_causal == 60 and padded_to_bucket(step_inputs, bucket).batch.num_causal == 60
+    other = dataclasses.replace(step_inputs, batch=dataclasses.replace(step_inputs.batch, num_causal=29))
     assert bucket_for(other, 40) != bucket
 
 
@@ -146,13 +151,13 @@ def test_activations_may_be_recomputed(random):
         assert torch.allclose(gradient, kept[name], atol=1e-12), name
 
 
-@pytest.mark.parametrize("num_left", [0, 103])
-def test_a_batch_may_have_one_part_only(random, num_left):
+@pytest.mark.parametrize("num_causal", [0, 103])
+def test_a_batch_may_have_one_part_only(random, num_causal):
     """As a micro-batch or the part of a rank may."""
-    step_inputs, _ = step_of(random, num_left=num_left)
+    step_inputs, _ = step_of(random, num_causal=num_causal)
     with torch.no_grad():
         sums = objective_of().loss_sums(model_of(), step_inputs)
-    empty, other = ("clm", "mlm") if num_left == 0 else ("mlm", "clm")
+    empty, other = ("clm", "mlm") if num_causal == 0 else ("mlm", "clm")
     assert float(sums[empty]) == 0 < float(sums[other]) and float(step_inputs.counts()[empty]) == 0
 
 
@@ -167,9 +172,9 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
     )
     sampler = sampler_of(corpora, 0.25)
     whole = sampler.batch(3, 16)
-    assert whole.num_left == 12 * 32 and whole.num_tokens == 16 * 32
+    assert whole.num_causal == 12 * 32 and whole.num_tokens == 16 * 32
     plain = sampler_of(corpora, 0.0).batch(3, 16)
-    assert plain.num_left is None and sorted(plain.ids_T.tolist()) == sorted(whole.ids_T.tolist())
+    assert plain.num_causal is None and sorted(plain.ids_T.tolist()) == sorted(whole.ids_T.tolist())
     shares = [(0, 5), (5, 6), (6, 16)]
 
     def corrupted(batch) -> list[tuple]:
@@ -177,7 +182,7 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
         cuts = prepared.offsets_host[1:-1]
         rows = np.split(prepared.ids_T.numpy(), cuts)
         return [
-            (tuple(row), end <= prepared.num_left) for row, end in zip(rows, prepared.offsets_host[1:], strict=True)
+            (tuple(row), end <= prepared.num_causal) for row, end in zip(rows, prepared.offsets_host[1:], strict=True)
         ]
 
     parts = [sampler.batch(3, 16, share=share) for share in shares]
@@ -197,7 +202,7 @@ def test_the_masked_share_changes_linearly(corpora, random):
     for number in range(3):
         batch = make(number)
         targets = HybridObjective(masking, 0.5).prepare(batch, 0).targets["mlm"]
-        shares.append(targets.num_entries / (batch.num_tokens - batch.num_left))
+        shares.append(targets.num_entries / (batch.num_tokens - batch.num_causal))
     assert shares == pytest.approx([0.4, 0.3, 0.2], abs=0.03)
     sampler = SequenceSampler([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, masked_fraction=0.5)
     held_out = sampler.batch(0, 4)
@@ -269,7 +274,7 @@ def test_the_folder_is_an_encoder(trained, tmp_path):
         with torch.no_grad():
             logits = network.clm_logits(network(pack([masked])))[place - 1, : network.config.vocab_size]
             pretrained, _ = load_folder(trained / "run")
-            assert torch.allclose(pretrained.eval()(pack([masked], num_left=0)), network(pack([masked])), atol=1e-5)
+            assert torch.allclose(pretrained.eval()(pack([masked], num_causal=0)), network(pack([masked])), atol=1e-5)
         totals.append(float(logits.log_softmax(-1)[ids[place]]))
     assert model.score(TEXT)[0].log_probabilities == pytest.approx(totals, abs=1e-4)
     context, text = TEXT[:20], TEXT[20:]

@@ -167,7 +167,7 @@ KINDS = {
     "spans": {
         "rows": SPAN_ROWS,
         "found": scores(5, f1=60.0, exact=50.0, HasAns_f1=40.0, NoAns_f1=70.0),
-        "task_details": {"or_none": True, "threshold": -1.25},
+        "task_details": {"allows_no_answer": True, "threshold": -1.25},
     },
     "choice": {"rows": CHOICE_ROWS, "found": scores(accuracy=0.5)},
 }

@@ -64,7 +64,7 @@ def test_no_curve_without_unanswerable_questions_or_scores(make_task_run, rows):
 
 
 def test_no_curve_for_a_task_that_always_answers(make_task_run):
-    folder = make_task_run("spans", rows=SCORED_SPANS, task_details={"or_none": False}, leave_out=PICTURES)
+    folder = make_task_run("spans", rows=SCORED_SPANS, task_details={"allows_no_answer": False}, leave_out=PICTURES)
     write_report(folder)
     assert not (folder / "thresholds.png").exists()
 

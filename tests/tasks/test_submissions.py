@@ -112,7 +112,7 @@ def answered(text: str, score: float) -> SpanPrediction:
 def test_squad_answers_by_question(tmp_path):
     examples = [SpanExample(key, "Who?", "Ada wrote ☃.") for key in ("a1", "b2", "c3")]
     said = [answered("Ada", -3.0), answered("", 2.5), answered("☃", 1.0)]
-    spec = TaskSpec("squad2", Spans(HeadConfig("spans", 2), or_none=True, threshold=1.5))
+    spec = TaskSpec("squad2", Spans(HeadConfig("spans", 2), allows_no_answer=True, threshold=1.5))
     names = write_submission(tmp_path, spec, {"dev": examples}, {"dev": said})
     assert sorted(names) == ["na_prob.json", "predictions.json"]
     assert json.loads((tmp_path / "predictions.json").read_text()) == {"a1": "Ada", "b2": "", "c3": "☃"}
@@ -127,7 +127,7 @@ def test_squad_answers_by_question(tmp_path):
 
 def test_coqa_answers_by_turn(tmp_path):
     examples = [SpanExample(f"3-ab-{turn}", "Who?", "Ada.") for turn in (1, 2)]
-    spec = TaskSpec("coqa", Spans(HeadConfig("spans", 2), or_none=True, rules="coqa"))
+    spec = TaskSpec("coqa", Spans(HeadConfig("spans", 2), allows_no_answer=True, rules="coqa"))
     write_submission(tmp_path / "coqa.zip", spec, {"dev": examples}, {"dev": [answered("Ada", -1), answered("", 5)]})
     with zipfile.ZipFile(tmp_path / "coqa.zip") as opened:
         assert json.loads(opened.read("predictions.json")) == [

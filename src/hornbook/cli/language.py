@@ -17,7 +17,8 @@ def generate(
     model: Model,
     prompt: argument(str, "Prompt to continue; '' starts from the end-of-text token."),
     max_new_tokens: option(
-        int | None, "Maximum number of tokens to generate (default 100); with --fill, masks (10)."
+        int | None,
+        "Maximum number of tokens to generate (default 100); with --fill, appended masks (10).",
     ) = None,
     temperature: option(float | None, "Sampling temperature; 0 is greedy decoding.") = None,
     top_k: option(int | None, "Sample from the k most likely tokens.") = None,

@@ -62,7 +62,7 @@ def pretrain_command(
     overwrite: Overwrite = False,
     device: Device = "auto",
 ) -> None:
-    """Pre-train a model on corpora. Ctrl-C saves a checkpoint; --resume resumes exactly."""
+    """Pre-train a model on corpora. Ctrl-C saves a checkpoint; --resume continues, on a CPU bit for bit."""
     overrides = parse_overrides(override, device)
     if show:
         amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}

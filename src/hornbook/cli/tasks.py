@@ -61,7 +61,7 @@ def finetune_command(
         str | None, "Encode a pair jointly (joint), separately (separate), or in both orders (both)."
     ) = None,
     reason: option(str | None, "kagnet: multiple choice also reads the paths of --graph to each answer.") = None,
-    graph: option(Path | None, "Graph folder: for --reason, or of an ERNIE, to link texts to its entities.") = None,
+    graph: option(Path | None, "Graph folder: for --reason, or the one whose entities an ERNIE reads.") = None,
     vectors: option(Path | None, "Folder that 'hornbook graph embed' wrote, for --reason.") = None,
     seeds: option(int, "Number of runs with different seeds; the best is kept.") = 1,
     lr_search: flag(

@@ -1,8 +1,8 @@
 """Makes training sequences from a corpus. Batch k is a pure function of (corpus, settings, seed, k): there is no state
 between batches, so any worker can make any batch and a run resumes immediately.
 
-Five layouts. Three are pairs, `[CLS] A [SEP] B [SEP]`, up to the length limit, or with a probability of 10% up to a
-random shorter length:
+Five layouts. Three are pairs, `[CLS] A [SEP] B [SEP]`, up to the length limit, or with a probability of 10% by
+default up to a random shorter length:
 
 `nsp`, next-sentence prediction (Devlin et al. 2018 and the published code): half of the time B is the text after A
 (label 0), half of the time it starts at a random sentence of another document (label 1). One difference from the
@@ -19,8 +19,8 @@ short documents are used too and both labels stay equally likely; the published 
 another document and labels the pair as swapped. A single token, which has no order, is used as both segments.
 
 `pairs`, no sentence task (Clark et al. 2020 and the published code): A is about the first half of a chunk's
-sentences, B the rest, truncated at the end. With a probability of 10%, and if there is only one sentence, the sequence
-is a single segment, `[CLS] A [SEP]`.
+sentences, B the rest, truncated at the end. With a probability of 10% by default, and if there is only one
+sentence, the sequence is a single segment, `[CLS] A [SEP]`.
 
 `packed`, no sentence task: `[CLS]`, whole sentences up to the limit, `[SEP]`; it crosses document boundaries, with an
 extra `[SEP]` between documents (Liu et al. 2019, "full sentences").
@@ -28,7 +28,7 @@ extra `[SEP]` between documents (Liu et al. 2019, "full sentences").
 `documents`, for left-to-right models (Radford et al. 2018): chunks of the stream of documents (`data/stream.py`), each
 token labelled with the next one. Each document in a chunk is a sequence of its own, with positions from 0, so that
 documents do not attend to each other; or, as published, the whole chunk is one sequence. A fixed fraction of the chunks
-may be read in both directions, to mask tokens of them; the others come first in a batch (`Batch.num_left`).
+may be read in both directions, to mask tokens of them; the others come first in a batch (`Batch.num_causal`).
 """
 
 import math
@@ -38,7 +38,7 @@ from typing import Literal
 import numpy as np
 
 from hornbook.batch import Batch, pack
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 from hornbook.data.chunks import Chunks, cut, document_of
 from hornbook.data.corpus import Corpus, find, shuffled
 from hornbook.data.shards import Shard, unpack_word_starts
@@ -52,7 +52,7 @@ MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so wei
 
 
 @dataclass(frozen=True)
-class DataSettings(Typed, group="data"):
+class DataSettings(ValidatedSettings, group="data"):
     length: int = setting(512, "maximum tokens per sequence", low=8, high=2**20)
     short_length: int = setting(128, "maximum tokens per sequence in the first part of training", low=8, high=2**20)
     short_fraction: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
@@ -216,16 +216,16 @@ class SequenceSampler:
             made += [(is_masked, *stretch, number) for stretch, number in zip(stretches, numbers, strict=False)]
         made.sort(key=lambda each: (each[0], len(each[1])))
         are_masked, sequences, next_ids, word_starts, step_index = zip(*made, strict=True)
-        num_left = None
+        num_causal = None
         if self.masked_fraction:
-            num_left = sum(len(ids) for is_masked, ids in zip(are_masked, sequences, strict=True) if not is_masked)
+            num_causal = sum(len(ids) for is_masked, ids in zip(are_masked, sequences, strict=True) if not is_masked)
         return pack(
             sequences,
             word_starts=word_starts,
             max_length=self.length,
             token_labels=next_ids,
             step_index=np.array(step_index),
-            num_left=num_left,
+            num_causal=num_causal,
         )
 
     def _is_masked(self, example: int) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 from hornbook.inference.cache import DecodingState
 from hornbook.inference.detokenizer import StreamingDetokenizer
 from hornbook.inference.generation import (
@@ -34,7 +34,7 @@ MINUS_INFINITY = -1e9  # finite, so that sums with it keep their order
 
 
 @dataclass(frozen=True)
-class BeamSettings(Typed, group=""):
+class BeamSettings(ValidatedSettings, group=""):
     num_beams: int = setting(4, "number of beams", low=1, high=1000)
     length_penalty: float = setting(1.0, "above 0 prefers longer texts", low=-100, high=100)
     early_stopping: bool = False

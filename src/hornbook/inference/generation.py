@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.config import LARGEST_SEED, Typed, setting
+from hornbook.config import LARGEST_SEED, ValidatedSettings, setting
 from hornbook.inference.cache import DecodingState
 from hornbook.inference.detokenizer import StreamingDetokenizer
 from hornbook.inference.sampling import Sampling, uniform_numbers
@@ -36,7 +36,7 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class GenerationConfig(Typed, group=""):
+class GenerationConfig(ValidatedSettings, group=""):
     """Generation settings, the same for every prompt."""
 
     max_new_tokens: int = setting(MAX_NEW_TOKENS, "maximum number of new tokens", low=1, high=1_000_000)

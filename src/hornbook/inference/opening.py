@@ -53,7 +53,7 @@ def load(
     model, tokenizer = load_folder(folder)
     if weights == "int8":
         if not isinstance(model, Gpt):
-            raise ValueError(f"{folder} is a {model.family}: int8 weights are for GPT models only; use float weights")
+            raise ValueError(f"{folder} is {model.in_words()}: int8 weights are for GPT models only; use float weights")
         quantize(model)
     elif isinstance(model, Gpt) and device == "cpu":
         to_column_major(gpt_matrices(model))

@@ -56,7 +56,7 @@ TRAITS = {  # that members of an ensemble must share, as named in an error
     "problem": "their problem type",
     "pairs": "how they encode pairs",
     "answerable": "how they detect unanswerable questions",
-    "or_none": "whether they may give no answer",
+    "allows_no_answer": "whether they may give no answer",
     "graph": "the knowledge graph that they read",
     "tokenizer": "their tokenizer",
 }
@@ -174,7 +174,7 @@ class Predictor:
             outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_units).outputs)
         self.num_truncated += features.num_truncated
         predictions = task.decode(combine(task, outputs), features, examples)
-        return [task.without_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
+        return [task.in_own_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """bfloat16 on CUDA, as in training: attention over packed sequences is fast in half precision only."""
@@ -268,7 +268,7 @@ class Predictor:
         }
         unknown: set[str] = set()
         for name in _chosen_splits(found, split):
-            examples = [each for each in found.splits[name] if spec.task.is_scored(each, spec.task.or_none)]
+            examples = [each for each in found.splits[name] if spec.task.is_scored(each, spec.task.allows_no_answer)]
             scores["unlabelled"][name] = len(found.splits[name]) - len(examples)
             if not examples:
                 continue
@@ -276,7 +276,7 @@ class Predictor:
             scores["examples"][name], scores["truncated_texts"][name] = len(examples), self.num_truncated
             scores["splits"][name] = with_intervals(spec.task, examples, predictions)
             scores["tables"][name] = tables(spec.task, examples, predictions)
-            if spec.task.or_none:
+            if spec.task.allows_no_answer:
                 best = spec.task.tuned(examples, predictions)
                 tuned_scores = with_intervals(best, examples, best.thresholded(predictions))
                 scores["splits"][f"{name}, threshold chosen on it"] = tuned_scores
@@ -448,7 +448,7 @@ def _trait(member: FinetunedModel, what: str) -> Any:
     if what == "tokenizer":
         return member.tokenizer.fingerprint
     task = member.spec.task
-    return getattr(task, "or_none", False) if what == "or_none" else getattr(task.output, what)
+    return getattr(task, "allows_no_answer", False) if what == "allows_no_answer" else getattr(task.output, what)
 
 
 def _text(trait: Any) -> str:

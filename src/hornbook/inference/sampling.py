@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.config import MANY, Typed, setting
+from hornbook.config import MANY, ValidatedSettings, setting
 
 
 @dataclass(frozen=True)
-class Sampling(Typed, group=""):
+class Sampling(ValidatedSettings, group=""):
     temperature: float = setting(1.0, "sampling temperature; 0 is greedy decoding", low=0, high=1e4)
     top_k: int | None = setting(None, "sample from the k most likely tokens; none: from all", low=1, high=MANY)
     top_p: float | None = setting(

@@ -62,7 +62,7 @@ def first_names(model: nn.Module) -> dict[str, str]:
 
 def _bias_twins(model: nn.Module) -> list[tuple[str, str]]:
     """The two names of the vocabulary head's bias; `transformers` reads the second if the embeddings are not tied."""
-    return [model.naming.bias_twins] if model.naming.bias_twins else []
+    return [model.naming.tied_bias_names] if model.naming.tied_bias_names else []
 
 
 def _tied_heads(model: nn.Module) -> list[str]:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hornbook.config import Typed
+from hornbook.config import ValidatedSettings
 
 # The setting that each option of a command, or argument of its Python function, sets.
 SETTING_OF = {
@@ -36,7 +36,7 @@ def as_overrides(**options: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class RunRequest(Typed, group=""):
+class RunRequest(ValidatedSettings, group=""):
     """Base of the requests of commands. A field named in `SETTING_OF` is a setting with an option of its own."""
 
     overrides: dict = field(default_factory=dict, kw_only=True)

@@ -20,7 +20,7 @@ class Judged:
 
     rows: list[dict[str, Any]]
     labels: list[str]
-    or_none: bool = False  # questions may have no answer
+    allows_no_answer: bool = False  # questions may have no answer
     has_entities: bool = False  # tags mark entities (B-, I-); False for tags such as parts of speech
 
 

@@ -92,7 +92,7 @@ class Albert(Encoder):
         block_prefix=_block_prefix,
         config={"embedding_width": "embedding_size", "head_dropout": "classifier_dropout_prob", "sharing": "sharing"},
         defaults={"num_attention_heads": 64, "intermediate_size": 16384},  # as in xxlarge
-        bias_twins=("predictions.bias", "predictions.decoder.bias"),
+        tied_bias_names=("predictions.bias", "predictions.decoder.bias"),
     )
 
     @classmethod

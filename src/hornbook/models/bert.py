@@ -42,5 +42,5 @@ class Bert(Encoder):
             (("sentence",), "ForNextSentencePrediction"),
         ),
         causal="LMHeadModel",
-        bias_twins=("cls.predictions.bias", "cls.predictions.decoder.bias"),
+        tied_bias_names=("cls.predictions.bias", "cls.predictions.decoder.bias"),
     )

@@ -115,7 +115,7 @@ class Ernie(Bert):
             "entity_norm": ("output.LayerNorm_ent",),
         },
         config={name: name for name in ENTITY_SETTINGS + ABLATIONS},
-        bias_twins=Bert.naming.bias_twins,
+        tied_bias_names=Bert.naming.tied_bias_names,
         prefix="bert.",
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import SEQUENCES, Batch, Stream, ragged
+from hornbook.batch import SEQUENCES, Batch, Stream, stream_field
 from hornbook.models.heads import ChoiceHead, ClsLayer, TaskHead
 from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import upcast
@@ -40,30 +40,30 @@ class ConceptNodes(Stream):
 class ConceptEdges(Stream):
     """The edges, in both directions; a node is the mean over the edges that lead to it."""
 
-    sources_E: Tensor = ragged(index_into=CONCEPTS)
-    targets_E: Tensor = ragged(index_into=CONCEPTS)
-    weights_E: Tensor = ragged(padding=0)  # 1 / edges of the target
+    sources_E: Tensor = stream_field(index_into=CONCEPTS)
+    targets_E: Tensor = stream_field(index_into=CONCEPTS)
+    weights_E: Tensor = stream_field(padding=0)  # 1 / edges of the target
 
 
 @dataclass(frozen=True)
 class ConceptPairs(Stream):
     """A concept of the question and one of the answer, which are connected."""
 
-    sequences_P: Tensor = ragged(index_into=SEQUENCES)
-    questions_P: Tensor = ragged(index_into=CONCEPTS)
-    answers_P: Tensor = ragged(index_into=CONCEPTS)
-    weights_P: Tensor = ragged(padding=0)  # 1
+    sequences_P: Tensor = stream_field(index_into=SEQUENCES)
+    questions_P: Tensor = stream_field(index_into=CONCEPTS)
+    answers_P: Tensor = stream_field(index_into=CONCEPTS)
+    weights_P: Tensor = stream_field(padding=0)  # 1
 
 
 @dataclass(frozen=True)
 class ConceptPaths(Stream):
     """The paths of the pairs; after the end of a path its last node is repeated."""
 
-    pairs_K: Tensor = ragged(index_into=PAIRS)
-    nodes_KH: Tensor = ragged(index_into=CONCEPTS)
+    pairs_K: Tensor = stream_field(index_into=PAIRS)
+    nodes_KH: Tensor = stream_field(index_into=CONCEPTS)
     relations_KH: Tensor  # the relation after each node
-    lengths_K: Tensor = ragged(padding=1)  # nodes
-    weights_K: Tensor = ragged(padding=0)  # 1
+    lengths_K: Tensor = stream_field(padding=1)  # nodes
+    weights_K: Tensor = stream_field(padding=0)  # 1
 
 
 class Weights(NamedTuple):

@@ -67,7 +67,7 @@ class Naming:
     task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # task heads by kind, where not as in BERT
     config: Mapping[str, str] = field(default_factory=dict)  # settings besides the common ones
     defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of `transformers` where they are not ours
-    bias_twins: tuple[str, ...] = ()  # the bias of the vocabulary head, and the name of its copy
+    tied_bias_names: tuple[str, ...] = ()  # the bias of the vocabulary head, and the name of its copy
     prefix: str = ""  # default: the model type
     settings: Mapping[str, str] = field(default_factory=lambda: CONFIG_NAMES)  # the common ones
     activation: str = "hidden_act"
@@ -86,11 +86,11 @@ class Naming:
 
     def has_class(self, output: HeadConfig, unusual: str = "") -> bool:
         """Whether `transformers` has a class with the layers of this output. For an encoder with the `unusual`
-        direction left it has none that reads the last token: its classes read `[CLS]`, which attends to nothing then.
-        For a GPT that reads in both directions it has none at all."""
+        direction left it has none that reads the last token: its classes read `[CLS]`, which then attends only to
+        itself. For a GPT that reads in both directions it has none at all."""
         if unusual == "both" or (unusual == "left" and reads_cls(output)):
             return False
-        return output.is_published and output.kind in self.task_classes
+        return output.has_transformers_class and output.kind in self.task_classes
 
     def class_of(self, heads: tuple[str, ...], output: HeadConfig | None = None, unusual: str = "") -> str:
         """The name of the `transformers` class that has these heads."""

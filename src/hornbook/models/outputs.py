@@ -86,7 +86,7 @@ class HeadConfig:
         return 1 if self.pairs == "joint" else 2
 
     @property
-    def is_published(self) -> bool:
+    def has_transformers_class(self) -> bool:
         """Whether `transformers` has a class with these layers."""
         return self.head == "linear" and self.pairs == "joint" and self.graph is None
 

@@ -64,7 +64,7 @@ class Roberta(Encoder):
             "max_position_embeddings": 512,
             "pad_token_id": 1,
         },
-        bias_twins=("lm_head.bias", "lm_head.decoder.bias"),
+        tied_bias_names=("lm_head.bias", "lm_head.decoder.bias"),
     )
 
     @classmethod

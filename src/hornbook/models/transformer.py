@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 from hornbook.models.heads import HEADS, ClsLayer
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
@@ -31,7 +31,7 @@ PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": MASKED_LOGIT, "mlm.weight
 
 
 @dataclass(frozen=True)
-class TransformerConfig(Typed, group="model"):
+class TransformerConfig(ValidatedSettings, group="model"):
     vocab_size: int = setting(30522, "vocabulary size; taken from the corpus", low=1, high=2**24)
     num_layers: int = setting(12, "number of blocks", low=1, high=10_000)
     width: int = setting(768, "width of the hidden states", low=1, high=2**20)
@@ -262,7 +262,8 @@ class Transformer(nn.Module):
 
         `hidden_states`: a list to which the input of each block and the result are appended, T x D each.
         `caches`: one key-value cache per block, to write to and, in a decoding step, to attend to.
-        `qkv`: the values of its keys (numbers of blocks, from 1) become their queries, keys and values, T x 3 x H x C.
+        `qkv`: a dictionary whose keys are block numbers, from 1; each value is set to the queries, keys and values of
+        that block, T x 3 x H x C.
         """
         if batch.max_length > self.config.max_positions:
             raise ValueError(
@@ -280,7 +281,7 @@ class Transformer(nn.Module):
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         offsets_host = None if is_half else batch.offsets_host
         offsets = None if is_half and prefers_dense(batch.max_length) and batch.is_uniform else batch.offsets
-        num_left = () if batch.num_left is None else (batch.num_left,)
+        num_causal = () if batch.num_causal is None else (batch.num_causal,)
         normed_TD = None
         layers = zip(self.blocks_for(batch), self._next_norms(), caches or [None] * len(self.blocks), strict=True)
         for number, (block, next_norm, cache) in enumerate(layers, 1):
@@ -288,7 +289,8 @@ class Transformer(nn.Module):
                 hidden_states.append(x_TD)
             block_qkv: list[Tensor] | None = [] if qkv is not None and number in qkv else None
             x_TD, normed_TD = block(
-                *(x_TD, normed_TD, next_norm, offsets, offsets_host, batch.max_length, cache, block_qkv), *num_left
+                *(x_TD, normed_TD, next_norm, offsets, offsets_host, batch.max_length, cache, block_qkv),
+                *num_causal,
             )
             if block_qkv is not None:
                 qkv[number] = block_qkv[0]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.mlm import summed_loss
 from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
 from hornbook.train.objective import Objective, StepInputs, Targets
@@ -27,7 +27,7 @@ NEARLY_ALL = 0.95  # fraction of tokens with targets (or padding) above which co
 
 
 @dataclass(frozen=True)
-class ClmSettings(Typed, group="objective"):
+class ClmSettings(ValidatedSettings, group="objective"):
     masked_fraction: float = setting(
         0.0,
         "fraction of the text that is read in both directions to predict masked tokens (GPT-BERT); the rest is read "

@@ -4,7 +4,7 @@ then be used as an encoder and as a decoder.
 clm = - sum over the tokens read from left to right of log p(next token | the tokens up to this one)
 mlm = - sum over the masked tokens of log p(token | the rest of the text, corrupted)
 
-A part of every batch is read from left to right, the rest in both directions (`Batch.num_left`). A masked token is
+A part of every batch is read from left to right, the rest in both directions (`Batch.num_causal`). A masked token is
 predicted at the position before it, so that every position predicts the next token in both parts, with the same head.
 The first token of a sequence has no position before it: if it is masked, it is not predicted. A term weighs as much as
 its share of the text.
@@ -33,8 +33,8 @@ class HybridObjective(ClmObjective):
         self.weights = {"clm": 1 - masked_fraction, "mlm": masked_fraction}
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        num_left = int(np.searchsorted(batch.offsets_host, batch.num_left))  # sequences
-        left, both = batch.slice(0, num_left), batch.slice(num_left, batch.num_sequences)
+        num_causal = int(np.searchsorted(batch.offsets_host, batch.num_causal))  # sequences
+        left, both = batch.slice(0, num_causal), batch.slice(num_causal, batch.num_sequences)
         clm = next_token_targets(left)
         num_clm = np.full(both.num_sequences, clm.offsets_host[-1])
         ids_T, mlm = self.masking.prepare(both, token_keys(both, seed))
@@ -47,10 +47,10 @@ class HybridObjective(ClmObjective):
                 offsets_host=np.concatenate([clm.offsets_host, num_clm]),
             ),
             "mlm": Targets(
-                mlm.positions_K - (~is_first_K).long() + batch.num_left,
+                mlm.positions_K - (~is_first_K).long() + batch.num_causal,
                 mlm.values_K,
                 mlm.weights_K * ~is_first_K,
-                offsets_host=np.concatenate([np.zeros(num_left, np.int64), mlm.offsets_host]),
+                offsets_host=np.concatenate([np.zeros(num_causal, np.int64), mlm.offsets_host]),
             ),
         }
         corrupted = batch.with_values("tokens", ids_T=torch.cat([left.ids_T, ids_T]))

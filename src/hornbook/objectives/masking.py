@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch, to_device, to_offsets
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 from hornbook.train.objective import Targets
 from hornbook.train.randomness import NUM_BITS, random_bits
 
@@ -24,7 +24,7 @@ NUM_ROUNDS = 4  # of selecting groups; a fifth would add less than 0.1% of the t
 
 
 @dataclass(frozen=True)
-class MaskingSettings(Typed, group="masking"):
+class MaskingSettings(ValidatedSettings, group="masking"):
     probability: float = setting(0.15, "fraction of the tokens that are predicted", above=0, below=1)
     final_probability: float | None = setting(
         None,

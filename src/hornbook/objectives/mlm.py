@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.masking import Masking
 from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import token_keys
@@ -31,7 +31,7 @@ SentenceTask = Literal["none", "nsp", "sop"]
 
 
 @dataclass(frozen=True)
-class MlmSettings(Typed, group="objective"):
+class MlmSettings(ValidatedSettings, group="objective"):
     sentence: SentenceTask = setting(
         "nsp", "sentence task: whether the second segment follows the first (nsp) or the two were swapped (sop)"
     )

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.pooling import upcast
 from hornbook.objectives.masking import Masking
@@ -53,7 +53,7 @@ DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
 
 
 @dataclass(frozen=True)
-class RtdSettings(Typed, group="objective"):
+class RtdSettings(ValidatedSettings, group="objective"):
     discriminator_task: DiscriminatorTask = setting(
         "rtd",
         "task of the discriminator: rtd detects replaced tokens; rtd-masked only among masked tokens; replace-mlm and "
@@ -270,11 +270,13 @@ class RtdObjective:
             return _Judged(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
         scores_K = upcast(model.discriminator.rtd_logits(x_KD))
         if self.settings.discriminator_task == "all-tokens-mlm":
-            return self._named(model.discriminator.mlm_logits(x_KD), scores_K, original_K, is_replaced_K, weights_K)
+            return self._copy_or_predict(
+                model.discriminator.mlm_logits(x_KD), scores_K, original_K, is_replaced_K, weights_K
+            )
         losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
         return _Judged(losses_K, lambda: (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
 
-    def _named(
+    def _copy_or_predict(
         self, logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor, weights_K: Tensor
     ) -> _Judged:
         """Losses of a prediction that copies each token or predicts it, as decided by the `rtd` logits."""
@@ -293,7 +295,7 @@ class RtdObjective:
             scores_K = upcast(model.discriminator.rtd_logits(x_KD))
         logits_KV = model.discriminator.mlm_logits(x_KD)
         is_replaced_K = corrupted.samples_K != mlm.values_K
-        return self._named(logits_KV, scores_K, mlm.values_K, is_replaced_K, mlm.weights_K)
+        return self._copy_or_predict(logits_KV, scores_K, mlm.values_K, is_replaced_K, mlm.weights_K)
 
     def _adversarial(
         self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs

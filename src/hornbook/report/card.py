@@ -81,7 +81,7 @@ def with_head(text: str, **data: object) -> str:
 def _head(run: FinetunedRun) -> dict[str, object]:
     tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
     return {
-        "library_name": "transformers" if run.is_published else None,
+        "library_name": "transformers" if run.has_transformers_class else None,
         "pipeline_tag": run.task_kind.pipeline,
         "base_model": run.model if is_hub_name(run.model) and not run.is_from_scratch else None,
         "tags": [_encodable(str(tag)) for tag in dict.fromkeys(filter(None, tags))],

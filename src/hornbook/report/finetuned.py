@@ -70,7 +70,7 @@ class FinetunedRun(RunRecord):
     @cached_property
     def judged(self) -> Judged:
         has_entities = "entity_f1" in (self.task.get("measures") or self.splits.get("dev", {}))
-        return Judged(self.predictions, self.labels, self.or_none, has_entities)
+        return Judged(self.predictions, self.labels, self.allows_no_answer, has_entities)
 
     @property
     def name(self) -> str:
@@ -129,8 +129,8 @@ class FinetunedRun(RunRecord):
         return self.task_kind.in_percent
 
     @property
-    def or_none(self) -> bool:
-        return bool(self.task.get("or_none"))
+    def allows_no_answer(self) -> bool:
+        return bool(self.task.get("allows_no_answer"))
 
     @property
     def label_threshold(self) -> float | None:
@@ -143,7 +143,7 @@ class FinetunedRun(RunRecord):
         return any("pair" in row for row in self.predictions[:1])
 
     @property
-    def is_published(self) -> bool:
+    def has_transformers_class(self) -> bool:
         """Whether `transformers` has a class with the same head."""
         own = self.config.get("hornbook_output") or {}
         has_class = "For" in self.hf_class or self.has_double_heads
@@ -245,7 +245,7 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "scores": run.splits,
         "scores_in_words": {split: wording.named_scores(found, run.in_percent) for split, found in run.splits.items()},
         "degenerate": run.degenerate,
-        "opens_in_transformers": run.is_published,
+        "opens_in_transformers": run.has_transformers_class,
     }
 
 
@@ -350,7 +350,7 @@ def python_code(run: FinetunedRun) -> str:
 
 def transformers_code(run: FinetunedRun) -> str:
     """Code that runs the model in `transformers`; empty if it has no class for the head."""
-    if not run.is_published or not run.task_kind.pipeline:
+    if not run.has_transformers_class or not run.task_kind.pipeline:
         return ""
     values = {"kind": run.task_kind, "folder": repr(str(run.folder)), "given": example_input(run)}
     return render("transformers.txt", run=run, **values).strip()

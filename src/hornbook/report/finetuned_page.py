@@ -110,7 +110,7 @@ def _errors(run: FinetunedRun) -> dict[str, object]:
         )
         for each in tallies[:MAX_TALLIES]
     ]
-    threshold = run.task.get("threshold") if run.predictions and run.or_none else None
+    threshold = run.task.get("threshold") if run.predictions and run.allows_no_answer else None
     lengths = [
         (length, f"{num:,}", f"{missed:,}", wording.percent(missed / num))
         for length, num, missed in kind.by_length(run.predictions)
@@ -153,11 +153,11 @@ def _illustration(run: FinetunedRun, found: dict) -> dict[str, object]:
         best = sorted(tokens, key=lambda token, which=which: -token[which])[:NUM_LIKELIEST]
         said = ", ".join(f"{passage[token[0] : token[1]].strip()} {wording.percent(token[which])}" for token in best)
         likeliest.append((name, said))
-    if run.or_none and not (run.config.get("hornbook_output") or {}).get("answerable"):
+    if run.allows_no_answer and not (run.config.get("hornbook_output") or {}).get("answerable"):
         start, end = map(wording.percent, found["none"])
         score = f"no-answer score {found['no_answer_score']:.2f}"
         likeliest.append(("no answer", f"start {start}, end {end}; {score}"))
-    elif run.or_none:
+    elif run.allows_no_answer:
         likeliest.append(("no answer", f"no-answer score {found['no_answer_score']:.2f}"))
     gold = " / ".join(dict.fromkeys(found["gold"])) or "no answer"
     return found | {"pieces": pieces, "likeliest": likeliest, "gold": gold, "answer": found["answer"] or "no answer"}

@@ -27,9 +27,9 @@ class KnownDataSet:
     labels: tuple[str, ...] = ()
     positive: str | None = None  # the class whose F1 is reported
     submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for each test split
-    may_be_none: bool = False  # a question may have no answer
+    allows_no_answer: bool = False  # a question may have no answer
     batch_size: int = 32
-    learning_rate: float | None = None  # None: selected on dev, as published
+    learning_rate: float | None = None  # None: the default for the model's width
     epochs: int = 3
 
     @property
@@ -40,7 +40,7 @@ class KnownDataSet:
     @property
     def own_layout(self) -> TabularLayout:
         """The layout of a user's own files for this task."""
-        return KINDS[self.kind].own_layout(self.may_be_none)
+        return KINDS[self.kind].own_layout(self.allows_no_answer)
 
 
 BINARY = ("0", "1")
@@ -76,11 +76,11 @@ ALL = (
     KnownDataSet("boolq", "classification", published.BOOLQ, ("accuracy",), ("false", "true")),
     KnownDataSet("squad", "spans", squad.SQUAD, ANSWERS, learning_rate=5e-5),
     KnownDataSet(
-        "squad2", "spans", squad.SQUAD2, ANSWERS, may_be_none=True, batch_size=48, learning_rate=5e-5, epochs=2
+        "squad2", "spans", squad.SQUAD2, ANSWERS, allows_no_answer=True, batch_size=48, learning_rate=5e-5, epochs=2
     ),
     KnownDataSet("korquad", "spans", squad.KORQUAD, ANSWERS),
     KnownDataSet("triviaqa", "spans", triviaqa.TRIVIAQA, ANSWERS),
-    KnownDataSet("coqa", "spans", coqa.COQA, ANSWERS, may_be_none=True),
+    KnownDataSet("coqa", "spans", coqa.COQA, ANSWERS, allows_no_answer=True),
     KnownDataSet("conll2003", "tagging", columns.CONLL2003, ("entity_f1", "tag_accuracy")),
     KnownDataSet("conll2003-pos", "tagging", columns.CONLL2003_POS, ("tag_accuracy",)),
     KnownDataSet("ud-pos", "tagging", columns.UD_POS, ("tag_accuracy",)),
@@ -91,7 +91,7 @@ ALL = (
     KnownDataSet("semeval2010-task8", "relation", marked.SEMEVAL, ("macro_f1", "accuracy")),
     # Task kinds for users' own files.
     *map(_own, KINDS.values()),
-    KnownDataSet("spans-or-none", "spans", OwnSpans(may_be_none=True), ANSWERS, may_be_none=True),
+    KnownDataSet("spans-or-none", "spans", OwnSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
 )
 KNOWN: dict[str, KnownDataSet] = {entry.name: entry for entry in ALL}
 OTHER_SPELLINGS = {

@@ -74,5 +74,5 @@ def rows(task: TaskKind, examples: Sequence[Example], predictions: list) -> list
 def tables(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
     """Scores per class and the confusion matrix, where the task has them."""
     has_entities = "entity_f1" in task.measures
-    judged = Judged(rows(task, examples, predictions), list(task.output.labels), task.or_none, has_entities)
+    judged = Judged(rows(task, examples, predictions), list(task.output.labels), task.allows_no_answer, has_entities)
     return as_tables(task.tallies(judged), task.confusion(judged))

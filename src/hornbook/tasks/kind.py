@@ -62,7 +62,7 @@ class TaskKind:
     label_kind: ClassVar[LabelKind] = "class"  # of a unit
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
-    or_none: bool = False  # the right answer may be none
+    allows_no_answer: bool = False  # the right answer may be none
     pipeline: ClassVar[str] = ""  # name on the Hugging Face Hub
     pipeline_arguments: ClassVar[str] = ""
     has_pipeline: ClassVar[bool] = True  # in `transformers`, which dropped some in version 5
@@ -75,8 +75,8 @@ class TaskKind:
     # ---- reading
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> TabularLayout:
-        """The layout of a user's own files. `may_be_none`: the right answer may be none."""
+    def own_layout(cls, allows_no_answer: bool = False) -> TabularLayout:
+        """The layout of a user's own files. `allows_no_answer`: the right answer may be none."""
         raise NotImplementedError
 
     @classmethod
@@ -116,7 +116,7 @@ class TaskKind:
         return splits
 
     @classmethod
-    def is_scored(cls, example: Example, may_be_none: bool) -> bool:
+    def is_scored(cls, example: Example, allows_no_answer: bool) -> bool:
         """Whether an example has a label that the task can predict."""
         return example.gold is not None
 
@@ -203,7 +203,7 @@ class TaskKind:
         """The predictions with this task's threshold applied."""
         return predictions
 
-    def without_scheme(self, prediction: Any) -> Any:
+    def in_own_scheme(self, prediction: Any) -> Any:
         """A prediction of a model from elsewhere, in the tag scheme that Hornbook uses."""
         return prediction
 

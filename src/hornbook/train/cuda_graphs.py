@@ -38,7 +38,7 @@ class Bucket:
     max_length: int  # upper bound on the sequence lengths
     is_uniform: bool  # all sequences have length `max_length`, and there are no padding tokens
     entries: tuple[tuple[str, int], ...]  # (stream, number of entries)
-    num_left: int | None  # as in `Batch`
+    num_causal: int | None  # as in `Batch`
     shared: tuple[tuple[str, torch.Size], ...]  # (name, shape) of the values shared by the whole step
 
 
@@ -66,7 +66,7 @@ def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
     entries = {name: _entry_bucket_size(each.num_entries, tokens) for name, each in batch.streams.items()}
     entries |= {TOKENS: tokens, SEQUENCES: sequences}
     shared = tuple((name, value.shape) for name, value in step_inputs.shared.items())
-    return Bucket(tokens, sequences, max_length, is_uniform, tuple(entries.items()), batch.num_left, shared)
+    return Bucket(tokens, sequences, max_length, is_uniform, tuple(entries.items()), batch.num_causal, shared)
 
 
 def _bucket_size(number: int) -> int:
@@ -183,7 +183,7 @@ def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
     streams = {name: buffer(stream, sizes[name]) for name, stream in batch.streams.items()}
     streams[TOKENS] = dataclasses.replace(streams[TOKENS], offsets_host=offsets_host(bucket))
     buffers = StepInputs(
-        Batch(streams, bucket.max_length, batch.group_size, num_left=bucket.num_left),
+        Batch(streams, bucket.max_length, batch.group_size, num_causal=bucket.num_causal),
         {name: torch.empty_like(value) for name, value in step_inputs.shared.items()},
     )
     _copy_into(step_inputs, buffers, bucket)

@@ -28,7 +28,8 @@ from hornbook.train.step import StepInterrupted, StepResult
 
 
 class Diverged(RuntimeError):
-    """The loss is NaN or infinite again after rolling back and skipping the batch where it first happened."""
+    """The loss or the gradient norm is not finite, and there is no checkpoint to roll back to, or rolling back and
+    skipping the batch did not help."""
 
 
 def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
@@ -69,7 +70,7 @@ class _Loop:
                 self.checkpoints.drop_old()
         setup = set_up(job, settings, runtime, ranks)
         self.sharded, self.trained, self.optimizer = setup.sharded, setup.trained, setup.optimizer
-        self.average, self.stepper = setup.average, setup.stepper
+        self.ema, self.stepper = setup.ema, setup.stepper
         self.state = State(micro_tokens=settings.batch.micro_tokens)
         self.spike_detector = LossSpikeDetector(settings.loss_spike)
         self.skips = ranks.from_main(lambda: SkippedBatches(run / "skipped.json"))
@@ -136,8 +137,8 @@ class _Loop:
                 break
             self._note_smaller_micro_batch()
             self.state.step += 1
-            if self.average is not None:
-                self.average.update(self.state.step)
+            if self.ema is not None:
+                self.ema.update(self.state.step)
             saves, num_tokens = self._agree(result.num_tokens)
             self.state.tokens += num_tokens
             self.pending.append((self.state.step, number, lr, result))
@@ -153,9 +154,9 @@ class _Loop:
             if is_new_phase:
                 self.spike_detector = LossSpikeDetector(settings.loss_spike)
             if keeps_weights:
-                self._update_whole()
+                self._gather_full_weights()
                 if self.ranks.is_main:
-                    with self._averaged():
+                    with self._with_ema_weights():
                         self.checkpoints.keep_weights(self.state.step, self.job.save_model)
                 self._restart_timer()
             if validates:
@@ -185,9 +186,9 @@ class _Loop:
             self.sharded.update_whole(on_all_ranks=True)
         self.job.begin_phase()
         if self.sharded is not None:
-            self.sharded.load_whole()
+            self.sharded.load_full_weights()
 
-    def _update_whole(self) -> None:
+    def _gather_full_weights(self) -> None:
         """With sharding, the weights that are saved and validated are brought up to date first."""
         if self.sharded is not None:
             self.sharded.update_whole()
@@ -260,13 +261,13 @@ class _Loop:
         self.log.write("event", self.state.step, event=event, message=message, **values)
         self._report_progress(message)
 
-    def _averaged(self) -> AbstractContextManager[None]:
-        """Context in which the model has the average of its weights, if there is one."""
-        return nullcontext() if self.average is None else self.average.in_place()
+    def _with_ema_weights(self) -> AbstractContextManager[None]:
+        """Context in which the model has the running average (EMA) of its weights, if there is one."""
+        return nullcontext() if self.ema is None else self.ema.in_place()
 
     def _validate(self) -> None:
         if self.job.validate is not None:
-            with self._averaged():
+            with self._with_ema_weights():
                 self._validate_and_keep_best()
 
     def _validate_and_keep_best(self) -> None:
@@ -288,7 +289,7 @@ class _Loop:
     def _validated(self) -> tuple[dict[str, float], int]:
         """The metrics of a validation and the largest number of tokens per micro-batch, both of the main rank. All
         ranks validate, except with sharding: only the main one has all weights."""
-        self._update_whole()
+        self._gather_full_weights()
 
         def validate() -> tuple[dict[str, float], int]:
             metrics = self.stepper.retry_on_oom(1, lambda: self.job.validate(self.stepper.micro_tokens))
@@ -319,11 +320,11 @@ class _Loop:
         tensors = {} if drops_optimizer or not self._has_state() else optimizer_tensors(self.trained, self.optimizer)
         if self.sharded is not None:
             tensors = self.sharded.whole_state(tensors)
-        self._update_whole()
-        if self.average is not None and tensors:
-            tensors |= self.average.tensors()
+        self._gather_full_weights()
+        if self.ema is not None and tensors:
+            tensors |= self.ema.tensors()
         if self.ranks.is_main:
-            with self._averaged():
+            with self._with_ema_weights():
                 self.checkpoints.save(self.state.step, self.job.save_model, tensors, {**vars(self.state)})
         self.saved_at = time.monotonic()
         self._restart_timer()
@@ -340,10 +341,10 @@ class _Loop:
         tensors, state = read_checkpoint(checkpoint)
         self.job.load_model(checkpoint)
         if self.sharded is not None:
-            self.sharded.load_whole()
+            self.sharded.load_full_weights()
             tensors = self.sharded.own_state(tensors)
-        if self.average is not None:
-            self.average.load(tensors)
+        if self.ema is not None:
+            self.ema.load(tensors)
             tensors = {name: each for name, each in tensors.items() if not name.startswith(WEIGHTS)}
         load_optimizer_tensors(self.trained, self.optimizer, tensors)
         self.state = State(**state)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import TOKENS, Batch, Stream, ragged
+from hornbook.batch import TOKENS, Batch, Stream, stream_field
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Targets(Stream):
     out to be unneeded gets weight 0.
     """
 
-    positions_K: Tensor = ragged(index_into=TOKENS)  # int64, indices into the packed tokens
+    positions_K: Tensor = stream_field(index_into=TOKENS)  # int64, indices into the packed tokens
     values_K: Tensor  # one value per target, or one row of values
-    weights_K: Tensor = ragged(padding=0)  # float32; 0 or 1, or a class weight
+    weights_K: Tensor = stream_field(padding=0)  # float32; 0 or 1, or a class weight
 
     @property
     def count(self) -> Tensor:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hornbook.config import LARGEST_SEED, MANY, Typed, setting
+from hornbook.config import LARGEST_SEED, MANY, ValidatedSettings, setting
 
 MAX_BATCH_TOKENS = 2**28
 MINUTES_PER_YEAR = 525_600
@@ -13,7 +13,7 @@ HIGHEST_UNCORRECTED_BETA = 0.9999  # to the power of UNCORRECTED_START: 3e-46
 
 
 @dataclass(frozen=True)
-class OptimizerSettings(Typed, group="optimizer"):
+class OptimizerSettings(ValidatedSettings, group="optimizer"):
     name: Literal["adamw", "lamb", "muon"] = setting(
         "adamw", "lamb: for batches of thousands of sequences (You et al. 2019); muon: learns more per update"
     )
@@ -48,7 +48,7 @@ class OptimizerSettings(Typed, group="optimizer"):
 
 
 @dataclass(frozen=True)
-class ScheduleSettings(Typed, group="schedule"):
+class ScheduleSettings(ValidatedSettings, group="schedule"):
     steps: int = setting(1_000_000, "number of updates", low=1, high=MANY)
     warmup_fraction: float = setting(
         0.01, "fraction of the steps in which the learning rate warms up linearly from 0", low=0, below=1
@@ -87,7 +87,7 @@ class ScheduleSettings(Typed, group="schedule"):
 
 
 @dataclass(frozen=True)
-class BatchSettings(Typed, group="batch"):
+class BatchSettings(ValidatedSettings, group="batch"):
     tokens: int = setting(
         131_072, "tokens per batch, counting every sequence at its length limit", low=8, high=MAX_BATCH_TOKENS
     )
@@ -134,7 +134,7 @@ class BatchSettings(Typed, group="batch"):
 
 
 @dataclass(frozen=True)
-class CheckpointSettings(Typed, group="checkpoint"):
+class CheckpointSettings(ValidatedSettings, group="checkpoint"):
     every_steps: int = setting(1000, "steps between checkpoints; 0: only by minutes", low=0, high=MANY)
     every_minutes: float = setting(5.0, "minutes between checkpoints; 0: only by steps", low=0, high=MINUTES_PER_YEAR)
     keep: int = setting(2, "number of most recent checkpoints to keep", low=1, high=MANY)
@@ -146,7 +146,7 @@ class CheckpointSettings(Typed, group="checkpoint"):
 
 
 @dataclass(frozen=True)
-class ValidationSettings(Typed, group="validation"):
+class ValidationSettings(ValidatedSettings, group="validation"):
     every_steps: int | None = setting(
         None,
         "steps between validations; none: a twentieth of the steps, at most 1,000, or more where validation would take "
@@ -161,7 +161,7 @@ class ValidationSettings(Typed, group="validation"):
 
 
 @dataclass(frozen=True)
-class LossSpikeSettings(Typed, group="loss_spike"):
+class LossSpikeSettings(ValidatedSettings, group="loss_spike"):
     deviations: float = setting(
         10.0, "a spike is a loss this many standard deviations above its running mean; 0: off", low=0, high=1e6
     )
@@ -170,7 +170,7 @@ class LossSpikeSettings(Typed, group="loss_spike"):
 
 
 @dataclass(frozen=True)
-class ParallelSettings(Typed, group="parallel"):
+class ParallelSettings(ValidatedSettings, group="parallel"):
     shard: bool = setting(
         False, "spread weights, gradients and optimizer state over the processes that torchrun starts (FSDP2)"
     )
@@ -180,7 +180,7 @@ class ParallelSettings(Typed, group="parallel"):
 
 
 @dataclass(frozen=True)
-class RuntimeSettings(Typed, group="runtime"):
+class RuntimeSettings(ValidatedSettings, group="runtime"):
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 ...")
     precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "auto: bfloat16 where the device supports it")
@@ -199,7 +199,7 @@ class RuntimeSettings(Typed, group="runtime"):
 
 
 @dataclass(frozen=True)
-class LoopSettings(Typed, group=""):
+class LoopSettings(ValidatedSettings, group=""):
     """The groups of settings that the loop reads. The settings of each kind of run inherit from this class and from one
     with groups of their own, which come first in `--show` and in records."""
 

@@ -26,7 +26,7 @@ class TrainingSetup:
     sharded: "Sharded | None"
     trained: "Sharded | nn.Module"
     optimizer: torch.optim.Optimizer
-    average: AveragedWeights | None
+    ema: AveragedWeights | None
     stepper: Stepper
 
 
@@ -38,7 +38,7 @@ def set_up(job: Job, settings: LoopSettings, runtime: Runtime, ranks: Ranks) -> 
     optimizer = make_optimizer(trained, settings.optimizer, job.lr_multiplier_of)
     if sharded is not None:
         optimizer.shards = sharded
-    average = _average(job.model, settings, sharded)
+    ema = _ema(job.model, settings, sharded)
     stepper = Stepper(
         module,
         optimizer,
@@ -49,7 +49,7 @@ def set_up(job: Job, settings: LoopSettings, runtime: Runtime, ranks: Ranks) -> 
         ranks,
         sharded,
     )
-    return TrainingSetup(sharded, trained, optimizer, average, stepper)
+    return TrainingSetup(sharded, trained, optimizer, ema, stepper)
 
 
 def _placed(
@@ -80,7 +80,7 @@ def _step_runtime(module: TrainingModule, settings: LoopSettings, runtime: Runti
     return checkpoint_activations(module.model, runtime)
 
 
-def _average(model: nn.Module, settings: LoopSettings, sharded: "Sharded | None") -> AveragedWeights | None:
+def _ema(model: nn.Module, settings: LoopSettings, sharded: "Sharded | None") -> AveragedWeights | None:
     if not settings.optimizer.ema_decay:
         return None
     if sharded is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hornbook.config import LARGEST_SEED, Typed, from_dict, setting
+from hornbook.config import LARGEST_SEED, ValidatedSettings, from_dict, setting
 from hornbook.data.sequences import LABELLED
 from hornbook.evaluation.minimal_pairs import DIRECTIONS
 from hornbook.files import read_toml
@@ -30,7 +30,7 @@ SET_BY_RUNNER = ("schedule.steps", "checkpoint.keep_at", "runtime.seed", "model.
 
 
 @dataclass(frozen=True)
-class Equal(Typed):
+class Equal(ValidatedSettings):
     """Settings shared by all arms."""
 
     flops: float = setting(
@@ -77,7 +77,7 @@ class Equal(Typed):
 
 
 @dataclass(frozen=True)
-class Arm(Typed):
+class Arm(ValidatedSettings):
     """One pre-training method: a preset with overrides, applied after those in `equal`."""
 
     name: str = setting("", "name of the arm, used in claims")
@@ -97,7 +97,7 @@ class Arm(Typed):
 
 
 @dataclass(frozen=True)
-class TaskPlan(Typed):
+class TaskPlan(ValidatedSettings):
     """A task that every checkpoint is fine-tuned on, or minimal pairs that it is scored on without training."""
 
     name: str = setting("", "name of the task, used in results")
@@ -146,7 +146,7 @@ class TaskPlan(Typed):
 
 
 @dataclass(frozen=True)
-class Sentences(Typed):
+class Sentences(ValidatedSettings):
     """Held-out segment pairs for evaluating sentence heads, also on the task that a head was not trained for."""
 
     pairs: int = setting(0, "number of pairs per sentence task; 0: none", low=0, high=10_000_000)
@@ -154,7 +154,7 @@ class Sentences(Typed):
 
 
 @dataclass(frozen=True)
-class Condition(Typed):
+class Condition(ValidatedSettings):
     """Bounds on a quantity. The condition holds if the interval of the quantity is inside the bounds, does not hold if
     it is outside, and is not decided if the interval contains a bound."""
 
@@ -188,7 +188,7 @@ class Condition(Typed):
 
 
 @dataclass(frozen=True)
-class Claim(Typed):
+class Claim(ValidatedSettings):
     """A published claim. It holds if all its conditions hold. It does not hold if a condition fails that is not a
     premise and whose premise holds."""
 
@@ -211,7 +211,7 @@ class Claim(Typed):
 
 
 @dataclass(frozen=True)
-class Experiment(Typed):
+class Experiment(ValidatedSettings):
     name: str = setting("", "name of the experiment, used in file names")
     title: str = setting("", "title of the report page")
     about: str = setting("", "description of the comparison, in a few sentences")

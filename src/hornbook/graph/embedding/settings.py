@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from hornbook.config import LARGEST_SEED, MANY, Typed, setting
+from hornbook.config import LARGEST_SEED, MANY, ValidatedSettings, setting
 
 ModelName = Literal["transe", "distmult", "rotate"]
 LossName = Literal["auto", "all", "sampled"]
 
 
 @dataclass(frozen=True)
-class GraphEmbeddingSettings(Typed, group=""):
+class GraphEmbeddingSettings(ValidatedSettings, group=""):
     """`loss=all` is the cross-entropy over all entities (1-to-all), `sampled` that of sampled negatives with
     self-adversarial weights (Sun et al. 2019, arXiv 1902.10197); `auto` is `all` for DistMult."""
 

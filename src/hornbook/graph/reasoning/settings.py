@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 
 Method = Literal["kagnet"]
 Control = Literal["none", "shuffled-graph", "random-vectors"]
 
 
 @dataclass(frozen=True)
-class ReasonSettings(Typed, group="reason"):
+class ReasonSettings(ValidatedSettings, group="reason"):
     """The defaults are KagNet's (Lin et al. 2019, arXiv 1909.02151), except for the numbers of paths and pairs, which
     it does not limit."""
 

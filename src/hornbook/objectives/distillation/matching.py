@@ -56,7 +56,7 @@ LAYER_WORDS = ("uniform", "uniform-but-last", "top", "bottom", "last")
 
 
 @dataclass(frozen=True)
-class Match(configuration.Typed, group="match"):
+class Match(configuration.ValidatedSettings, group="match"):
     quantity: Quantity = setting("logits", "the quantity that is matched")
     loss: MatchLoss = setting("mse", "the loss")
     weight: float = setting(1.0, "weight of the loss", above=0, high=1e6)

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import Typed, setting, shown
+from hornbook.config import ValidatedSettings, setting, shown
 from hornbook.models.distillation_pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.clm import next_token_targets
@@ -41,7 +41,7 @@ from hornbook.train.randomness import token_keys
 
 
 @dataclass(frozen=True)
-class DistillationSettings(Typed, group="objective"):
+class DistillationSettings(ValidatedSettings, group="objective"):
     recipe: str = setting("distilbert", "distilbert, tinybert, patient or minilm; or a custom recipe as JSON")
     without: tuple[str, ...] = setting((), "quantities of the recipe to leave out, such as attention,hidden")
     layers: str | None = setting(None, "uniform, top, bottom or numbers such as 3,6,9,12; none: as in the recipe")

@@ -181,8 +181,8 @@ def _log_expected_time(stages: Sequence[DistillationStage], inputs: Inputs, runt
 
 
 def _seconds_left(stage: DistillationStage, inputs: Inputs, runtime: Runtime) -> float:
-    num_left = stage.settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
-    if num_left <= 0:
+    num_causal = stage.settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
+    if num_causal <= 0:
         return 0.0
-    num_timed = num_to_time(num_left, NUM_TIMED)
-    return expected_seconds(stage.job, stage.settings, inputs, runtime, num_left, num_timed)[0]
+    num_timed = num_to_time(num_causal, NUM_TIMED)
+    return expected_seconds(stage.job, stage.settings, inputs, runtime, num_causal, num_timed)[0]

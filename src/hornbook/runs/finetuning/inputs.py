@@ -188,7 +188,7 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownD
 
 def is_scored(example: Example, named: KnownDataSet) -> bool:
     """Whether an example has a label that the task can predict."""
-    return KINDS[named.kind].is_scored(example, named.may_be_none)
+    return KINDS[named.kind].is_scored(example, named.allows_no_answer)
 
 
 def open_inputs(
@@ -223,7 +223,7 @@ def open_inputs(
     if KINDS[read_data.kind].problem == "multi" and "optimizer.eps" not in overrides:
         log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(read_data.labels):,} labels")
     pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[read_data.kind].marks)
-    answerable = named.may_be_none and settings.task.no_answer == "classifier"
+    answerable = named.allows_no_answer and settings.task.no_answer == "classifier"
     output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     embedding = EmbeddingSettings()
     if output.type.compares:
@@ -365,7 +365,7 @@ def training_split(
 ) -> tuple[list[Example], list[Example]]:
     """The examples to train on, and those of train that are held out to choose a threshold on."""
     train, held_out = data.splits["train"], []
-    if named.may_be_none and settings.task.threshold_fraction > 0 and len(train) > 20:
+    if named.allows_no_answer and settings.task.threshold_fraction > 0 and len(train) > 20:
         train, held_out, _ = hold_out(train, settings.task.threshold_fraction, seed=0)
     if settings.examples is not None and settings.examples < len(train):
         generator = np.random.default_rng(seed_of("examples"))

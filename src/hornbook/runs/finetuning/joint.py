@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from hornbook.config import Typed, from_dict, setting
+from hornbook.config import ValidatedSettings, from_dict, setting
 from hornbook.files import read_toml
 from hornbook.tasks.features import Features
 from hornbook.tasks.text.definition import TextTask, read_task
@@ -31,7 +31,7 @@ HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 500  # of each task's training split, for v
 
 
 @dataclass(frozen=True)
-class JointTask(Typed):
+class JointTask(ValidatedSettings):
     task: str = setting("", "a shipped task, or a .toml file")
     data: str = setting("", "its data, relative to the file that names it")
     examples: int | None = setting(
@@ -45,7 +45,7 @@ class JointTask(Typed):
 
 
 @dataclass(frozen=True)
-class Joint(Typed):
+class Joint(ValidatedSettings):
     tasks: tuple[JointTask, ...] = setting((), "the tasks to train on")
     folder: str = setting(".", "folder that data paths are relative to")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hornbook import config as configuration
-from hornbook.config import MANY, Typed, setting
+from hornbook.config import MANY, ValidatedSettings, setting
 from hornbook.graph.reasoning.settings import ReasonSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.models.outputs import HeadKind, PairEncoding
@@ -45,7 +45,7 @@ ONLY_IN_PRETRAINING = {  # settings of the loop, each with what replaces it in f
 
 
 @dataclass(frozen=True)
-class TaskSettings(Typed, group="task"):
+class TaskSettings(ValidatedSettings, group="task"):
     head: HeadKind = setting("linear", "layers of the task head; linear is the published one")
     pair_encoding: PairEncoding = setting(
         "joint", "encode two texts in one sequence, each separately, or in both orders and summed (GPT-1)"
@@ -96,7 +96,7 @@ class TaskSettings(Typed, group="task"):
 
 
 @dataclass(frozen=True)
-class LayerSettings(Typed, group="layers"):
+class LayerSettings(ValidatedSettings, group="layers"):
     head_lr_ratio: float = setting(
         1.0, "learning rate of the new head, as a multiple of optimizer.lr", above=0, high=1e6
     )
@@ -120,7 +120,7 @@ class LayerSettings(Typed, group="layers"):
 
 
 @dataclass(frozen=True)
-class AugmentationSettings(Typed, group="augment"):
+class AugmentationSettings(ValidatedSettings, group="augment"):
     """The settings of augmentation, with the published values (TinyBERT, Jiao et al. 2019, arXiv 1909.10351)."""
 
     copies: int = setting(
@@ -160,7 +160,7 @@ class FinetuningLoopSettings(LoopSettings):
 
 
 @dataclass(frozen=True)
-class _FinetuningGroups(Typed):
+class _FinetuningGroups(ValidatedSettings):
     epochs: float = setting(3.0, "passes over the training split", above=0, high=10_000)
     batch_size: int = setting(32, "examples per batch", low=1, high=1_000_000)
     examples: int | None = setting(

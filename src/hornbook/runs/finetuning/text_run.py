@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook import config as configuration
-from hornbook.config import Typed, setting
+from hornbook.config import ValidatedSettings, setting
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import locks_out
@@ -45,7 +45,7 @@ UNITS_TOGETHER = 32  # examples per validation batch
 
 
 @dataclass(frozen=True)
-class _TextGroups(Typed):
+class _TextGroups(ValidatedSettings):
     learns: Learns = setting("answer", "tokens that have a loss: only the answers, or all")
     epochs: float = setting(3.0, "passes over the training examples", above=0, high=10_000)
     batch_size: int = setting(32, "examples per batch", low=1, high=1_000_000)

@@ -1,8 +1,8 @@
 """Recipes: the published settings of a preset, or settings for a run that is far shorter than the published one.
 
-Published settings are made for days: in minutes, a learning rate of 1e-4 with batches of 131,072 tokens leaves a BERT
-at word frequencies. The `budget` recipe takes more and larger steps from the same time. docs/budgets.md has the
-measurements behind each number.
+Published settings are made for runs of days: in minutes, a learning rate of 1e-4 with batches of 131,072 tokens
+teaches a BERT little more than word frequencies. The `budget` recipe takes more and larger steps from the same time.
+docs/budgets.md has the measurements behind each number.
 """
 
 import dataclasses

@@ -26,7 +26,7 @@ GPU_FLOPS_PER_SECOND = 2e14  # typical on a large GPU; used to estimate the FLOP
 
 
 @dataclass(frozen=True)
-class _PretrainingGroups(configuration.Typed):
+class _PretrainingGroups(configuration.ValidatedSettings):
     model: TransformerConfig = field(default_factory=EncoderConfig)
     data: DataSettings = field(default_factory=DataSettings)
     objective: MlmSettings | ErnieSettings | RtdSettings | ClmSettings | DistillationSettings = field(

@@ -57,7 +57,7 @@ class Choice(TaskKind):
     measures: tuple[str, ...] = ("accuracy",)
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> ChoiceLayout:
+    def own_layout(cls, allows_no_answer: bool = False) -> ChoiceLayout:
         return ChoiceLayout()
 
     @classmethod

@@ -40,7 +40,7 @@ class Marked:
     has_baselines = False
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> MarkedLayout:
+    def own_layout(cls, allows_no_answer: bool = False) -> MarkedLayout:
         return MarkedLayout(cls.marks, cls.problem == "multi")
 
     @classmethod

@@ -73,7 +73,7 @@ class Similarity(TaskKind):
     # ---- reading
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> OwnSimilar:
+    def own_layout(cls, allows_no_answer: bool = False) -> OwnSimilar:
         return OwnSimilar()
 
     @classmethod

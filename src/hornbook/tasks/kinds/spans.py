@@ -92,11 +92,11 @@ class Spans(TaskKind):
     has_pipeline = False
     hf_class = "ForQuestionAnswering"
     has_threshold = True
-    saved_fields = ("measures", "or_none", "rules", "threshold")
+    saved_fields = ("measures", "allows_no_answer", "rules", "threshold")
 
     output: HeadConfig
     measures: tuple[str, ...] = ("f1", "exact")
-    or_none: bool = False
+    allows_no_answer: bool = False
     rules: str = "squad"
     threshold: float = 0.0
     step_tokens: int = 128
@@ -105,8 +105,8 @@ class Spans(TaskKind):
     num_best: int = 20
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> OwnSpans:
-        return OwnSpans(may_be_none)
+    def own_layout(cls, allows_no_answer: bool = False) -> OwnSpans:
+        return OwnSpans(allows_no_answer)
 
     @classmethod
     def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[SpanExample] | None:
@@ -130,9 +130,9 @@ class Spans(TaskKind):
         return SpanExample(key, *items) if is_pair else None
 
     @classmethod
-    def is_scored(cls, example: SpanExample, may_be_none: bool) -> bool:
+    def is_scored(cls, example: SpanExample, allows_no_answer: bool) -> bool:
         """A question without an answer can be scored only if the task may give none."""
-        return bool(example.answers) or (may_be_none and example.answers is not None)
+        return bool(example.answers) or (allows_no_answer and example.answers is not None)
 
     @classmethod
     def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
@@ -140,15 +140,15 @@ class Spans(TaskKind):
 
     @classmethod
     def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
-        rules = named.name if named.name in RULES else "squad2" if named.may_be_none else "squad"
-        return super().details_for(named, data) | {"or_none": named.may_be_none, "rules": rules}
+        rules = named.name if named.name in RULES else "squad2" if named.allows_no_answer else "squad"
+        return super().details_for(named, data) | {"allows_no_answer": named.allows_no_answer, "rules": rules}
 
     @classmethod
     def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Spans":
         return cls(
             output,
             tuple(details.get("measures") or cls.default_measures),
-            or_none=bool(details.get("or_none")),
+            allows_no_answer=bool(details.get("allows_no_answer")),
             rules=details.get("rules") or "squad",
             threshold=float(details.get("threshold", 0.0)),
         )
@@ -248,7 +248,7 @@ class Spans(TaskKind):
             values = per_question if chosen is None else per_question[chosen]
             answerable = has_answer if chosen is None else has_answer[chosen]
             scores = {"exact": values[:, 0].mean(), "f1": values[:, 1].mean()}
-            if self.or_none:
+            if self.allows_no_answer:
                 for name, subset in (("HasAns", values[answerable]), ("NoAns", values[~answerable])):
                     if len(subset):
                         scores |= {f"{name}_exact": subset[:, 0].mean(), f"{name}_f1": subset[:, 1].mean()}
@@ -265,7 +265,7 @@ class Spans(TaskKind):
         return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.output.answerable else 0)
 
     def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
-        if not self.or_none:
+        if not self.allows_no_answer:
             return self
         return replace(self, threshold=self.best_threshold(examples, predictions))
 
@@ -278,7 +278,7 @@ class Spans(TaskKind):
         return measured.best_threshold(none_scores, answers, gold, "f1", RULES[self.rules])[1]
 
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
-        if not self.or_none:
+        if not self.allows_no_answer:
             return predictions
         return [
             replace(each, answer="", start=0, end=0)
@@ -301,10 +301,10 @@ class Spans(TaskKind):
         }
 
     def constant(self, gold: list) -> tuple[str, Predict] | None:
-        return ("leaving every question unanswered", _unanswered) if self.or_none else None
+        return ("leaving every question unanswered", _unanswered) if self.allows_no_answer else None
 
     def majority(self, train: Sequence[SpanExample]) -> Predict:
-        if not self.or_none:
+        if not self.allows_no_answer:
             raise ValueError("the majority baseline needs questions without an answer here: use the tfidf baseline")
         return _unanswered
 
@@ -315,7 +315,7 @@ class Spans(TaskKind):
 
     @classmethod
     def confusion(cls, judged: Judged) -> Confusion | None:
-        if not judged.or_none:
+        if not judged.allows_no_answer:
             return None
         names = ("has no answer", "has an answer")
         pairs = [(names[bool(row["gold"])], names[bool(row.get("answer"))]) for row in judged.rows]
@@ -392,7 +392,7 @@ class Spans(TaskKind):
         if spec.name == "coqa":
             return {f"predictions{ending}.json": _json([_turn(*pair) for pair in pairs])}
         files = {f"predictions{ending}.json": _json({each.key: found.answer for each, found in pairs})}
-        if self.or_none:
+        if self.allows_no_answer:
             probabilities = {each.key: _no_answer_probability(found, self.threshold) for each, found in pairs}
             files[f"na_prob{ending}.json"] = _json(probabilities)
         return files

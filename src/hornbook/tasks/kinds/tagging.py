@@ -64,7 +64,7 @@ class Tagging(TaskKind):
     measures: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> ColumnLayout:
+    def own_layout(cls, allows_no_answer: bool = False) -> ColumnLayout:
         return OWN_TAGS
 
     @classmethod
@@ -180,7 +180,7 @@ class Tagging(TaskKind):
             row["entities"] = _entities(example, prediction.tags)
         return row | {"probabilities": list(prediction.probabilities)}
 
-    def without_scheme(self, prediction: TagPrediction) -> TagPrediction:
+    def in_own_scheme(self, prediction: TagPrediction) -> TagPrediction:
         scheme = scheme_of([self.output.labels])
         if scheme == "plain":
             return prediction

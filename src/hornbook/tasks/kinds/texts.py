@@ -38,7 +38,7 @@ class TextKind(TaskKind):
     measures: tuple[str, ...]
 
     @classmethod
-    def own_layout(cls, may_be_none: bool = False) -> OwnTexts:
+    def own_layout(cls, allows_no_answer: bool = False) -> OwnTexts:
         return OwnTexts(cls.label_kind)
 
     @classmethod

@@ -166,7 +166,7 @@ def _read(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
 
 
 def _from_table(table: RowTable, kind: type[TaskKind], notes: Notes) -> list[Example]:
-    own, text, requested = kind.own_layout(may_be_none=True), None, notes.requested
+    own, text, requested = kind.own_layout(allows_no_answer=True), None, notes.requested
     if isinstance(own, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained:
             requested = RequestedColumns(table.columns[0])

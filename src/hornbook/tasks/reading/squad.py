@@ -27,15 +27,15 @@ class RawQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class SquadLayout(Layout):
-    may_be_none: bool = False
+    allows_no_answer: bool = False
 
     def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
-        return read_squad(path, split, self.may_be_none, notes)
+        return read_squad(path, split, self.allows_no_answer, notes)
 
 
-def read_squad(path: Path, split: str, may_be_none: bool, notes: Notes) -> list[SpanExample]:
+def read_squad(path: Path, split: str, allows_no_answer: bool, notes: Notes) -> list[SpanExample]:
     articles = JsonReader(str(path), notes).elements(read_text(path, notes))
-    return checked(_questions(articles, str(path), notes), split, str(path), may_be_none, notes)
+    return checked(_questions(articles, str(path), notes), split, str(path), allows_no_answer, notes)
 
 
 def _questions(articles: list[Any], file: str, notes: Notes) -> Iterator[RawQuestion]:
@@ -77,7 +77,7 @@ def _start(answer: dict) -> int | None:
 
 
 def checked(
-    questions: Iterator[RawQuestion], split: str, file: str, may_be_none: bool, notes: Notes
+    questions: Iterator[RawQuestion], split: str, file: str, allows_no_answer: bool, notes: Notes
 ) -> list[SpanExample]:
     """Examples with answer starts that match the passage. Missing starts are searched and wrong ones corrected; wrong,
     ambiguous and unfound answers are recorded as problems."""
@@ -85,7 +85,7 @@ def checked(
     for question in questions:
         answers, starts, missing = _located(question, file, notes)
         example = SpanExample(question.key, question.question, question.passage, answers, starts, question.title)
-        problem = _problem(question, starts, missing, split, may_be_none)
+        problem = _problem(question, starts, missing, split, allows_no_answer)
         if notes.keeps(problem, split, file, question.place):
             examples.append(example)
             if problem is None and missing:
@@ -94,7 +94,7 @@ def checked(
 
 
 def _problem(
-    question: RawQuestion, starts: tuple[int, ...], missing: str, split: str, may_be_none: bool
+    question: RawQuestion, starts: tuple[int, ...], missing: str, split: str, allows_no_answer: bool
 ) -> Defect | None:
     if question.broken:
         return question.broken
@@ -102,7 +102,7 @@ def _problem(
         return "empty_text", f"the {'passage' if question.question else 'question'} is empty"
     if question.answers is None and not split.startswith("test"):
         return "no_label", "the question has no answers field"
-    if question.answers == () and not may_be_none:
+    if question.answers == () and not allows_no_answer:
         return "no_label", "the question is unanswerable: use a task that allows this (squad2, spans-or-none)"
     if question.answers and max(starts) < 0 and (missing or split == "train"):
         return "no_span", f"'{(missing or question.answers[0][0])[:60]}' is not in the passage"
@@ -150,7 +150,7 @@ def _files(version: str) -> Patterns:
 
 
 SQUAD = SquadLayout(files=_files("1.1"), folder="squad")
-SQUAD2 = SquadLayout(files=_files("2.0"), folder="squad2", may_be_none=True)
+SQUAD2 = SquadLayout(files=_files("2.0"), folder="squad2", allows_no_answer=True)
 KORQUAD = SquadLayout(
     files={
         split: (f"KorQuAD_v1.0_{split}.json", f"KorQuAD*{split}*.json", f"{split}.json") for split in ("train", "dev")

@@ -62,12 +62,12 @@ class OwnTexts(TabularLayout):
 class OwnSpans(TabularLayout):
     """Tables with columns for the question, the passage, the answer and optionally its start; or SQuAD's JSON."""
 
-    may_be_none: bool = False
+    allows_no_answer: bool = False
 
     def read(self, paths: Paths, notes: Notes) -> Splits:
         squad = {split: files for split, files in paths.items() if all(map(is_squad, files))}
         tables = {split: files for split, files in paths.items() if split not in squad}
-        return SquadLayout(may_be_none=self.may_be_none).read(squad, notes) | super().read(tables, notes)
+        return SquadLayout(allows_no_answer=self.allows_no_answer).read(squad, notes) | super().read(tables, notes)
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         return {split: self._examples(table, split, notes) for split, table in tables.items()}
@@ -95,7 +95,7 @@ class OwnSpans(TabularLayout):
             )
             for index, row in enumerate(table.rows)
         )
-        return checked(questions, split, table.file, self.may_be_none, notes)
+        return checked(questions, split, table.file, self.allows_no_answer, notes)
 
 
 def _answers(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hornbook.config import Typed, from_dict, setting
+from hornbook.config import ValidatedSettings, from_dict, setting
 from hornbook.files import read_toml
 from hornbook.tasks.text.measures import MEASURES
 
@@ -27,7 +27,7 @@ Normalize = Literal["token", "byte", "sum", "answer"]
 
 
 @dataclass(frozen=True)
-class ExampleSource(Typed):
+class ExampleSource(ValidatedSettings):
     """The source of the examples. `train` and `test` are splits of a known data set, or file name patterns, of which
     the first that matches is used."""
 
@@ -49,7 +49,7 @@ class ExampleSource(Typed):
 
 
 @dataclass(frozen=True)
-class Choices(Typed):
+class Choices(ValidatedSettings):
     """The choices: a text for each label of the data, or the endings of each example."""
 
     labels: dict = field(default_factory=dict, metadata={"doc": "the text of each label of the data"})
@@ -74,7 +74,7 @@ class Choices(Typed):
 
 
 @dataclass(frozen=True)
-class Writing(Typed):
+class Writing(ValidatedSettings):
     """How a free answer is generated."""
 
     max_new_tokens: int = setting(50, "maximum number of tokens", low=1, high=1_000_000)
@@ -93,7 +93,7 @@ class Writing(Typed):
 
 
 @dataclass(frozen=True)
-class Baseline(Typed):
+class Baseline(ValidatedSettings):
     """Baselines without a model to compare with."""
 
     kinds: tuple[str, ...] = setting((), "lead-3, random-3 (sentences of a field), or dictionary (word by word)")
@@ -111,7 +111,7 @@ class Baseline(Typed):
 
 
 @dataclass(frozen=True)
-class Variant(Typed):
+class Variant(ValidatedSettings):
     """Another template of the same task, to compare with."""
 
     name: str = setting("", "name of the variant in results")
@@ -119,7 +119,7 @@ class Variant(Typed):
 
 
 @dataclass(frozen=True)
-class TextTask(Typed):
+class TextTask(ValidatedSettings):
     name: str = setting("", "name of the task in file names; none: that of its file")
     about: str = setting("", "one sentence on the task and the source of its definition")
     description: str = setting("", "description of the task at the start of a prompt")

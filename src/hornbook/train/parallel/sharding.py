@@ -130,7 +130,7 @@ class Sharded:
                 whole[name].copy_(found)
 
     @torch.no_grad()
-    def load_whole(self) -> None:
+    def load_full_weights(self) -> None:
         """Takes over this rank's rows of the weights of the whole module, which are the same on all ranks."""
         for name, parameter in self.whole.model.named_parameters():
             is_sharded = isinstance(self._sources[name], DTensor)
