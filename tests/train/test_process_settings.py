@@ -6,6 +6,7 @@ from tiny import TINY_MODEL
 
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.pretraining.run import pretrain
+from hornbook.train.runtime import torch_settings_restored
 
 QUIET = {"log": lambda words: None}
 
@@ -57,3 +58,16 @@ def test_fine_tuning_restores_them(before, tmp_path, tiny_run):
     rows = [{"text": f"the river {i}", "label": "ab"[i % 2]} for i in range(12)]
     finetune(tiny_run, rows, out=tmp_path / "run", epochs=1, overrides={"runtime.threads": 1}, **QUIET)
     assert settings_now() == before
+
+
+def test_ctrl_c_while_torch_imports_its_compiler_is_no_other_error(monkeypatch):
+    """`use_deterministic_algorithms` imports the compiler. If Ctrl-C interrupts that, a second call would fail."""
+    calls = []
+
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        raise KeyboardInterrupt if len(calls) == 1 else AttributeError("partially initialized module")
+
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", interrupted)
+    with pytest.raises(KeyboardInterrupt), torch_settings_restored():
+        torch.use_deterministic_algorithms(True)

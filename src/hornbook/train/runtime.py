@@ -99,16 +99,21 @@ def torch_settings_restored() -> Iterator[None]:
     """Context manager or decorator around a run: restores the process settings that `configure_torch` changes, also
     when the run fails."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    is_deterministic = torch.are_deterministic_algorithms_enabled()
-    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    determinism = _determinism()
     fills = torch.utils.deterministic.fill_uninitialized_memory
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
+        if _determinism() != determinism:  # the call imports torch's compiler, which Ctrl-C may have left half imported
+            torch.use_deterministic_algorithms(determinism[0], warn_only=determinism[1])
         torch.utils.deterministic.fill_uninitialized_memory = fills
+
+
+def _determinism() -> tuple[bool, bool]:
+    """Whether only deterministic algorithms are allowed, and whether others only cause a warning."""
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 def configure_torch(runtime: Runtime) -> None:
