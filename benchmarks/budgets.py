@@ -15,11 +15,9 @@ import multiprocessing
 import shutil
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import NamedTuple
 
-from electra_scores import FIVE, run_job
-from scipy.stats import t as student
+from electra_scores import FIVE, mean_and_reach, run_job
 
 import hornbook
 from hornbook.files import num_cores, read_json, write_json
@@ -111,15 +109,9 @@ def report(args: argparse.Namespace) -> None:
 
 
 def mean_of(folder: Path) -> tuple[float, float] | None:
-    """The mean of the tasks' means, and half of its 95% interval over seeds; none if a task has no score."""
+    """The mean over tasks and half of its interval; none if a task has no score."""
     scores = {task: [read_json(file)["score"] for file in folder.glob(f"{task}-*.json")] for task in FIVE}
-    if not all(scores.values()):
-        return None
-    mean = fmean(map(fmean, scores.values()))
-    if any(len(each) < 2 for each in scores.values()):
-        return mean, float("nan")
-    error = sum(stdev(each) ** 2 / len(each) for each in scores.values()) ** 0.5 / len(scores)
-    return mean, float(student.ppf(0.975, sum(len(each) - 1 for each in scores.values()))) * error
+    return mean_and_reach(scores) if all(scores.values()) else None
 
 
 def draw(means: dict[Cell, tuple[float, float]], path: Path) -> None:
@@ -129,14 +121,14 @@ def draw(means: dict[Cell, tuple[float, float]], path: Path) -> None:
     figure = Figure(figsize=(2.6 * len(presets), 3), layout="constrained")
     for axes, preset in zip(figure.subplots(1, len(presets), sharey=True, squeeze=False)[0], presets, strict=True):
         minutes = sorted({cell.minutes for cell in means if cell.preset == preset})
-        for shift, recipe, colour in ((-0.2, "published", "#888888"), (0.2, "budget", "#b5412b")):
-            shown = [(at, means[cell]) for at, m in enumerate(minutes) if (cell := Cell(preset, m, recipe)) in means]
-            values, errors = [value for _, (value, _) in shown], [error for _, (_, error) in shown]
-            axes.bar([at + shift for at, _ in shown], values, 0.38, yerr=errors, color=colour, label=recipe)
+        for recipe, colour in (("published", "#888888"), ("budget", "#b5412b")):
+            shown = [(at, *means[cell]) for at, m in enumerate(minutes) if (cell := Cell(preset, m, recipe)) in means]
+            places, values, errors = zip(*shown, strict=True) if shown else ((), (), ())
+            axes.errorbar(places, values, errors, color=colour, marker="o", capsize=3, label=recipe)
         axes.set(title=preset, xticks=range(len(minutes)), xticklabels=[f"{each:g}" for each in minutes])
-        axes.set(xlabel="minutes", ylim=(30, None))
+        axes.set(xlabel="minutes", xlim=(-0.5, len(minutes) - 0.5))
     figure.axes[0].set_ylabel("mean of five GLUE tasks")
-    figure.axes[0].legend(frameon=False, loc="upper left")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=2)
     figure.savefig(path, dpi=130)
 
 

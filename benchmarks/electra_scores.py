@@ -20,6 +20,7 @@ import shutil
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from math import nan
 from pathlib import Path
 from statistics import fmean, median, stdev
 
@@ -116,13 +117,19 @@ def report(out: Path, tasks: list[str], done: list[dict], overrides: dict[str, d
             spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
             cells = (task, MEASURES.get(task, "accuracy"), f"{fmean(scores):.2f}", f"{median(scores):.2f}", spread)
             print(f"| {' | '.join(cells)} | {len(scores)} |")
-    if all(len(scores) > 1 for scores in by_task.values()):
-        # The mean of the tasks' means; its standard error follows from the variance of each task over seeds.
-        mean = fmean(map(fmean, by_task.values()))
-        error = sum(stdev(scores) ** 2 / len(scores) for scores in by_task.values()) ** 0.5 / len(by_task)
-        freedom = sum(len(scores) - 1 for scores in by_task.values())
-        reach = float(student.ppf(0.975, freedom)) * error
+    if all(by_task.values()):
+        mean, reach = mean_and_reach(by_task)
         print(f"mean of {len(by_task)}: {mean:.2f}, 95% interval {mean - reach:.2f} to {mean + reach:.2f} over seeds")
+
+
+def mean_and_reach(by_task: dict[str, list[float]]) -> tuple[float, float]:
+    """The mean of the tasks' means, and half of its 95% interval, from the variance of each task over seeds; nan if a
+    task has one seed."""
+    mean = fmean(map(fmean, by_task.values()))
+    if any(len(scores) < 2 for scores in by_task.values()):
+        return mean, nan
+    error = sum(stdev(scores) ** 2 / len(scores) for scores in by_task.values()) ** 0.5 / len(by_task)
+    return mean, float(student.ppf(0.975, sum(len(scores) - 1 for scores in by_task.values()))) * error
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Shapes: T tokens, N sequences, H heads, C head width, S sequence length.
 On CUDA in half precision this is one variable-length FlashAttention kernel, or, when training on Hopper GPUs, a dense
 cuDNN kernel if all sequences have the same length of at least 512 tokens, heads are at most 128 wide and there is no
-window. Elsewhere it is a loop over runs of equally long sequences, each with unmasked
-attention, which on a CPU is 1.9 to 2.4 x faster than padding and masking.
+window. Elsewhere it is a loop over runs of equally long sequences, each with unmasked attention, which on a CPU is 1.9
+to 2.4 x faster than padding and masking.
 """
 
 from functools import lru_cache
