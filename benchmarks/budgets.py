@@ -6,7 +6,7 @@ mean of five tasks of GLUE after fine-tuning.
     python benchmarks/budgets.py report --out cells [--picture docs/budgets.png]
 
 Every cell is a run folder in `cells`, named after the preset, the minutes and the recipe. A cell that is done is not
-trained again, so that cells can be made on several occasions. The loss is that of the last validation, on masked tokens
+trained again, and one that was stopped is resumed, so that cells can be made on several occasions. The loss is that of the last validation, on masked tokens
 or next tokens, at the lengths of the recipe. Fine-tuning uses the default settings.
 """
 
@@ -55,6 +55,8 @@ def pretrain(args: argparse.Namespace) -> None:
             overrides={"checkpoint.keep_optimizer": False, "runtime.tensorboard": False, **overrides},
             resume=True,
         )
+        if outcome.ended == "stopped":
+            return print(f"{cell.name} is stopped after {outcome.step} steps; the same command resumes it")
         validation = [line for line in read_metrics(run) if line["kind"] == "validation"][-1]
         about = read_json(run / "run.json")
         found = {
@@ -73,9 +75,9 @@ def pretrain(args: argparse.Namespace) -> None:
 def score(args: argparse.Namespace) -> None:
     jobs = [
         (name, task, seed)
-        for name in trained(args.out)
         for seed in range(args.seeds)
-        for task in FIVE
+        for task in FIVE  # slowest first
+        for name in trained(args.out)
         if not (args.out / f"{name}.scores" / f"{task}-{seed}.json").exists()
     ]
     threads = max(1, num_cores() // args.processes)
