@@ -6,8 +6,9 @@ mean of five tasks of GLUE after fine-tuning.
     python benchmarks/budgets.py report --out cells [--picture docs/budgets.png]
 
 Every cell is a run folder in `cells`, named after the preset, the minutes and the recipe. A cell that is done is not
-trained again, and one that was stopped is resumed, so that cells can be made on several occasions. The loss is that of the last validation, on masked tokens
-or next tokens, at the lengths of the recipe. Fine-tuning uses the default settings.
+trained again, and one that was stopped is resumed, so that cells can be made on several occasions. The loss is that of
+the last validation, on masked tokens or next tokens, at the lengths of the recipe. Fine-tuning uses the default
+settings.
 """
 
 import argparse

@@ -28,7 +28,7 @@ def stretches(corpus: Corpus, number: int, held_out: bool, most: int) -> list[li
     return [*runs, run] if run else runs
 
 
-def slow_reach(run, length):
+def slow_at_least(run, length):
     """Sentences until the length is reached; over twice the length, exactly the length."""
     found, start, stop = [], run[0][0], None
     sentences = [stop for _, stop, _ in run]
@@ -44,7 +44,7 @@ def slow_reach(run, length):
     return found
 
 
-def slow_even(run, length):
+def slow_balanced(run, length):
     """Equal parts of one document, each starting at the nearest sentence unless that is half a part away."""
     begin, end = run[0][0], run[-1][1]
     num_parts = max(1, -((4 * (begin - end) + length) // (4 * length)))
@@ -57,7 +57,7 @@ def slow_even(run, length):
     return list(zip(starts, [*starts[1:], end], strict=True))
 
 
-def slow_fit(run, length):
+def slow_at_most(run, length):
     """Sentences as long as they fit, with a separator before each new document; a longer sentence is cut."""
     found, chunk, used = [], [], 0
     waiting = list(run)
@@ -77,11 +77,11 @@ def slow_fit(run, length):
     return found + ([(chunk[0][0], chunk[-1][1])] if chunk else [])
 
 
-@pytest.mark.parametrize("rule", ["reach", "even", "fit"])
+@pytest.mark.parametrize("rule", ["at_least", "balanced", "at_most"])
 @pytest.mark.parametrize("length", [1, 5, 23, 60, 500])
 def test_chunks_equal_the_slow_ones(rule, length, tmp_path, tokenizer_folder, monkeypatch):
     monkeypatch.setattr(chunks, "DOCUMENTS_PER_RUN", 7)
-    slow = {"reach": slow_reach, "even": slow_even, "fit": slow_fit}[rule]
+    slow = {"at_least": slow_at_least, "balanced": slow_balanced, "at_most": slow_at_most}[rule]
     for seed in range(4):
         random = np.random.default_rng([seed, length])
         lengths = random_lengths(random, 2, 60, 15, giants=seed % 2 == 0)
@@ -89,14 +89,14 @@ def test_chunks_equal_the_slow_ones(rule, length, tmp_path, tokenizer_folder, mo
         for held_out in (False, True):
             made = cut(corpus, length, rule, held_out)
             for number in range(2):
-                runs = stretches(corpus, number, held_out, 7 if rule == "fit" else 1)
-                if rule != "fit":
+                runs = stretches(corpus, number, held_out, 7 if rule == "at_most" else 1)
+                if rule != "at_most":
                     assert all(len({document for *_, document in run}) == 1 for run in runs)
                 expected = [chunk for run in runs for chunk in slow(run, length)]
                 assert list(zip(made.starts[number].tolist(), made.stops[number].tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize("rule", ["reach", "even", "fit"])
+@pytest.mark.parametrize("rule", ["at_least", "balanced", "at_most"])
 def test_every_token_is_in_one_chunk(rule, tmp_path, tokenizer_folder, random):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, random_lengths(random, 3, 400, 30, giants=True), 0.1)
     seen = [np.zeros(len(shard.tokens), np.int64) for shard in corpus.shards]
@@ -109,17 +109,17 @@ def test_every_token_is_in_one_chunk(rule, tmp_path, tokenizer_folder, random):
             seen[number][start:stop] += 1
             documents = np.arange(document_of(shard, start), document_of(shard, stop - 1) + 1)
             assert (corpus.is_held_out(corpus.first_document[number] + documents) == held_out).all()
-            if rule == "fit":
+            if rule == "at_most":
                 assert stop - start + len(documents) - 1 <= 48
             else:
-                assert len(documents) == 1 and stop - start <= {"reach": 2, "even": 2.25}[rule] * 48
+                assert len(documents) == 1 and stop - start <= {"at_least": 2, "balanced": 2.25}[rule] * 48
     assert all((counts == 1).all() for counts in seen)
 
 
 def test_fit_fills_chunks_over_the_ends_of_documents(tmp_path, tokenizer_folder):
     lengths = [[[3, 3], [4], [10], [2], [2, 2], [2], [9]]]
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, lengths, held_out_fraction=0)
-    made = cut(corpus, 10, "fit", held_out=False)
+    made = cut(corpus, 10, "at_most", held_out=False)
     # 6 and 4 make 11 with the separator; 10 fits alone; 2 + 4 + 2 make 10 with two
     assert made.stops[0].tolist() == [6, 10, 20, 28, 37]
 
@@ -127,7 +127,7 @@ def test_fit_fills_chunks_over_the_ends_of_documents(tmp_path, tokenizer_folder)
 def test_even_cuts_a_document_at_the_same_places_backwards(tmp_path, tokenizer_folder, random):
     documents = [random.integers(1, 30, int(random.integers(2, 60))).tolist() for _ in range(60)]
     same = 0
-    for name, rule in (("even", "even"), ("reach", "reach")):
+    for name, rule in (("balanced", "balanced"), ("at_least", "at_least")):
         ways = [documents, [document[::-1] for document in documents]]
         corpora = [numbered_corpus(tmp_path / f"{name}-{i}", tokenizer_folder, [way], 0) for i, way in enumerate(ways)]
         forwards, backwards = (cut(corpus, 100, rule, False) for corpus in corpora)
@@ -136,14 +136,14 @@ def test_even_cuts_a_document_at_the_same_places_backwards(tmp_path, tokenizer_f
         of = np.searchsorted(ends, backwards.starts[0], side="right")
         mirrored = set((begins[of] + ends[of] - backwards.stops[0].astype(np.int64)).tolist())
         same = len(mirrored & set(forwards.starts[0].tolist())) / forwards.total
-        assert same > 0.95 if rule == "even" else same < 0.7  # ties go to the later sentence both ways
+        assert same > 0.95 if rule == "balanced" else same < 0.7  # ties go to the later sentence both ways
 
 
 def test_documents_of_one_token(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[1]] * 9], held_out_fraction=0)
-    assert cut(corpus, 5, "reach", False).total == cut(corpus, 5, "even", False).total == 9
-    assert cut(corpus, 5, "fit", False).stops[0].tolist() == [3, 6, 9]
-    assert cut(corpus, 5, "fit", True).total == 0
+    assert cut(corpus, 5, "at_least", False).total == cut(corpus, 5, "balanced", False).total == 9
+    assert cut(corpus, 5, "at_most", False).stops[0].tolist() == [3, 6, 9]
+    assert cut(corpus, 5, "at_most", True).total == 0
 
 
 def test_find_and_document_of(random):
@@ -167,44 +167,44 @@ def same(a, b) -> bool:
 
 
 def test_chunks_are_kept_and_used_again(corpus, monkeypatch):
-    made = cut(corpus, 30, "reach", False)
+    made = cut(corpus, 30, "at_least", False)
     assert len(list((corpus.folder / "chunks").glob("*.npz"))) == 1
     with monkeypatch.context() as patch:
         patch.setattr(chunks, "_cut_shard", None)
-        assert same(cut(corpus, 30, "reach", False), made)
+        assert same(cut(corpus, 30, "at_least", False), made)
     others = [
-        cut(corpus, 31, "reach", False),
-        cut(corpus, 30, "fit", False),
-        cut(corpus, 30, "reach", True),
-        cut(Corpus(corpus.folder, 0.3), 30, "reach", False),
+        cut(corpus, 31, "at_least", False),
+        cut(corpus, 30, "at_most", False),
+        cut(corpus, 30, "at_least", True),
+        cut(Corpus(corpus.folder, 0.3), 30, "at_least", False),
     ]
     assert len(list((corpus.folder / "chunks").glob("*.npz"))) == 5
     assert not any(same(made, other) for other in others)
 
 
 def test_a_damaged_chunk_cache_is_rebuilt(corpus):
-    made = cut(corpus, 30, "reach", False)
+    made = cut(corpus, 30, "at_least", False)
     (kept,) = (corpus.folder / "chunks").glob("*.npz")
     whole = kept.read_bytes()
     middle = len(whole) // 2
     flipped = whole[:200] + bytes([whole[200] ^ 255]) + whole[201:]
     for content in (b"", b"rubbish", whole[:4], whole[:middle], whole[middle:], whole[:-30], flipped):
         kept.write_bytes(content)
-        assert same(cut(corpus, 30, "reach", False), made)
+        assert same(cut(corpus, 30, "at_least", False), made)
         assert kept.read_bytes() == whole
 
 
 def test_a_folder_that_cannot_be_written(corpus, monkeypatch):
-    made = cut(corpus, 30, "reach", False)
+    made = cut(corpus, 30, "at_least", False)
     (kept,) = (corpus.folder / "chunks").glob("*.npz")
     shutil.rmtree(kept.parent)
     kept.parent.write_text("")  # root may write into read-only folders, but not make a folder where a file stands
-    assert same(cut(corpus, 30, "reach", False), made)
+    assert same(cut(corpus, 30, "at_least", False), made)
     kept.parent.unlink()
 
     def read_only(path):
         raise OSError(30, "Read-only file system", str(path))
 
     monkeypatch.setattr(chunks, "replacing", read_only)
-    assert same(cut(corpus, 30, "reach", False), made)
+    assert same(cut(corpus, 30, "at_least", False), made)
     assert not kept.parent.exists()

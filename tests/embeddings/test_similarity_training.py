@@ -134,9 +134,11 @@ def stepper(micro_tokens: int, problem: str = "single", kind=SimilarityObjective
 
 def made_up(group_size: int, random, num: int = 12) -> Features:
     ids = [random.integers(4, 64, int(n)) for n in random.integers(3, 12, num * group_size)]
-    owners = np.repeat(np.arange(num), group_size)
+    example_ids = np.repeat(np.arange(num), group_size)
     labels = np.arange(num * group_size) % 31  # some texts are equal
-    return Features(ids, [np.zeros(len(each), np.int64) for each in ids], owners, num, labels, group_size=group_size)
+    return Features(
+        ids, [np.zeros(len(each), np.int64) for each in ids], example_ids, num, labels, group_size=group_size
+    )
 
 
 def gradients(one: Stepper, batch) -> tuple[dict, float]:

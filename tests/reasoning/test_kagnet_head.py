@@ -63,7 +63,7 @@ def features(random) -> Features:
     streams = SchemaStreams(SchemaGraphs.concatenated(parts), vectors)
     labels = np.array([0, 0, 1, 1, 0, 0])
     zeros = [np.zeros_like(each) for each in ids]
-    return Features(ids, zeros, np.arange(6) // 2, 3, labels, group_size=2, attached=streams)
+    return Features(ids, zeros, np.arange(6) // 2, 3, labels, group_size=2, extra_streams=streams)
 
 
 def make(**layers) -> Bert:
@@ -146,7 +146,7 @@ def test_the_head_is_a_slow_one(features, layers, monkeypatch):
     weights = head.weights.paths_K * head.weights.pairs_P.index_select(0, batch.streams[PATHS].pairs_K)
     expected, expected_weights = [], []
     for number, s in enumerate(statements):
-        graph, of_paths = slow_graph_vector(head, features.attached, number, s)
+        graph, of_paths = slow_graph_vector(head, features.extra_streams, number, s)
         inner = torch.tanh(head.inner(torch.cat([graph, s])))
         expected.append(head.out(torch.cat([inner, s])))
         expected_weights += of_paths

@@ -54,7 +54,7 @@ def examples_of(seed: int, number: int, longest: int = 60) -> list[SpanExample]:
 
 
 def windows_of(features: Features, owner: int) -> list[int]:
-    return np.flatnonzero(features.owners == owner).tolist()
+    return np.flatnonzero(features.example_ids == owner).tolist()
 
 
 def passage_tokens(tokenizer: Tokenizer, passage: str) -> list[int]:

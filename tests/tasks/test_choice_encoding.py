@@ -25,7 +25,7 @@ def test_each_ending_is_paired_with_its_context(tokenizer):
     examples = [example(0, 2), example(1, 0, "a lantern")]
     features = TASK.encode(examples, tokenizer, 64)
     assert features.num_units == len(examples) and len(features.ids) == 6 and features.group_size == 3
-    assert features.owners.tolist() == [0, 0, 0, 1, 1, 1]
+    assert features.example_ids.tolist() == [0, 0, 0, 1, 1, 1]
     assert features.labels.tolist() == [2, 2, 2, 0, 0, 0]
     for number, ids in enumerate(features.ids):
         owner = examples[number // 3]

@@ -80,7 +80,7 @@ def test_separate_pairs(tokenizer, theirs):
     assert [ids.tolist() for ids in features.ids] == theirs(both, truncation=True, max_length=20)["input_ids"]
     assert features.num_truncated == sum(len(ids) > 20 for ids in theirs(both)["input_ids"]) > 0
     assert features.num_units == len(examples) and features.group_size == 2
-    assert features.owners.tolist() == np.repeat(np.arange(30), 2).tolist()
+    assert features.example_ids.tolist() == np.repeat(np.arange(30), 2).tolist()
     assert features.labels.tolist() == np.repeat(np.arange(30) % 3, 2).tolist()
     with pytest.raises(ValueError, match="only one"):
         SEPARATE.encode([TextExample("0", "the river")], tokenizer, 20)
@@ -150,7 +150,7 @@ def test_both_orders_stand_side_by_side(tokenizer, longest):
         for several in (pairs, [pair[::-1] for pair in pairs])
     )
     assert one.group_size == 2 and one.num_units == 100 and one.labels.tolist() == [2] * 200
-    assert one.owners.tolist() == [i // 2 for i in range(200)] and max(map(len, one.ids)) <= longest
+    assert one.example_ids.tolist() == [i // 2 for i in range(200)] and max(map(len, one.ids)) <= longest
     for i in range(0, 200, 2):
         assert one.ids[i].tolist() == other.ids[i + 1].tolist() and one.ids[i + 1].tolist() == other.ids[i].tolist()
         assert sorted(one.ids[i]) == sorted(one.ids[i + 1])

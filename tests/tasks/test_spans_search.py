@@ -23,7 +23,7 @@ def brute_force(task: Spans, found: list[np.ndarray], features: Features, owner:
     """(score, text) of every allowed span of every window, the best of each text, best first."""
     best: dict[str, float] = {}
     for number in windows_of(features, owner):
-        place, scores = features.places[number], found[number]
+        place, scores = features.decode_info[number], found[number]
         tokens = range(place.first, place.last)
         for start, end in itertools.product(tokens, tokens):
             if not start <= end < start + task.max_answer_length or not place.has_most_context[start - place.first]:
@@ -69,7 +69,7 @@ def test_best_starts_that_lie_after_the_best_ends(wordpiece):
     example = SpanExample("0", "where?", passage)
     task = Spans(SPAN, max_answer_length=3)
     features = task.encode([example], wordpiece, 384)
-    place = features.places[0]
+    place = features.decode_info[0]
     num = place.last - place.first
     assert len(features.ids) == 1 and num >= 80
     scores = np.zeros((len(features.ids[0]), 2))
@@ -86,7 +86,7 @@ def test_spans_outside_the_passage_are_never_answers(wordpiece):
     features = task.encode(examples, wordpiece, 384)
     found = random_scores(features, 1)
     plain = task.decode(found, features, examples)
-    for scores, place in zip(found, features.places, strict=True):
+    for scores, place in zip(found, features.decode_info, strict=True):
         scores[1 : place.first] += 100
         scores[place.last :] += 100
     assert task.decode(found, features, examples) == plain
@@ -97,7 +97,7 @@ def test_a_text_counts_once(wordpiece):
     task = Spans(SPAN, max_answer_length=1)
     features = task.encode([SpanExample("0", "where?", passage)], wordpiece, 64)
     scores = np.zeros((len(features.ids[0]), 2))
-    scores[features.places[0].last - 1] = 5
+    scores[features.decode_info[0].last - 1] = 5
     (prediction,) = task.decode([scores], features, [SpanExample("0", "where?", passage)])
     assert [each.text for each in prediction.n_best] == ["river", "garden"]
     assert prediction.start == passage.rindex("river")

@@ -35,7 +35,7 @@ def test_windows_cover_every_token(wordpiece, longest, step):
         seen: dict[int, int] = {}
         starts = []
         for number in windows_of(features, owner):
-            place, ids = features.places[number], features.ids[number].tolist()
+            place, ids = features.decode_info[number], features.ids[number].tolist()
             assert ids == [
                 wordpiece.cls_id,
                 *question,
@@ -58,8 +58,8 @@ def test_windows_start_every_128_tokens(wordpiece):
     passage = " ".join(["river"] * 1000)
     tokens = passage_tokens(wordpiece, passage)
     features = Spans(SPAN).encode([SpanExample("0", "where is it?", passage)], wordpiece, 384)
-    room = features.places[0].last - features.places[0].first
-    assert [place.offsets[0, 0] for place in features.places] == [
+    room = features.decode_info[0].last - features.decode_info[0].first
+    assert [place.offsets[0, 0] for place in features.decode_info] == [
         wordpiece.encode_batch([passage])[0].offsets[128 * i][0] for i in range(len(features.ids))
     ]
     assert len(features.ids) == 1 + -(-(len(tokens) - room) // 128)
@@ -74,7 +74,7 @@ def test_most_context_is_the_published_rule(wordpiece, longest, step):
     num_choices = 0
     for owner in range(len(examples)):
         numbers = windows_of(features, owner)
-        lengths = [features.places[number].last - features.places[number].first for number in numbers]
+        lengths = [features.decode_info[number].last - features.decode_info[number].first for number in numbers]
         room = longest - len(wordpiece.encode_batch(["where is it?"])[0].ids) - 3
         starts = [i * min(step, -(-room // 2)) for i in range(len(numbers))]
         for token in range(starts[-1] + lengths[-1]):
@@ -89,7 +89,7 @@ def test_most_context_is_the_published_rule(wordpiece, longest, step):
                     best, holder = score, window
             for window, (start, length) in enumerate(zip(starts, lengths, strict=True)):
                 if start <= token < start + length:
-                    counts = features.places[numbers[window]].has_most_context[token - start]
+                    counts = features.decode_info[numbers[window]].has_most_context[token - start]
                     assert counts == (window == holder)
     assert num_choices > 100
 
@@ -125,7 +125,9 @@ def test_targets_give_the_answer_back(tokenizers, kind, longest):
         counted = [
             number
             for number in held
-            if features.places[number].has_most_context[features.labels[number, 0] - features.places[number].first]
+            if features.decode_info[number].has_most_context[
+                features.labels[number, 0] - features.decode_info[number].first
+            ]
         ]
         # In windows of a few words the one where a start counts may end before the answer does.
         assert longest == 40 or counted
@@ -134,7 +136,7 @@ def test_targets_give_the_answer_back(tokenizers, kind, longest):
             assert prediction.answer == example.passage[prediction.start : prediction.end]
             num_checked += 1
         for number in held:
-            place, (start, end) = features.places[number], features.labels[number]
+            place, (start, end) = features.decode_info[number], features.labels[number]
             first, last = place.offsets[start - place.first, 0], place.offsets[end - place.first, 1]
             assert plain(example.passage[first:last]) == plain(example.answers[0])
     assert num_checked > 100
@@ -150,7 +152,7 @@ def test_every_window_that_holds_the_answer_points_at_it(wordpiece):
         wanted = [i for i, (a, b) in enumerate(encoding.offsets) if a < end and b > start]
         held = 0
         for window, number in enumerate(windows_of(features, owner)):
-            place = features.places[number]
+            place = features.decode_info[number]
             within = [5 * window <= i < 5 * window + place.last - place.first for i in wanted]
             expected = [0, 0]
             if all(within):
@@ -217,9 +219,11 @@ def test_long_questions_are_cut_and_counted(wordpiece):
     examples = [SpanExample("0", long, "the garden"), SpanExample("1", "where?", "the garden")]
     features = Spans(SPAN).encode(examples, wordpiece, 384)
     assert features.num_truncated == 1
-    assert features.places[0].first == 64 + 2
+    assert features.decode_info[0].first == 64 + 2
     small = Spans(SPAN).encode([SpanExample("0", " ".join(["river"] * 30), "the garden")], wordpiece, 43)
-    assert small.places[0].first == 20 + 2 and small.num_truncated == 1, "cut to half of a short sequence, and not said"
+    assert small.decode_info[0].first == 20 + 2 and small.num_truncated == 1, (
+        "cut to half of a short sequence, and not said"
+    )
 
 
 def test_the_target_is_the_first_answer_with_a_place(wordpiece):

@@ -58,14 +58,14 @@ def test_one_target_a_word(tokenizer):
     examples = examples_of(1, 30, 40)
     features = TASK.encode(examples, tokenizer, 24)
     for owner, example in enumerate(examples):
-        numbers = np.flatnonzero(features.owners == owner)
+        numbers = np.flatnonzero(features.example_ids == owner)
         assert sum(int((features.token_labels[i] >= 0).sum()) for i in numbers) == len(example.words)
-        read = [word for i in numbers for word, _ in features.places[i]]
+        read = [word for i in numbers for word, _ in features.decode_info[i]]
         assert sorted(read) == list(range(len(example.words)))
         pieces = tokenizer.encode_words([list(example.words)])[0]
         first_pieces = {word: pieces.ids[pieces.word_ids.index(word)] for word in range(len(example.words))}
         for i in numbers:
-            for word, token in features.places[i]:
+            for word, token in features.decode_info[i]:
                 assert features.ids[i][token] == first_pieces[word], "another piece than the word's first"
 
 
@@ -145,7 +145,7 @@ def test_each_word_is_read_where_it_has_most_context(tokenizer):
     features = TASK.encode([example], tokenizer, 20)
     pieces = tokenizer.encode_words([list(example.words)])[0]
     room, step = 18, 18 - 9
-    for window, places in enumerate(features.places):
+    for window, places in enumerate(features.decode_info):
         for word, token in places:
             place = pieces.word_ids.index(word)
             contexts = []

@@ -2,12 +2,12 @@
 
 Three rules:
 
-- `reach`: a chunk ends with the sentence that reaches the target length. A pair for next-sentence prediction is
+- `at_least`: a chunk ends with the sentence that reaches the target length. A pair for next-sentence prediction is
   truncated later, as in the published BERT code.
-- `even`: a document is split into chunks as equal as its sentences allow, at the same places if it were read backwards.
-  (Under `reach` the last sentence of a chunk is longer than the others on average, because long sentences are more
-  likely to reach the length; the lengths of two segments would then reveal their order.)
-- `fit`: a chunk holds the sentences that fit, and may cross document boundaries, as in RoBERTa.
+- `balanced`: a document is split into chunks as equal as its sentences allow, at the same places if it were read
+  backwards. (Under `at_least` the last sentence of a chunk is longer than the others on average, because long sentences
+  are more likely to reach the length; the lengths of two segments would then reveal their order.)
+- `at_most`: a chunk holds the sentences that fit, and may cross document boundaries, as in RoBERTa.
 
 A sentence that alone is far longer than the target length is split, so no text is lost.
 """
@@ -24,10 +24,10 @@ from hornbook.data.corpus import Corpus, find
 from hornbook.data.shards import Shard, load_arrays
 from hornbook.files import replacing
 
-Rule = Literal["reach", "even", "fit"]
+Rule = Literal["at_least", "balanced", "at_most"]
 VERSION = 2  # of these rules; a new version makes cached chunks of older rules unused
-DOCUMENTS_PER_RUN = 256  # documents that `fit` concatenates before a new chunk starts: under 0.2% is part-filled
-OVERFULL = 0.25  # share of the length by which a document may exceed n `even` chunks before it is split into n + 1
+DOCUMENTS_PER_RUN = 256  # documents that `at_most` concatenates before a new chunk starts: under 0.2% is part-filled
+OVERFULL = 0.25  # share of the length by which a document may exceed n `balanced` chunks before it is split into n + 1
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,10 @@ def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: b
     selected = corpus.held_out_in(number) == held_out
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
-    runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "fit" else 1)
-    return _even(sentences, runs, length) if rule == "even" else _follow(sentences, documents, runs, length, rule)
+    runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "at_most" else 1)
+    return (
+        _balanced(sentences, runs, length) if rule == "balanced" else _follow(sentences, documents, runs, length, rule)
+    )
 
 
 def _runs(selected: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
@@ -108,7 +110,7 @@ def _follow(
     sentences: np.ndarray, documents: np.ndarray, runs: np.ndarray, length: int, rule: Rule
 ) -> tuple[np.ndarray, np.ndarray]:
     """Splits all runs in parallel, one chunk per iteration. Returns (starts, stops), sorted by start."""
-    # Documents that share a chunk are separated by one token, so `fit` measures tokens + documents started: a chunk
+    # Documents that share a chunk are separated by one token, so `at_most` measures tokens + documents started: a chunk
     # that starts at the first sentence of a document includes that document, one that stops there does not.
     numbers = np.arange(len(sentences))
     as_start = sentences + np.searchsorted(documents, numbers, side="right")
@@ -120,7 +122,7 @@ def _follow(
     while len(active):
         at = here[active]
         limit = run_stop_sentence[active]
-        if rule == "reach":
+        if rule == "at_least":
             end = np.minimum(np.searchsorted(sentences, at + length, side="left"), limit)
             stop = sentences[end]
             too_long = stop - at > 2 * length
@@ -143,7 +145,7 @@ def _follow(
     return all_starts[order].astype(np.uint32), all_stops[order].astype(np.uint32)
 
 
-def _even(sentences: np.ndarray, runs: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+def _balanced(sentences: np.ndarray, runs: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Splits each run into equal parts, moved to the nearest sentence boundary if it is less than half a part away."""
     begins, ends = sentences[runs[:, 0]], sentences[runs[:, 1]]
     num_parts = np.maximum(1, np.ceil((ends - begins) / length - OVERFULL)).astype(np.int64)

@@ -12,11 +12,12 @@ text after it or, at the end of its document, with the sentence before it, so th
 a document of one sentence has no next text; it always gets label 1, as in the published code (`not_next_share`).
 
 `sop`, sentence-order prediction (Lan et al. 2019): two consecutive segments of one document, in order (label 0) or
-swapped (label 1). Nothing but their order may reveal the label, so all other choices are symmetric: chunks are `even`,
-the split is any sentence boundary in the chunk, a shorter pair keeps the sentences around the split, and a pair that is
-too long is truncated after the swap. A chunk of one sentence is split at the word start nearest to its middle, so that
-short documents are used too and both labels stay equally likely; the published code instead pairs it with text of
-another document and labels the pair as swapped. A single token, which has no order, is used as both segments.
+swapped (label 1). Nothing but their order may reveal the label, so all other choices are symmetric: chunks are
+`balanced`, the split is any sentence boundary in the chunk, a shorter pair keeps the sentences around the split, and a
+pair that is too long is truncated after the swap. A chunk of one sentence is split at the word start nearest to its
+middle, so that short documents are used too and both labels stay equally likely; the published code instead pairs it
+with text of another document and labels the pair as swapped. A single token, which has no order, is used as both
+segments.
 
 `pairs`, no sentence task (Clark et al. 2020 and the published code): A is about the first half of a chunk's
 sentences, B the rest, truncated at the end. With a probability of 10% by default, and if there is only one
@@ -46,7 +47,7 @@ from hornbook.data.stream import DocumentStream
 from hornbook.text.tokenizer import Tokenizer
 
 Layout = Literal["packed", "pairs", "nsp", "sop", "documents"]
-CHUNK_RULES = {"packed": "fit", "pairs": "reach", "nsp": "reach", "sop": "even"}
+CHUNK_RULES = {"packed": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
 LABELLED = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
 
@@ -207,13 +208,13 @@ class SequenceSampler:
         """A batch of sequences without special tokens around them, with a label per token."""
         made = []
         for index, (which, chunk, epoch) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
-            stretches = self.chunks[which].stretches(chunk, self._offset(which, epoch))
+            slices = self.chunks[which].slices(chunk, self._offset(which, epoch))
             if self.crosses_documents:
-                stretches = [tuple(map(np.concatenate, zip(*stretches, strict=True)))]
-            # An index of its own for each stretch: a chunk has at most `length` of them.
+                slices = [tuple(map(np.concatenate, zip(*slices, strict=True)))]
+            # An index of its own for each slice: a chunk has at most `length` of them.
             numbers = range(index * self.length, (index + 1) * self.length)
             is_masked = self._is_masked(first + index)
-            made += [(is_masked, *stretch, number) for stretch, number in zip(stretches, numbers, strict=False)]
+            made += [(is_masked, *each, number) for each, number in zip(slices, numbers, strict=False)]
         made.sort(key=lambda each: (each[0], len(each[1])))
         are_masked, sequences, next_ids, word_starts, step_index = zip(*made, strict=True)
         num_causal = None
@@ -274,7 +275,7 @@ class SequenceSampler:
         if is_random:
             mine = int(corpus.first_document[shard_number]) + document_of(shard, start)
             other = _other(self.documents[which], mine, random)
-            b_shard, b_start, b_stop = self._random_stretch(corpus, other, capacity - (split - start), random)
+            b_shard, b_start, b_stop = self._random_sentences(corpus, other, capacity - (split - start), random)
         else:
             b_shard, b_start, b_stop = shard, split, stop
         a_start, a_stop, b_start, b_stop = _truncate(self.capacity, start, split, b_start, b_stop, random)
@@ -295,7 +296,7 @@ class SequenceSampler:
             shares.append(np.concatenate([_are_one_sentence_documents(*each) for each in per_shard]).mean())
         return float(0.5 + 0.5 * np.average(shares, weights=self.share))
 
-    def _random_stretch(
+    def _random_sentences(
         self, corpus: Corpus, document: int, capacity: int, random: np.random.Generator
     ) -> tuple[Shard, int, int]:
         """(shard, start, stop) of whole sentences from a random one on, until they have `capacity` tokens or the
@@ -340,12 +341,12 @@ class SequenceSampler:
         split = int(bounds[min(place, len(bounds) - 1)])
         return *self._assemble((shard, start, split), (shard, split, min(stop, start + self.capacity))), 0
 
-    def _assemble(self, *stretches: tuple[Shard, int, int]) -> tuple[np.ndarray, ...]:
+    def _assemble(self, *parts: tuple[Shard, int, int]) -> tuple[np.ndarray, ...]:
         """(ids, segments, word starts, entities) of `[CLS]`, the segments with separators between them, and `[SEP]`;
         the entities are (positions, numbers)."""
         ids, segments, word_starts, entities, length = [[self.cls_id]], [[0]], [[True]], [], 1
-        for number, (shard, start, stop) in enumerate(stretches):
-            after = self.separators if number + 1 < len(stretches) else [self.sep_id]
+        for number, (shard, start, stop) in enumerate(parts):
+            after = self.separators if number + 1 < len(parts) else [self.sep_id]
             ids += [shard.tokens[start:stop], after]
             segments.append(np.full(stop - start + len(after), number if self.is_segmented else 0))
             word_starts += [unpack_word_starts(shard.word_starts, start, stop), [True] * len(after)]

@@ -15,7 +15,7 @@ from hornbook.data.corpus import Corpus, find
 from hornbook.data.shards import unpack_word_starts
 
 
-class Stretch(NamedTuple):
+class DocumentSlice(NamedTuple):
     """Tokens of one document, or of several concatenated ones, the next token of each, and whether a word starts."""
 
     ids: np.ndarray
@@ -44,17 +44,17 @@ class DocumentStream:
         """The number of chunks."""
         return int(self.first[-1])
 
-    def stretches(self, chunk: int, offset: int = 0) -> list[Stretch]:
-        """The stretch of each document in a chunk, in order. With an `offset` below the length, all chunks start so
+    def slices(self, chunk: int, offset: int = 0) -> list[DocumentSlice]:
+        """The slice of each document in a chunk, in order. With an `offset` below the length, all chunks start so
         many tokens earlier: the first of a shard is shorter, and the end of the last may be lost."""
         number = find(self.first, chunk, "right") - 1
         document_offsets = self.document_offsets[number]
         begin = (chunk - int(self.first[number])) * self.length - offset
         begin, stop = max(begin, 0), min(begin + self.length, int(document_offsets[-1]))
         first, last = find(document_offsets, begin, "right") - 1, find(document_offsets, stop, "left")
-        return [self._stretch(number, place, begin, stop) for place in range(first, last)]
+        return [self._slice(number, place, begin, stop) for place in range(first, last)]
 
-    def _stretch(self, number: int, place: int, begin: int, stop: int) -> Stretch:
+    def _slice(self, number: int, place: int, begin: int, stop: int) -> DocumentSlice:
         """The tokens of a document between two positions of the stream."""
         shard, document_offsets = self.corpus.shards[number], self.document_offsets[number]
         start, end = int(document_offsets[place]), int(document_offsets[place + 1])
@@ -66,4 +66,4 @@ class DocumentStream:
         after = [[self.eos_id]] if high == end - start else []
         row = np.concatenate([*before, np.asarray(shard.tokens[first:last], np.int64), *after])
         word_starts = np.concatenate([np.ones(len(before), bool), unpack_word_starts(shard.word_starts, first, last)])
-        return Stretch(row[:-1], row[1:], word_starts[: len(row) - 1])
+        return DocumentSlice(row[:-1], row[1:], word_starts[: len(row) - 1])

@@ -235,8 +235,8 @@ def _inputs(
 def _batches(features: Features, size: int) -> list[Batch]:
     """Packs all inputs into batches of `size` inputs; an input may be several sequences."""
     sequences: list[list[int]] = [[] for _ in range(features.num_examples)]
-    for sequence, owner in enumerate(features.owners.tolist()):
-        sequences[owner].append(sequence)
+    for sequence, example_id in enumerate(features.example_ids.tolist()):
+        sequences[example_id].append(sequence)
     groups = [sequences[i : i + size] for i in range(0, len(sequences), size)]
     lengths = [len(each) for each in features.ids]
     return [

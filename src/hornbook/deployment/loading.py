@@ -73,8 +73,8 @@ class MeasuredModel:
             )
         group_size = self.group_size
         ids = [random.integers(self.tokenizer.vocab_size, size=length) for length in np.repeat(lengths, group_size)]
-        owners = np.repeat(np.arange(len(lengths)), group_size)
-        return Features(ids, [np.zeros_like(each) for each in ids], owners, len(lengths), group_size=group_size)
+        example_ids = np.repeat(np.arange(len(lengths)), group_size)
+        return Features(ids, [np.zeros_like(each) for each in ids], example_ids, len(lengths), group_size=group_size)
 
     def encode(self, examples: Sequence[Example]) -> Features:
         """Encodes examples of the task that can be batched with the first one (`batchable`)."""

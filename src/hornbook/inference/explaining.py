@@ -104,7 +104,9 @@ def explain(
     example = ChoiceExample("0", f"{context or ''} {question}".strip(), tuple(choices))
     task = predictor.task.fitting(example)
     schema = member.grounder.schema_graphs([example])
-    features = member.grounder.attached(task.encode([example], predictor.tokenizer, predictor.max_length), schema)
+    features = member.grounder.with_schema_graphs(
+        task.encode([example], predictor.tokenizer, predictor.max_length), schema
+    )
     batch = features.packed(range(len(choices))).to(predictor.device)
     head = member.model.eval().task
     head.keeps_weights = True

@@ -25,7 +25,7 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
         raise ValueError("the passage is longer than the model reads at once: give a shorter one")
     member = predictor.members[0]
     logits_S2 = run_model(member.model, features, contextlib.nullcontext, predictor.max_length).outputs[0]
-    place, ids = features.places[0], features.ids[0].tolist()
+    place, ids = features.decode_info[0], features.ids[0].tolist()
     found = token_probabilities(logits_S2, len(ids), place)
     tokens = [readable(predictor.tokenizer, number) for number in ids[place.first : place.last]]
     rows, cells = [], []

@@ -17,7 +17,7 @@ from hornbook.tasks.reading.tables import OwnSpans
 
 
 @dataclass(frozen=True)
-class KnownDataSet:
+class RegisteredTask:
     """One entry of the registry. The first of `measures` selects between models."""
 
     name: str
@@ -49,14 +49,14 @@ THREE_WAY = ("contradiction", "entailment", "neutral")
 ANSWERS = ("f1", "exact")
 
 
-def _glue(name: str, layout: published.TableLayout, measures: tuple[str, ...], labels=(), **more) -> KnownDataSet:
+def _glue(name: str, layout: published.TableLayout, measures: tuple[str, ...], labels=(), **more) -> RegisteredTask:
     kind = "regression" if layout.kind == "number" else "classification"
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
-    return KnownDataSet(name, kind, layout, measures, labels, submissions=submissions, **more)
+    return RegisteredTask(name, kind, layout, measures, labels, submissions=submissions, **more)
 
 
-def _own(kind: type[TaskKind]) -> KnownDataSet:
-    return KnownDataSet(kind.name, kind.name, kind.own_layout(), kind.default_measures)
+def _own(kind: type[TaskKind]) -> RegisteredTask:
+    return RegisteredTask(kind.name, kind.name, kind.own_layout(), kind.default_measures)
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
@@ -71,29 +71,29 @@ ALL = (
     _glue("wnli", published.WNLI, ("accuracy",), BINARY),
     _glue("diagnostic", published.DIAGNOSTIC, ("matthews",), THREE_WAY, submissions={"test": "AX.tsv"}),
     _glue("sts-b", published.STSB, ("spearman", "pearson")),
-    KnownDataSet("nsmc", "classification", published.NSMC, ("accuracy",), BINARY),
-    KnownDataSet("klue-nli", "classification", published.KLUE_NLI, ("accuracy",), THREE_WAY),
-    KnownDataSet("boolq", "classification", published.BOOLQ, ("accuracy",), ("false", "true")),
-    KnownDataSet("squad", "spans", squad.SQUAD, ANSWERS, learning_rate=5e-5),
-    KnownDataSet(
+    RegisteredTask("nsmc", "classification", published.NSMC, ("accuracy",), BINARY),
+    RegisteredTask("klue-nli", "classification", published.KLUE_NLI, ("accuracy",), THREE_WAY),
+    RegisteredTask("boolq", "classification", published.BOOLQ, ("accuracy",), ("false", "true")),
+    RegisteredTask("squad", "spans", squad.SQUAD, ANSWERS, learning_rate=5e-5),
+    RegisteredTask(
         "squad2", "spans", squad.SQUAD2, ANSWERS, allows_no_answer=True, batch_size=48, learning_rate=5e-5, epochs=2
     ),
-    KnownDataSet("korquad", "spans", squad.KORQUAD, ANSWERS),
-    KnownDataSet("triviaqa", "spans", triviaqa.TRIVIAQA, ANSWERS),
-    KnownDataSet("coqa", "spans", coqa.COQA, ANSWERS, allows_no_answer=True),
-    KnownDataSet("conll2003", "tagging", columns.CONLL2003, ("entity_f1", "tag_accuracy")),
-    KnownDataSet("conll2003-pos", "tagging", columns.CONLL2003_POS, ("tag_accuracy",)),
-    KnownDataSet("ud-pos", "tagging", columns.UD_POS, ("tag_accuracy",)),
-    KnownDataSet("swag", "choice", choices.SWAG, ("accuracy",), batch_size=16, learning_rate=2e-5),
-    KnownDataSet("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
-    KnownDataSet("codah", "choice", choices.CODAH, ("accuracy",)),
-    KnownDataSet("ufet", "entity-typing", marked.UFET, ("loose_macro_f1", "loose_micro_f1", "exact_match")),
-    KnownDataSet("semeval2010-task8", "relation", marked.SEMEVAL, ("macro_f1", "accuracy")),
+    RegisteredTask("korquad", "spans", squad.KORQUAD, ANSWERS),
+    RegisteredTask("triviaqa", "spans", triviaqa.TRIVIAQA, ANSWERS),
+    RegisteredTask("coqa", "spans", coqa.COQA, ANSWERS, allows_no_answer=True),
+    RegisteredTask("conll2003", "tagging", columns.CONLL2003, ("entity_f1", "tag_accuracy")),
+    RegisteredTask("conll2003-pos", "tagging", columns.CONLL2003_POS, ("tag_accuracy",)),
+    RegisteredTask("ud-pos", "tagging", columns.UD_POS, ("tag_accuracy",)),
+    RegisteredTask("swag", "choice", choices.SWAG, ("accuracy",), batch_size=16, learning_rate=2e-5),
+    RegisteredTask("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
+    RegisteredTask("codah", "choice", choices.CODAH, ("accuracy",)),
+    RegisteredTask("ufet", "entity-typing", marked.UFET, ("loose_macro_f1", "loose_micro_f1", "exact_match")),
+    RegisteredTask("semeval2010-task8", "relation", marked.SEMEVAL, ("macro_f1", "accuracy")),
     # Task kinds for users' own files.
     *map(_own, KINDS.values()),
-    KnownDataSet("spans-or-none", "spans", OwnSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
+    RegisteredTask("spans-or-none", "spans", OwnSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
 )
-KNOWN: dict[str, KnownDataSet] = {entry.name: entry for entry in ALL}
+KNOWN: dict[str, RegisteredTask] = {entry.name: entry for entry in ALL}
 OTHER_SPELLINGS = {
     "sst-2": ("sst",),
     "sts-b": ("stsbenchmark",),
@@ -116,7 +116,7 @@ OTHER_SPELLINGS = {
 }
 
 
-def known(name: str) -> KnownDataSet:
+def known(name: str) -> RegisteredTask:
     """The data set or task kind of this name, in any common spelling."""
     others = {spelling: name for name, several in OTHER_SPELLINGS.items() for spelling in several}
     spellings = {_letters(each): each for each in KNOWN} | others

@@ -13,7 +13,7 @@ Outputs = list[np.ndarray]  # of a model, one per unit; for tokens and spans, pe
 Scorer = Callable[[np.ndarray | None], dict[str, float]]  # scores of the examples with these indices; None: all
 
 
-class Attached(Protocol):
+class ExtraStreams(Protocol):
     """Streams besides tokens, such as the schema graphs of a knowledge graph."""
 
     def streams(self, sequences: Sequence[int]) -> "dict[str, Stream]":
@@ -24,20 +24,20 @@ class Attached(Protocol):
 @dataclass(frozen=True)
 class Features:
     """Examples as token sequences. Each `group_size` consecutive sequences form one unit that is scored together (such
-    as the endings of one question); `owners` is the example index of each sequence (an example may have several
+    as the endings of one question); `example_ids` is the index of each sequence's example (one may have several
     windows). Targets are None if labels are unknown."""
 
     ids: list[np.ndarray]
     segments: list[np.ndarray]
-    owners: np.ndarray
+    example_ids: np.ndarray
     num_examples: int
     labels: np.ndarray | None = None  # one value or row per sequence
     token_labels: list[np.ndarray] | None = None
     group_size: int = 1
     num_truncated: int = 0  # number of truncated texts
     entities: list[tuple[np.ndarray, np.ndarray]] | None = None  # per sequence: positions, numbers in a graph
-    places: list[Any] = field(default_factory=list)  # per sequence, what `decode` needs; depends on the task kind
-    attached: Attached | None = None
+    decode_info: list[Any] = field(default_factory=list)  # per sequence, what `decode` needs; depends on the task kind
+    extra_streams: ExtraStreams | None = None
 
     @property
     def num_units(self) -> int:
@@ -67,7 +67,7 @@ class Features:
             group_size=self.group_size,
             entities=None if self.entities is None else [self.entities[i] for i in sequences],
         )
-        return batch if self.attached is None else batch.with_streams(self.attached.streams(sequences))
+        return batch if self.extra_streams is None else batch.with_streams(self.extra_streams.streams(sequences))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

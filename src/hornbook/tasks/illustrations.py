@@ -37,8 +37,10 @@ def token_probabilities(logits_S2: np.ndarray, num_tokens: int, place: PassageWi
 def choose(examples: Sequence[SpanExample], answers: Iterable[str], features: Features) -> list[int]:
     """The indices of a few questions whose passage is short enough to be shown: by turns one of each outcome, such as
     right, wrong, and answered though there is no answer; in the order of the examples within an outcome."""
-    num_windows = np.bincount(features.owners, minlength=len(examples))
-    sizes = dict(zip(features.owners.tolist(), (place.last - place.first for place in features.places), strict=True))
+    num_windows = np.bincount(features.example_ids, minlength=len(examples))
+    sizes = dict(
+        zip(features.example_ids.tolist(), (place.last - place.first for place in features.decode_info), strict=True)
+    )
     outcomes: dict[tuple[bool, bool, bool], list[int]] = {}
     for number, (example, answer) in enumerate(zip(examples, answers, strict=True)):
         if num_windows[number] == 1 and 0 < sizes[number] <= MAX_SHOWN_TOKENS:

@@ -9,7 +9,7 @@ its published head for the task's `output`.
 | read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `scorable` |
 | head | `output_kind`, `problem`, `output_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
-| baseline | `constant`, `majority`, `degenerate`, `unit`, `label_kind` |
+| baseline | `constant`, `majority`, `degenerate`, `label_scope`, `label_kind` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
 | report | `in_words`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
 """
@@ -29,7 +29,7 @@ from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.records import DataSet, Example, Splits
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
@@ -58,8 +58,8 @@ class TaskKind:
     truncated: ClassVar[str] = "texts"  # what is counted as truncated
     unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
-    unit: ClassVar[Literal["text", "word", "ending", "passage"]] = "text"  # what shallow models predict
-    label_kind: ClassVar[LabelKind] = "class"  # of a unit
+    label_scope: ClassVar[Literal["text", "word", "ending", "passage"]] = "text"  # what a label belongs to
+    label_kind: ClassVar[LabelKind] = "class"  # of each label
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     allows_no_answer: bool = False  # the right answer may be none
@@ -80,7 +80,7 @@ class TaskKind:
         raise NotImplementedError
 
     @classmethod
-    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[Example] | None:
+    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[Example] | None:
         """The inputs in a file of a format that only this kind has; None for other files."""
         return None
 
@@ -142,7 +142,7 @@ class TaskKind:
         raise NotImplementedError
 
     @classmethod
-    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         """The details of a task, as in `task.json`, for a registry entry and its data."""
         return {"measures": list(named.measures)}
 
@@ -297,7 +297,7 @@ class TaskKind:
         raise NotImplementedError
 
     @classmethod
-    def graded(cls, prediction: Any, entry: "KnownDataSet") -> str:
+    def graded(cls, prediction: Any, entry: "RegisteredTask") -> str:
         """A prediction as GLUE's grader takes it."""
         raise NotImplementedError
 

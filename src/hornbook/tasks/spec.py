@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.models.outputs import HeadConfig
-from hornbook.tasks.datasets import KnownDataSet
+from hornbook.tasks.datasets import RegisteredTask
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
@@ -50,7 +50,7 @@ def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answer
     return KINDS[data.kind].output_for(data, head, pairs, answerable)
 
 
-def make_task(named: KnownDataSet, data: DataSet, output: HeadConfig) -> TaskSpec:
+def make_task(named: RegisteredTask, data: DataSet, output: HeadConfig) -> TaskSpec:
     """The task for a registry entry, its data and the model output."""
     kind = KINDS[data.kind]
     first = next(example for split in data.splits.values() for example in split)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hornbook.files import replacing, write_text
-from hornbook.tasks.datasets import KNOWN, KnownDataSet, known
+from hornbook.tasks.datasets import KNOWN, RegisteredTask, known
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
@@ -63,7 +63,7 @@ def missing_glue(path: str | Path) -> list[str]:
     return [file for file in GLUE_FILES if file not in present]
 
 
-def _glue_files(entry: KnownDataSet, predictions: Predictions) -> dict[str, str]:
+def _glue_files(entry: RegisteredTask, predictions: Predictions) -> dict[str, str]:
     graded = {split: found for split, found in predictions.items() if split in entry.submissions}
     if not graded:
         required, given = " and ".join(entry.submissions), ", ".join(predictions)
@@ -71,7 +71,7 @@ def _glue_files(entry: KnownDataSet, predictions: Predictions) -> dict[str, str]
     return {entry.submissions[split]: _glue_table(entry, found) for split, found in graded.items()}
 
 
-def _glue_table(entry: KnownDataSet, predictions: list) -> str:
+def _glue_table(entry: RegisteredTask, predictions: list) -> str:
     lines = [f"{number}\t{KINDS[entry.kind].graded(found, entry)}" for number, found in enumerate(predictions)]
     return "\n".join(["index\tprediction", *lines]) + "\n"
 

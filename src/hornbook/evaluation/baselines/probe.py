@@ -89,14 +89,14 @@ def probe_inputs(
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.spec.task
     _check(task, method, pooling)
-    pooling = None if task.unit == "word" else pooling or DEFAULT_POOLING
+    pooling = None if task.label_scope == "word" else pooling or DEFAULT_POOLING
     chosen = choose_layers(layers, inputs.pretrained.config.num_layers)
     done = start_run(out, "probe", request, {"method": method, "layers": layers, "pooling": pooling}, inputs.data)
     if done:
         return done
     runtime = choose_runtime(inputs.settings.runtime, 0.0)
     inputs.pretrained.to(runtime.device)
-    if task.unit == "word":
+    if task.label_scope == "word":
         if method == "bilstm":
             return fit_tagger(out, inputs, chosen, runtime, on_progress, log)
         return _tag_by_word(out, inputs, chosen, log)
@@ -110,7 +110,7 @@ def probe_inputs(
     def predict(examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
         logits = fitted.score(_vectors(inputs, encoded, chosen, pooling))
-        if task.unit == "ending":
+        if task.label_scope == "ending":
             logits = (logits[:, 1] - logits[:, 0]).reshape(-1, encoded.group_size)
         return task.decode(list(logits), encoded, examples)
 
@@ -122,11 +122,11 @@ def _check(task: TaskKind, method: str, pooling: str | None) -> None:
         raise ValueError(f"a probe must be logistic or bilstm, not '{method}'")
     if pooling not in (None, "cls", "mean"):
         raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
-    if task.unit == "passage":
+    if task.label_scope == "passage":
         raise ValueError(f"there is no probe for {task.name}: fine-tune with layers.frozen=-1 to train only the head")
-    if method == "bilstm" and task.unit != "word":
+    if method == "bilstm" and task.label_scope != "word":
         raise ValueError("the BiLSTM probe is for tagging: use method='logistic' for this task")
-    if task.unit == "word" and pooling is not None:
+    if task.label_scope == "word" and pooling is not None:
         raise ValueError("words are read at their first token and are not pooled: leave pooling out")
 
 
@@ -146,7 +146,9 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
 
 def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
     task, seed = inputs.spec.task, inputs.settings.runtime.seed
-    if task.unit == "ending":  # each ending is classified as right or wrong; the likeliest per question is chosen
+    if (
+        task.label_scope == "ending"
+    ):  # each ending is classified as right or wrong; the likeliest per question is chosen
         is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
     return fit_labels(task, vectors, features.labels[:: features.group_size], seed)
@@ -156,7 +158,7 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Finishe
     """Logistic regression at each word's first token."""
     features, width = inputs.train_features, layers.width(inputs.pretrained.config.width)
     positions = [
-        (sequence, token) for sequence, words in enumerate(features.places) for _, token in words
+        (sequence, token) for sequence, words in enumerate(features.decode_info) for _, token in words
         if features.token_labels[sequence][token] >= 0
     ]  # fmt: skip
     positions = [positions[i] for i in sampled_words(len(positions), inputs.settings.runtime.seed, log)]

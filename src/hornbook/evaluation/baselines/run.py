@@ -112,29 +112,29 @@ def baseline_labelled(
 
 def _tfidf(labelled: Labelled, fitted: dict[str, Any]) -> Predict:
     task, train = labelled.spec.task, labelled.train
-    by_unit = {
+    by_scope = {
         "text": lambda: _linear(labelled, TfidfFeatures(train).features, fitted),
         "word": lambda: most_frequent_tags(train),
         "ending": lambda: nearest_ending(task, tfidf_cosines(train)),
         "passage": lambda: window_answers(train),
     }
-    return by_unit[task.unit]()
+    return by_scope[task.label_scope]()
 
 
 def _word_vectors(
     labelled: Labelled, source: str | None, model: str | None, fitted: dict[str, Any], log: Log
 ) -> Predict:
     task = labelled.spec.task
-    by_unit = {
+    by_scope = {
         "text": lambda: _linear(labelled, lambda examples: paired(average, examples), fitted),
         "word": lambda: _tagged(labelled, average, fitted, log),
         "ending": lambda: nearest_ending(task, lambda context, endings: cosines(average, endings, context)),
     }
-    if task.unit not in by_unit:
+    if task.label_scope not in by_scope:
         raise ValueError(f"the vectors baseline does not predict {task.name}: use the tfidf baseline")
     all_examples = (each for split in labelled.data.splits.values() for each in split)
     average = averages(source, model, all_examples, log)
-    return by_unit[task.unit]()
+    return by_scope[task.label_scope]()
 
 
 def _linear(labelled: Labelled, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:

@@ -139,8 +139,8 @@ def _write_words(
             for name, (_, features) in splits.items():
                 word_of = _word_numbers(numbered[name])
                 for i, states in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, "none"):
-                    for word, token in features.places[i]:
-                        rows[word_of[int(features.owners[i])][word]] = states[token]
+                    for word, token in features.decode_info[i]:
+                        rows[word_of[int(features.example_ids[i])][word]] = states[token]
             rows.flush()
     with refusing_damage(file, "remove it and run the same command again"):
         return load_array(file, mmap_mode="r"), numbered
@@ -150,27 +150,27 @@ def _sentences(examples: list[Example], features: Features, output: HeadConfig, 
     """One sequence of row numbers per sentence with at least one token, merging the windows it was split into. Numbers
     start at `first`."""
     words: dict[int, list[int]] = {}
-    for owner, place in zip(features.owners.tolist(), features.places, strict=True):
-        words.setdefault(owner, []).extend(word for word, _ in place)
+    for example_id, place in zip(features.example_ids.tolist(), features.decode_info, strict=True):
+        words.setdefault(example_id, []).extend(word for word, _ in place)
     number_of = {label: i for i, label in enumerate(output.labels)}
-    ids, owners, places, labels = [], [], [], []
-    for owner, found in words.items():
+    ids, example_ids, places, labels = [], [], [], []
+    for example_id, found in words.items():
         found.sort()
         if not found:
             continue
         ids.append(np.arange(first, first + len(found)))
         first += len(found)
-        owners.append(owner)
+        example_ids.append(example_id)
         places.append([(word, position) for position, word in enumerate(found)])
-        tags = examples[owner].tags
+        tags = examples[example_id].tags
         labels.append(np.array([-1 if tags is None else number_of.get(tags[word], -1) for word in found]))
     is_known = features.token_labels is not None
     return dataclasses.replace(
         features,
         ids=ids,
         segments=[np.zeros_like(each) for each in ids],
-        owners=np.array(owners, int),
-        places=places,
+        example_ids=np.array(example_ids, int),
+        decode_info=places,
         token_labels=labels if is_known else None,
     )
 
@@ -178,6 +178,8 @@ def _sentences(examples: list[Example], features: Features, output: HeadConfig, 
 def _word_numbers(sentences: Features) -> dict[int, dict[int, int]]:
     """For each sentence, the row number of each of its words."""
     return {
-        owner: {word: int(ids[position]) for word, position in place}
-        for owner, ids, place in zip(sentences.owners.tolist(), sentences.ids, sentences.places, strict=True)
+        example_id: {word: int(ids[position]) for word, position in place}
+        for example_id, ids, place in zip(
+            sentences.example_ids.tolist(), sentences.ids, sentences.decode_info, strict=True
+        )
     }

@@ -20,7 +20,7 @@ from hornbook.files import read_toml
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
-from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.datasets import RegisteredTask, known
 from hornbook.tasks.kinds import KINDS
 
 SHIPPED = Path(__file__).parent
@@ -137,7 +137,7 @@ class TaskPlan(ValidatedSettings):
         return self.task == MINIMAL_PAIRS
 
     @property
-    def known(self) -> KnownDataSet:
+    def known(self) -> RegisteredTask:
         return known(self.task or self.name)
 
     @property

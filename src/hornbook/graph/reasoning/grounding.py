@@ -94,10 +94,10 @@ class Grounder:
 
     def attach(self, features: Features, examples: Sequence[ChoiceExample]) -> Features:
         """The features of these examples, with the schema graph of every sequence."""
-        return self.attached(features, self.schema_graphs(examples))
+        return self.with_schema_graphs(features, self.schema_graphs(examples))
 
-    def attached(self, features: Features, schema: SchemaGraphs) -> Features:
-        return replace(features, attached=SchemaStreams(schema, self.concept_vectors))
+    def with_schema_graphs(self, features: Features, schema: SchemaGraphs) -> Features:
+        return replace(features, extra_streams=SchemaStreams(schema, self.concept_vectors))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from hornbook.runs.finetuning.settings import (
     settings_for,
     width_factor,
 )
-from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.datasets import RegisteredTask, known
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
@@ -59,7 +59,7 @@ class Labelled:
     """The labelled data of a task. `threshold_part` is a held-out part of train on which the no-answer threshold is
     chosen."""
 
-    named: KnownDataSet
+    named: RegisteredTask
     data: DataSet
     settings: FinetuneSettings
     spec: TaskSpec
@@ -155,7 +155,7 @@ class Inputs(Labelled):
         return self.encode(self.dev)
 
 
-def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownDataSet, DataSet]:
+def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[RegisteredTask, DataSet]:
     """The data of a request. Raises a `ValueError` if there is nothing to train or to validate on."""
     named = known(request.task)
     seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
@@ -186,7 +186,7 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[KnownD
     return named, read_data
 
 
-def is_scored(example: Example, named: KnownDataSet) -> bool:
+def is_scored(example: Example, named: RegisteredTask) -> bool:
     """Whether an example has a label that the task can predict."""
     return KINDS[named.kind].is_scored(example, named.allows_no_answer)
 
@@ -276,7 +276,9 @@ def _grounder(request: FinetuneRequest, output: HeadConfig, settings: FinetuneSe
     return grounder
 
 
-def _settings(named: KnownDataSet, pretrained: nn.Module, data: DataSet, request: FinetuneRequest) -> FinetuneSettings:
+def _settings(
+    named: RegisteredTask, pretrained: nn.Module, data: DataSet, request: FinetuneRequest
+) -> FinetuneSettings:
     """The settings of a request. Single texts are learned by two dropout masks of one text (SimCSE), so a model without
     dropout gets some for them. The loss of several labels is a mean over labels, so their gradients get smaller with
     the number of labels, and the eps of the optimizer with them."""
@@ -361,7 +363,7 @@ def _in_direction(pretrained: Gpt, settings: TaskSettings) -> Gpt:
 
 
 def training_split(
-    data: DataSet, named: KnownDataSet, settings: FinetuneSettings
+    data: DataSet, named: RegisteredTask, settings: FinetuneSettings
 ) -> tuple[list[Example], list[Example]]:
     """The examples to train on, and those of train that are held out to choose a threshold on."""
     train, held_out = data.splits["train"], []

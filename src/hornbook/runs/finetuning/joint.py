@@ -127,7 +127,7 @@ def _features(encoded: list[tuple[np.ndarray, np.ndarray]]) -> Features:
     return Features(
         ids=ids,
         segments=[np.zeros(len(each), np.int64) for each in ids],
-        owners=np.arange(len(ids)),
+        example_ids=np.arange(len(ids)),
         num_examples=len(ids),
         token_labels=[targets for _, targets in encoded],
     )

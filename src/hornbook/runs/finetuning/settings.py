@@ -13,7 +13,7 @@ from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import DistillationRecipe
 from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.runs.finetuning.presets import family_settings, measured_settings
-from hornbook.tasks.datasets import KnownDataSet
+from hornbook.tasks.datasets import RegisteredTask
 from hornbook.train.settings import (
     CheckpointSettings,
     LoopSettings,
@@ -207,7 +207,7 @@ def width_factor(width: int) -> float:
     return (BASE_WIDTH / width) ** 2 if width < BASE_WIDTH else 1.0
 
 
-def default_lr(known: KnownDataSet, width: int) -> float:
+def default_lr(known: RegisteredTask, width: int) -> float:
     published = known.learning_rate or (LARGE_LR if width >= LARGE_WIDTH else PUBLISHED_LR)
     return rounded(min(MAX_LR, published * width_factor(width)))
 
@@ -224,7 +224,7 @@ def rounded(lr: float) -> float:
 
 
 def settings_for(
-    known: KnownDataSet,
+    known: RegisteredTask,
     pretrained: Transformer | None,
     overrides: dict,
     has_teacher: bool = False,
@@ -257,7 +257,7 @@ def settings_for(
     return configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
 
 
-def published_for(known: KnownDataSet, pretrained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
+def published_for(known: RegisteredTask, pretrained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
     """The published settings of the model's family, except for those that the run does not use."""
     published = {} if pretrained is None else family_settings(pretrained, known.name)
     return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}

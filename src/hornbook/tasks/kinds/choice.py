@@ -22,7 +22,7 @@ from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
 ENOUGH_CHOICES = 20  # questions: with fewer, choosing the same position every time may happen by chance
@@ -46,7 +46,7 @@ class Choice(TaskKind):
     output_kind = "choice"
     default_measures = ("accuracy",)
     tab_separated = "the context and its endings"
-    unit = "ending"
+    label_scope = "ending"
     pipeline = "multiple-choice"
     has_pipeline = False
     hf_class = "ForMultipleChoice"
@@ -61,7 +61,7 @@ class Choice(TaskKind):
         return ChoiceLayout()
 
     @classmethod
-    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[ChoiceExample] | None:
+    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in FORMATS:
             return None
         return entry.layout.read({INPUTS: [path]}, notes)[INPUTS]
@@ -93,7 +93,7 @@ class Choice(TaskKind):
         return HeadConfig("choice")
 
     @classmethod
-    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         first = next(example for split in data.splits.values() for example in split)
         return super().details_for(named, data) | {"num_endings": len(first.endings)}
 

@@ -27,7 +27,7 @@ from hornbook.tasks.reading.rows import is_number
 from hornbook.tasks.records import DataSet, TextExample
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.datasets import RegisteredTask
 
 MANY_CLASSES = 10
 
@@ -76,7 +76,7 @@ class Classification(TextKind):
         return f"the {num} labels look like numbers: use task='regression' to predict numbers"
 
     @classmethod
-    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         positive = named.positive if named.positive in data.labels else None
         return super().details_for(named, data) | {"positive": positive}
 
@@ -159,7 +159,7 @@ class Classification(TextKind):
         return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
 
     @classmethod
-    def graded(cls, prediction: ClassPrediction, entry: "KnownDataSet") -> str:
+    def graded(cls, prediction: ClassPrediction, entry: "RegisteredTask") -> str:
         if prediction.label not in entry.labels:
             raise ValueError(
                 f"the grader of {entry.name} accepts {', '.join(entry.labels)}, but the model predicts "

@@ -26,7 +26,7 @@ from hornbook.tasks.records import MarkedExample
 
 if TYPE_CHECKING:
     from hornbook.data.tokenizing import DocumentLinker
-    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
 MAX_SHOWN = 20  # types of a mention whose probabilities are written
@@ -44,7 +44,7 @@ class Marked:
         return MarkedLayout(cls.marks, cls.problem == "multi")
 
     @classmethod
-    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[MarkedExample] | None:
+    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
         layout = entry.layout
         if path.suffix.lower() not in FORMATS and not layout.is_own_format(path):
             return None

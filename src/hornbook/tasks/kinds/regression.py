@@ -16,7 +16,7 @@ from hornbook.tasks.kinds.texts import TextKind
 from hornbook.tasks.records import DataSet, TextExample
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.datasets import RegisteredTask
 
 CONSTANT_SHARE = 0.02  # of the labels' standard deviation: predictions that vary less count as constant
 STSB_RANGE = (0.0, 5.0)
@@ -92,6 +92,6 @@ class Regression(TextKind):
         return f"largest errors, of {len(pairs):,} examples", found
 
     @classmethod
-    def graded(cls, prediction: float, entry: "KnownDataSet") -> str:
+    def graded(cls, prediction: float, entry: "RegisteredTask") -> str:
         low, high = STSB_RANGE
         return f"{min(max(prediction, low), high):.3f}"

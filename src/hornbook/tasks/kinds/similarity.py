@@ -27,7 +27,7 @@ from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
 SCORED, RANKED = ("spearman", "pearson"), ("mrr", "accuracy")  # measures of scored pairs, and of others
@@ -133,7 +133,7 @@ class Similarity(TaskKind):
         return HeadConfig("vectors", problem="single" if first.score is None else "number", head=head)
 
     @classmethod
-    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         scores = [each.score for each in data.splits.get("train", ()) if each.score is not None]
         if len(scores) > 1 and min(scores) == max(scores):
             raise ValueError(

@@ -38,7 +38,7 @@ from hornbook.tasks.windows import (
 )
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
@@ -87,7 +87,7 @@ class Spans(TaskKind):
     truncated = "questions"
     tab_separated = "the question and the passage"
     unscored_hint = "; use task='squad2' or task='spans-or-none' for them"
-    unit = "passage"
+    label_scope = "passage"
     pipeline = "question-answering"
     has_pipeline = False
     hf_class = "ForQuestionAnswering"
@@ -109,7 +109,7 @@ class Spans(TaskKind):
         return OwnSpans(allows_no_answer)
 
     @classmethod
-    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[SpanExample] | None:
+    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[SpanExample] | None:
         """SQuAD's JSON, and that of other published data sets."""
         if path.suffix.lower() != ".json":
             return None
@@ -139,7 +139,7 @@ class Spans(TaskKind):
         return HeadConfig("spans", 2, answerable=answerable)
 
     @classmethod
-    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         rules = named.name if named.name in RULES else "squad2" if named.allows_no_answer else "squad"
         return super().details_for(named, data) | {"allows_no_answer": named.allows_no_answer, "rules": rules}
 
@@ -161,9 +161,9 @@ class Spans(TaskKind):
     def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
-        ids, segments, owners, places, labels = [], [], [], [], []
+        ids, segments, example_ids, places, labels = [], [], [], [], []
         num_truncated = 0
-        for owner, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
+        for example_id, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
             max_question = min(self.max_question_length, (max_length - tokenizer.num_special(True)) // 2)
             num_truncated += len(question.ids) > max_question
             question.truncate(max_question)
@@ -177,23 +177,23 @@ class Spans(TaskKind):
                 places.append(window_of(encoding, window, has_most))
                 ids.append(np.array(encoding.ids, np.int64))
                 segments.append(np.array(encoding.type_ids, np.int64))
-                owners.append(owner)
+                example_ids.append(example_id)
                 labels.append(target_in(answer, number * step, places[-1]))
         known = all(example.answers is not None for example in examples)
         return Features(
             ids,
             segments,
-            np.array(owners),
+            np.array(example_ids),
             len(examples),
             labels=np.array(labels, np.int64) if known else None,
             num_truncated=num_truncated,
-            places=places,
+            decode_info=places,
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
         windows: list[list[tuple[np.ndarray, PassageWindow]]] = [[] for _ in examples]
-        for owner, *window in zip(features.owners.tolist(), outputs, features.places, strict=True):
-            windows[owner].append(window)
+        for example_id, *window in zip(features.example_ids.tolist(), outputs, features.decode_info, strict=True):
+            windows[example_id].append(window)
         return self.thresholded(
             [self._answer(example.passage, found) for example, found in zip(examples, windows, strict=True)]
         )
@@ -359,7 +359,7 @@ class Spans(TaskKind):
     def illustrations(
         self, outputs: Outputs, features: Features, examples: Sequence[SpanExample], predictions: list
     ) -> list[dict[str, Any]]:
-        found = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.places)
+        found = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.decode_info)
         rows = map(self.describe, examples, predictions)
         return list(map(illustrations.illustration, examples, rows, found))
 

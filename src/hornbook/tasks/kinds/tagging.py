@@ -31,7 +31,7 @@ from hornbook.tasks.records import DataSet, Splits, TaggedExample
 from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import KnownDataSet
+    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
@@ -53,7 +53,7 @@ class Tagging(TaskKind):
     output_kind = "tokens"
     default_measures = ("entity_f1", "tag_accuracy")
     has_labels = True
-    unit = "word"
+    label_scope = "word"
     pipeline = "token-classification"
     hf_class = "ForTokenClassification"
     decoding = (
@@ -68,7 +68,7 @@ class Tagging(TaskKind):
         return OWN_TAGS
 
     @classmethod
-    def read_file(cls, path: Path, entry: "KnownDataSet", notes: Notes) -> list[TaggedExample]:
+    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[TaggedExample]:
         return cls.prepared({INPUTS: read_sentences(path, notes)}, Notes())[0][INPUTS]
 
     @classmethod
@@ -102,7 +102,7 @@ class Tagging(TaskKind):
         return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod
-    def details_for(cls, named: "KnownDataSet", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         return {"measures": list(named.measures) if data.scheme != "plain" else ["tag_accuracy"]}
 
     @classmethod
@@ -114,8 +114,8 @@ class Tagging(TaskKind):
     def encode(self, examples: Sequence[TaggedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         index = {label: i for i, label in enumerate(self.output.labels)}
         capacity = max_length - tokenizer.num_special(False)
-        ids, segments, owners, places, labels = [], [], [], [], []
-        for owner, (example, tokens) in enumerate(
+        ids, segments, example_ids, places, labels = [], [], [], [], []
+        for example_id, (example, tokens) in enumerate(
             zip(examples, tokenizer.encode_words([list(each.words) for each in examples]), strict=True)
         ):
             windows = [tokens]
@@ -130,12 +130,17 @@ class Tagging(TaskKind):
                         targets[token] = index.get(example.tags[word], -1)
                 ids.append(np.array(window.ids, np.int64))
                 segments.append(np.array(window.type_ids, np.int64))
-                owners.append(owner)
+                example_ids.append(example_id)
                 places.append(word_tokens)
                 labels.append(targets)
         known = all(each.tags is not None for each in examples)
         return Features(
-            ids, segments, np.array(owners), len(examples), token_labels=labels if known else None, places=places
+            ids,
+            segments,
+            np.array(example_ids),
+            len(examples),
+            token_labels=labels if known else None,
+            decode_info=places,
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[TaggedExample]) -> list[TagPrediction]:
@@ -144,11 +149,14 @@ class Tagging(TaskKind):
         default = "O" if "O" in labels else labels[0]
         tags = [[default] * len(each.words) for each in examples]
         probabilities = [[0.0] * len(each.words) for each in examples]
-        for logits, owner, word_tokens in zip(outputs, features.owners.tolist(), features.places, strict=True):
+        for logits, example_id, word_tokens in zip(
+            outputs, features.example_ids.tolist(), features.decode_info, strict=True
+        ):
             distributions = softmax(logits)
             for word, token in word_tokens:
                 best = int(distributions[token].argmax())
-                tags[owner][word], probabilities[owner][word] = labels[best], float(distributions[token, best])
+                tags[example_id][word] = labels[best]
+                probabilities[example_id][word] = float(distributions[token, best])
         return [TagPrediction(tuple(a), tuple(b)) for a, b in zip(tags, probabilities, strict=True)]
 
     def scorer(self, examples: Sequence[TaggedExample], predictions: list[TagPrediction]) -> Scorer:

@@ -96,7 +96,7 @@ def text_features(
     return Features(
         ids=[np.array(each.ids, np.int64) for each in encodings],
         segments=[np.array(each.type_ids, np.int64) for each in encodings],
-        owners=np.repeat(np.arange(num_examples), group_size),
+        example_ids=np.repeat(np.arange(num_examples), group_size),
         num_examples=num_examples,
         labels=None if targets is None else np.repeat(targets, group_size, 0),
         group_size=group_size,

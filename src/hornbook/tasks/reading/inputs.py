@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.data.problems import problem_lines
-from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.datasets import RegisteredTask, known
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kind import INPUTS, TaskKind
 from hornbook.tasks.kinds import KINDS
@@ -100,7 +100,7 @@ def _as_json(cell: Any) -> Any:
     return cell if isinstance(cell, str | int | float | list | dict) else str(cell)
 
 
-def inputs_in(file: str | Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
+def inputs_in(file: str | Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
     """The inputs of a file for a registry entry; messages and problems are added to `notes`."""
     path = _existing(file)
     found = _read(path, entry, notes)
@@ -110,7 +110,7 @@ def inputs_in(file: str | Path, entry: KnownDataSet, notes: Notes) -> list[Examp
 
 
 def stream_inputs(
-    file: str | Path, entry: KnownDataSet, notes: Notes
+    file: str | Path, entry: RegisteredTask, notes: Notes
 ) -> Iterator[tuple[list[Example], list[dict[str, Any]]]]:
     """The inputs of a file with their original columns, in pieces that fit into memory. What is inferred about the
     file, such as its columns, is inferred from the first piece."""
@@ -135,7 +135,7 @@ def stream_inputs(
     notes.tables.clear()
 
 
-def inputs_of_table(data: Any, entry: KnownDataSet, notes: Notes) -> tuple[list[Example], list[dict[str, Any]]]:
+def inputs_of_table(data: Any, entry: RegisteredTask, notes: Notes) -> tuple[list[Example], list[dict[str, Any]]]:
     """The inputs of a table in memory, with their original columns."""
     table = in_memory(data, "the table", notes)
     if not table.rows:
@@ -152,7 +152,7 @@ def _existing(file: str | Path) -> Path:
     return path
 
 
-def _read(path: Path, entry: KnownDataSet, notes: Notes) -> list[Example]:
+def _read(path: Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
     kind, layout = KINDS[entry.kind], entry.layout
     found = kind.read_file(path, entry, notes)
     if found is not None:
@@ -198,7 +198,7 @@ def _from_lines(
     has_tabs = _majority(["\t" in line for line in lines if line.strip()])
     if kind.tab_separated and not has_tabs:
         raise ValueError(f"{path}: separate {kind.tab_separated} by a tab on each line, or give a table with columns")
-    if has_tabs and kind.unit != "ending":
+    if has_tabs and kind.label_scope != "ending":
         notes.log(f"{path}: the tab on each line separates the two texts")
     return [kind.from_line(str(number), line, has_tabs) for number, line in enumerate(lines, first_number)]
 

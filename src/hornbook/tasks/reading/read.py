@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
-from hornbook.tasks.datasets import KnownDataSet, known
+from hornbook.tasks.datasets import RegisteredTask, known
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.layout import SPLIT_NAMES, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
@@ -72,7 +72,7 @@ def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
     return dict(sorted(tables.items(), key=lambda item: SPLITS.index(item[0])))
 
 
-def _from_files(entry: KnownDataSet, path: Path, notes: Notes, default_split: str) -> Splits:
+def _from_files(entry: RegisteredTask, path: Path, notes: Notes, default_split: str) -> Splits:
     layout = entry.layout
     paths = find_splits(path, layout.files, layout.folder)
     if not paths or (path.is_file() and not _fits(path, layout.files)):
@@ -105,7 +105,7 @@ def evaluation_texts(task: str, data: str | Path) -> list[str]:
     return found
 
 
-def finished(entry: KnownDataSet, splits: Splits, notes: Notes, *, seed: int, held_out: float) -> DataSet:
+def finished(entry: RegisteredTask, splits: Splits, notes: Notes, *, seed: int, held_out: float) -> DataSet:
     splits = {split: splits[split] for split in sorted(splits, key=_order)}
     if not any(splits.values()):
         reason = notes.problems.first(*REASONS) or ", ".join(notes.files)
@@ -167,7 +167,7 @@ def _with_dev(splits: Splits, notes: Notes, seed: int, share: float) -> Splits:
     return {"train": train, "dev": dev, **{split: each for split, each in splits.items() if split != "train"}}
 
 
-def _labels(entry: KnownDataSet, splits: Splits, scheme: str, notes: Notes) -> tuple[str, ...]:
+def _labels(entry: RegisteredTask, splits: Splits, scheme: str, notes: Notes) -> tuple[str, ...]:
     """The labels of the training split, or of all splits if there is none; labels only in other splits are recorded as
     problems."""
     seen_in = ["train"] if splits.get("train") else list(splits)
