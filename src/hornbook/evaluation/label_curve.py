@@ -155,7 +155,7 @@ class _Curve:
         log(f"{list(self.runs).index(name) + 1} of {len(self.runs)}: {method}, {size:,} examples, seed {seed}")
         request = replace(self.request, seed=seed, overrides=self.request.overrides | {"examples": size})
         examples, folder, inputs = _sample(self.inputs, size, seed), self.folder(name), self.inputs
-        if method in FINETUNED or (method == "features" and inputs.spec.task.unit == "passage"):
+        if method in FINETUNED or (method == "features" and inputs.spec.task.label_scope == "passage"):
             result = _train(method, folder, request, inputs, examples, on_progress)
         elif method == "features":
             chosen = _with_train(inputs, with_defaults(request), examples)
