@@ -40,7 +40,7 @@ from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.run import STAGES
 from hornbook.runs.augmentation.kept import LINES, MADE_FROM
-from hornbook.runs.distillation.projections import FILE as PROJECTIONS
+from hornbook.runs.distillation.projections import PROJECTIONS_FILE
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.distillation.teacher import weights_fingerprint
 from hornbook.runs.finetuning.api import finetune
@@ -308,7 +308,7 @@ def main() -> int:
 
 def fingerprint(folder: Path) -> str:
     """The fingerprint of the weights, and of the projections that a student learned with them."""
-    projections = folder / PROJECTIONS
+    projections = folder / PROJECTIONS_FILE
     its_own = hashlib.sha256(projections.read_bytes()).hexdigest() if projections.exists() else ""
     return weights_fingerprint(folder) + its_own
 

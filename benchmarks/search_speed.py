@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hornbook.inference.embeddings import normalized
+from hornbook.inference.embeddings import l2_normalized
 from hornbook.inference.retrieval import approximate
 from hornbook.inference.retrieval.approximate import ApproximateIndex
 from hornbook.inference.retrieval.index import Index, IndexedTexts, IndexWriter, Manifest
@@ -35,11 +35,11 @@ Search = Callable[[np.ndarray, int], tuple[list[np.ndarray], list[np.ndarray]]]
 def random_vectors(count: int, width: int, seed: int, clusters: int = 0) -> np.ndarray:
     """Unit vectors: of equal density everywhere, or around as many random centres."""
     draw = np.random.default_rng(seed)
-    vectors = normalized(draw.standard_normal((count, width), np.float32))
+    vectors = l2_normalized(draw.standard_normal((count, width), np.float32))
     if not clusters:
         return vectors
     centres = random_vectors(clusters, width, CENTRE_SEED)
-    return normalized(CLOSENESS * centres[draw.integers(clusters, size=count)] + (1 - CLOSENESS**2) ** 0.5 * vectors)
+    return l2_normalized(CLOSENESS * centres[draw.integers(clusters, size=count)] + (1 - CLOSENESS**2) ** 0.5 * vectors)
 
 
 def embedded(texts: Path, model: str) -> np.ndarray:
@@ -82,7 +82,7 @@ def milliseconds(searches: dict[str, Search], queries: np.ndarray, at_once: int)
 def approximate_search(index: Index) -> Search:
     """Builds the graph of neighbours, and opens it again as a new process would."""
     clock, cpu = measured(lambda: ApproximateIndex(index))
-    size = (index.folder / approximate.FILE).stat().st_size / 1e6
+    size = (index.folder / approximate.HNSW_FILE).stat().st_size / 1e6
     opening, _ = measured(lambda: ApproximateIndex(index))
     print(f"graph of neighbours: built in {clock:.0f} s ({cpu:.0f} CPU s), {size:,.0f} MB, opened in {opening:.2f} s")
     return ApproximateIndex(index).search

@@ -15,8 +15,8 @@ from hornbook.evaluation import label_curve as curves
 from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.evaluation.label_curve import label_curve
 from hornbook.files import read_json
-from hornbook.lifecycle import claims as claiming
-from hornbook.lifecycle.claims import Claims
+from hornbook.lifecycle import job_locks as locking
+from hornbook.lifecycle.job_locks import JobLocks
 
 # Notes each result that is written, and each job that begins. A victim sleeps in the middle of its first training.
 PROCESS = """
@@ -24,10 +24,10 @@ import os, sys, time
 import torch
 torch.set_num_threads(1)
 from hornbook.evaluation.experiments import jobs
-from hornbook.lifecycle import claims
+from hornbook.lifecycle import job_locks
 
 home, corpus, out, name, what = sys.argv[1:]
-claims.WAIT_SECONDS = 0.1
+job_locks.WAIT_SECONDS = 0.1
 
 def note(text):
     with open(f"{home}/notes", "a") as file:
@@ -138,10 +138,10 @@ def test_a_label_curve(home, tiny_run, monkeypatch):
 
 def test_who_does_not_share_is_refused(home, tiny_corpus):
     arguments = (home / "smallest.toml", [tiny_corpus], home / "tasks", home / "out")
-    claims = Claims(home / "out")
-    claims.join()
+    job_locks = JobLocks(home / "out")
+    job_locks.join()
     with (
-        claims.take("overlap") as is_mine,
+        job_locks.take("overlap") as is_mine,
         pytest.raises(ValueError, match=r"add join=True to work with them"),
     ):
         assert is_mine
@@ -158,13 +158,13 @@ def test_joining_one_that_does_not_share(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process.stdout.readline()
     with pytest.raises(ValueError, match="a process that does not share its runs is writing to"):
-        Claims(tmp_path / "out").join()
+        JobLocks(tmp_path / "out").join()
     process.communicate()
 
 
 def test_a_piece_belongs_to_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.01)
-    mine, yours, logged = Claims(tmp_path), Claims(tmp_path), []
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
+    mine, yours, logged = JobLocks(tmp_path), JobLocks(tmp_path), []
     mine.join()
     done = set()
 
@@ -185,7 +185,7 @@ def test_a_piece_belongs_to_one(tmp_path, monkeypatch):
 
 
 def test_who_does_not_share_has_every_piece_and_leaves_no_locks(tmp_path):
-    alone, done = Claims(tmp_path, is_shared=False), []
+    alone, done = JobLocks(tmp_path, is_shared=False), []
     for piece in alone.share(lambda: (each for each in "abc" if each not in done), done.__contains__, bool, print):
         with alone.wait_for("results"):
             done.append(piece)

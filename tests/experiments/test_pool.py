@@ -127,6 +127,6 @@ def test_a_process_that_lost_its_device_ends(monkeypatch, words, ends):
 
 
 def test_signals_are_left_to_the_parent(monkeypatch):
-    monkeypatch.setattr(signals, "_are_ignored", True)
+    monkeypatch.setattr(signals, "_are_disabled", True)
     with signals.Signals() as heard:
         assert heard.previous == {}

@@ -23,7 +23,7 @@ from hornbook.evaluation.experiments.verdicts import (
     verdict_of_interval,
 )
 from hornbook.files import read_json, write_json
-from hornbook.metrics.bootstrap import difference_interval
+from hornbook.metrics.bootstrap import NORMAL_95, difference_interval
 
 ALL = ("reviews",)
 BETTER = Condition(words="better", of="detecting", minus="nsp", least=0.0)
@@ -84,7 +84,7 @@ def test_the_deviation_between_seeds_is_counted_in_where_one_was_trained(tmp_pat
         found = judged(tmp_path / str(deviation), with_equal(experiment, seed_deviation=deviation), means, spread=0.01)
         condition = found["conditions"][0]
         widths[deviation] = (condition["high"] - condition["low"]) / 2
-    assert widths[0.5] == pytest.approx(math.hypot(widths[0.0], 1.96 * math.sqrt(2) * 0.5))
+    assert widths[0.5] == pytest.approx(math.hypot(widths[0.0], NORMAL_95 * math.sqrt(2) * 0.5))
     several = with_equal(experiment, seeds=(0, 1, 2), seed_deviation=50.0)
     found = judged(tmp_path / "several", several, means, spread=0.01)
     assert found["verdict"] == HOLDS  # three seeds say it themselves
@@ -178,7 +178,7 @@ def test_a_mean_over_fewer_tasks_than_planned_deviates_more(tmp_path, experiment
     experiment = with_equal(experiment, seed_deviation=0.6)
     found = judged(tmp_path, experiment, {"nsp": 60.0, "detecting": 62.0}, spread=0.0)
     condition = found["conditions"][0]
-    assert (condition["high"] - condition["low"]) / 2 == pytest.approx(1.96 * 2 * 0.6)
+    assert (condition["high"] - condition["low"]) / 2 == pytest.approx(NORMAL_95 * 2 * 0.6)
     assert "+2.0 points (-0.4 to +4.4) over 1 of 2 tasks" in found["reason"]
 
 

@@ -203,7 +203,7 @@ def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encod
     assert searched_lrs(768) == [5e-5, 4e-5, 3e-5, 2e-5]
     assert searched_lrs(256) == [4.5e-4, 3.6e-4, 2.7e-4, 1.8e-4]
     assert searched_lrs(32) == [1e-3, 8e-4, 6e-4, 4e-4]
-    with pytest.raises(ValueError, match="leave out search, or lr"):
+    with pytest.raises(ValueError, match="leave out lr_search= or lr="):
         finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, lr_search=True, overrides=FAST, **QUIET)
     assert not (tmp_path / "run").exists()
 

@@ -11,7 +11,7 @@ from hornbook.batch import Batch
 from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.cached_teacher import TeacherColumns, columns_for, needed, teacher_rows
-from hornbook.objectives.distillation.matching import DistillationRecipe, Match
+from hornbook.objectives.distillation.matching import Match, StageRecipe
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.job import with_teacher
@@ -27,8 +27,8 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
 ]
 RECIPES = {
-    "scores": DistillationRecipe((Match("logits", "mse"),), 0.5),
-    "layers": DistillationRecipe((Match("embeddings", "mse"), Match("hidden", "mse"), Match("attention", "mse"))),
+    "scores": StageRecipe((Match("logits", "mse"),), 0.5),
+    "layers": StageRecipe((Match("embeddings", "mse"), Match("hidden", "mse"), Match("attention", "mse"))),
 }
 A_BATCH = 1000  # numbers of sequences that are left for each batch
 
@@ -56,9 +56,7 @@ class InMemory:
         return np.concatenate([self.of_sequences[each] for each in sequences.tolist()])
 
 
-def losses_of(
-    output: HeadConfig, recipe: DistillationRecipe, is_kept: bool, runtime: Runtime
-) -> tuple[list[float], dict]:
+def losses_of(output: HeadConfig, recipe: StageRecipe, is_kept: bool, runtime: Runtime) -> tuple[list[float], dict]:
     student, large = small(output).to(runtime.device), small(output).to(runtime.device)
     with torch.no_grad():
         for parameter in large.parameters():

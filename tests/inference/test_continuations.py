@@ -96,11 +96,13 @@ def test_refusals_and_the_beginning_of_a_document(both):
 def test_no_text_begins_with_what_must_not_be_first(both):
     ours, _ = both
     (free,) = ours.generate("the river", 5, temperature=0)
-    (other,) = ours.generate("the river", 5, temperature=0, not_first=[free.ids[0]])
+    (other,) = ours.generate("the river", 5, temperature=0, begin_suppress_tokens=[free.ids[0]])
     assert other.ids[0] != free.ids[0]
     (later,) = (
-        ours.generate("the river", 5, temperature=0, not_first=[free.ids[1]]) if free.ids[1] != free.ids[0] else (free,)
+        ours.generate("the river", 5, temperature=0, begin_suppress_tokens=[free.ids[1]])
+        if free.ids[1] != free.ids[0]
+        else (free,)
     )
     assert later.ids == free.ids
-    with pytest.raises(ValueError, match="omit not_first"):
-        ours.generate("the", 5, num_beams=2, not_first=[1])
+    with pytest.raises(ValueError, match="omit begin_suppress_tokens"):
+        ours.generate("the", 5, num_beams=2, begin_suppress_tokens=[1])

@@ -47,7 +47,7 @@ def test_texts_are_those_of_each_prompt_alone(model):
             running[number] = sequence, pieces
         batch.step()
         sizes.append(len(batch))
-        for number in [number for number, (sequence, _) in running.items() if sequence.ended]:
+        for number in [number for number, (sequence, _) in running.items() if sequence.finish_reason]:
             sequence, pieces = running.pop(number)
             found[number] = sequence.result(model.eos_id), "".join(pieces)
     for number, (prompt, settings) in enumerate(wanted):
@@ -65,7 +65,9 @@ def test_a_text_that_is_removed_changes_no_other(model):
     late = batch.add(model.prompt_ids([PROMPTS[3]])[0], request_for(5, 0.0)) if batch.has_free_slot else None
     while len(batch):
         batch.step()
-    assert not sequences[0].ended and late.result(model.eos_id) == model.generate(PROMPTS[3], 5, temperature=0)[0]
+    assert (
+        not sequences[0].finish_reason and late.result(model.eos_id) == model.generate(PROMPTS[3], 5, temperature=0)[0]
+    )
     for prompt, sequence in zip(PROMPTS[1:3], sequences[1:], strict=True):
         assert sequence.result(model.eos_id) == model.generate(prompt, 12, seed=7)[0]
 

@@ -113,7 +113,7 @@ def test_a_text_ends_before_its_stop_string(model, settings):
     stop = whole.text[3:6]  # of several tokens, or of parts of them
     for listen in (None, lambda *_: None):
         (found,) = model.generate("the river", 25, stop=["never!", stop], on_token=listen, **settings)
-        assert found.ended == "stop" and stop not in found.text
+        assert found.finish_reason == "stop" and stop not in found.text
         if "seed" in settings:
             assert found.text == whole.text.partition(stop)[0]
             assert found.ids == whole.ids[: len(found.ids)] and len(found.ids) < len(whole.ids)

@@ -15,7 +15,7 @@ import hornbook
 from hornbook.batch import pack
 from hornbook.inference.cache import DecodingState
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.sampling import Sampling, sample_tokens, uniform_numbers
+from hornbook.inference.sampling import Sampling, sample_by_inverse_cdf, uniform_numbers
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
 
@@ -124,7 +124,7 @@ def test_beams(pair, monkeypatch, num_beams, length_penalty, early_stopping):
     settings = {"length_penalty": length_penalty, "early_stopping": early_stopping}
     settings |= {"repetition_penalty": 1.2 if num_beams == 4 else 1.0}
     found = ours.generate(PROMPTS, 12, num_beams=num_beams, num=num_beams, **settings)
-    assert num_beams == 4 or {each.ended for its in found for each in its} >= {"end"}
+    assert num_beams == 4 or {each.finish_reason for its in found for each in its} >= {"end"}
     settings |= {"num_beams": num_beams, "num_return_sequences": num_beams, "eos_token_id": end}
     for prompt, its in zip(ids_of(ours), found, strict=True):
         assert [each.ids for each in its] == their_continuation(theirs, prompt, 12, **settings)
@@ -183,10 +183,10 @@ def test_samples_are_theirs_by_the_same_random_numbers(pair, monkeypatch, settin
 
 def test_draws_follow_the_probabilities():
     scores = torch.tensor([[0.1, 0.0, 0.6, 0.3]]).log()
-    found = sample_tokens(scores.expand(10_000, 4), torch.arange(10_000) / 10_000).bincount(minlength=4)
+    found = sample_by_inverse_cdf(scores.expand(10_000, 4), torch.arange(10_000) / 10_000).bincount(minlength=4)
     assert found.tolist() == pytest.approx([1000, 0, 6000, 3000], abs=2)
-    assert sample_tokens(scores, torch.tensor([0.0], dtype=torch.float64)).item() == 0
-    assert sample_tokens(scores, torch.tensor([1 - 2**-53], dtype=torch.float64)).item() == 3
+    assert sample_by_inverse_cdf(scores, torch.tensor([0.0], dtype=torch.float64)).item() == 0
+    assert sample_by_inverse_cdf(scores, torch.tensor([1 - 2**-53], dtype=torch.float64)).item() == 3
 
 
 # ---- the same alone and in a batch
@@ -233,7 +233,7 @@ def test_the_context_is_full(ours):
     room = CONTEXT - len(ids_of(ours, [prompt])[0])
     for settings in ({"temperature": 0}, {"num_beams": 2}):
         (found,) = ours.generate(prompt, 3 * CONTEXT, **settings)
-        assert found.ended == "context" and len(found.ids) == room + 1
+        assert found.finish_reason == "context" and len(found.ids) == room + 1
 
 
 def test_sliding_window_prefills_the_last_half_again(ours):

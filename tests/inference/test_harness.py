@@ -15,7 +15,7 @@ from small_gpts import CONTEXT, PROMPTS, saved_gpt
 
 import hornbook as library
 from hornbook import cli
-from hornbook.evaluation.harness import Answers, disjoint_windows, request_for
+from hornbook.evaluation.harness import Answers, disjoint_windows, generation_config_for
 
 ROOT = Path(__file__).parents[2]
 PAIRS = [("the river", " and the garden"), ("A teacher ", "of letters"), ("한국어", " 위키"), ("bread", " bread bread")]
@@ -113,10 +113,10 @@ def test_continuations(pair, answers):
 
 
 def test_settings():
-    assert request_for({}).max_new_tokens == 256 and request_for({}).sampling.is_greedy
-    assert request_for({"temperature": 0.0, "do_sample": False, "max_tokens": 3}).max_new_tokens == 3
-    assert request_for({"temperature": 0.7, "top_k": 0}).sampling.temperature == 0.7
-    assert request_for({"temperature": 0.7, "do_sample": False}).sampling.is_greedy
+    assert generation_config_for({}).max_new_tokens == 256 and generation_config_for({}).sampling.is_greedy
+    assert generation_config_for({"temperature": 0.0, "do_sample": False, "max_tokens": 3}).max_new_tokens == 3
+    assert generation_config_for({"temperature": 0.7, "top_k": 0}).sampling.temperature == 0.7
+    assert generation_config_for({"temperature": 0.7, "do_sample": False}).sampling.is_greedy
 
 
 def test_models_that_cannot_be_scored_are_refused(tmp_path):

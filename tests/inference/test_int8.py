@@ -107,7 +107,7 @@ def test_all_matrices_are_quantized_and_no_table(tmp_path):
     assert sum(isinstance(part, Int8Linear) for part in model.modules()) == 4 * model.config.num_layers + 1
     assert torch.equal(model.embeddings.tokens.weight, plain.embeddings.tokens.weight)
     numbers, steps = quantized_rows(plain.embeddings.tokens.weight[: plain.config.vocab_size])
-    assert torch.equal(model.clm.int8.numbers_OI, numbers) and torch.equal(model.clm.int8.steps_O, steps)
+    assert torch.equal(model.clm.int8.numbers_OI, numbers) and torch.equal(model.clm.int8.scales_O, steps)
 
 
 def test_a_head_of_its_own(tmp_path):

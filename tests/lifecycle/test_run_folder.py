@@ -7,7 +7,7 @@ import pytest
 from hornbook.config import ValidatedSettings, iter_settings, setting
 from hornbook.files import read_json
 from hornbook.lifecycle.requests import SETTING_OF, RunRequest, as_overrides
-from hornbook.lifecycle.resuming import changed_values, other_request
+from hornbook.lifecycle.resuming import changed_values, request_differences
 from hornbook.lifecycle.run_folder import RunFolder, recorded
 
 
@@ -60,16 +60,16 @@ def test_what_differs_is_listed_in_one_form(tmp_path):
         Asked("m", overrides={"schedule.steps": "5", "stages.1.epochs": 3}),
     )
     for request in same:
-        folder.refuse(other_request(before, request, settings))
+        folder.refuse(request_differences(before, request, settings))
     other = Asked("n", "b", 6, overrides={"stages.1.epochs": "4"})
     with pytest.raises(ValueError) as error:
-        folder.refuse(other_request(before, other, settings))
+        folder.refuse(request_differences(before, other, settings))
     assert str(error.value) == (
         f"{tmp_path} was started with other settings: model is m, not n; base= is not set, not b; "
         "stages.1.epochs is 3.0, not 4; schedule.steps is 5, not 6; leave these options out to resume, or choose "
         "another folder"
     )
-    assert [each.name for each in other_request(before, other)] == [
+    assert [each.name for each in request_differences(before, other)] == [
         *("model", "base=", "stages.1.epochs", "schedule.steps")
     ]
     with pytest.raises(ValueError, match=r"the data in x is not what .* was started with: restore it"):

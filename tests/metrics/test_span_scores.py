@@ -11,7 +11,15 @@ from one_call_scores import (
     token_f1,
 )
 
-from hornbook.metrics.spans import COQA, SQUAD_1, SQUAD_2, best_threshold, normalized, question_scores, threshold_curve
+from hornbook.metrics.spans import (
+    COQA,
+    SQUAD_1,
+    SQUAD_2,
+    best_threshold,
+    normalize_answer,
+    question_scores,
+    threshold_curve,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +44,7 @@ from hornbook.metrics.spans import COQA, SQUAD_1, SQUAD_2, best_threshold, norma
     ],
 )
 def test_normalised(text, expected):
-    assert normalized(text) == expected
+    assert normalize_answer(text) == expected
 
 
 def test_one_question():

@@ -91,7 +91,7 @@ def test_it_counts_without_torch():
 def test_next_tokens_are_scored_at_every_position():
     """Width 8, two layers, length 100, by hand: no layer before the vocabulary, and the second block sees 10 tokens."""
     shape = ModelShape(
-        8, 2, 100, 50, inner_width=32, predicted_share=1.0, head="clm", one_sided=True, windows=(None, 10)
+        8, 2, 100, 50, inner_width=32, predicted_share=1.0, head="clm", is_causal=True, windows=(None, 10)
     )
     seen = sum(min(place + 1, 10) for place in range(100)) / 100
     expected = 6 * (2 * (4 * 64 + 2 * 8 * 32) + 8 * 50) + 12 * 8 * (50 + seen)

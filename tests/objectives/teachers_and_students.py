@@ -8,7 +8,7 @@ from hornbook.models.bert import Bert
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.encoder import Encoder
 from hornbook.models.outputs import HeadConfig
-from hornbook.objectives.distillation.matching import DistillationRecipe
+from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import CorpusDistillation, pair_for
 from hornbook.objectives.masking import Masking, MaskingSettings
 
@@ -37,9 +37,7 @@ def batch_of(seed: int = 0, **labels) -> Batch:
     return pack(ids, [(np.arange(n) >= n // 2).astype(int) for n in LENGTHS], max_length=32, **labels)
 
 
-def corpus_objective(
-    recipe: DistillationRecipe, student: Encoder, teacher: Encoder, soft_targets="all"
-) -> CorpusDistillation:
+def corpus_objective(recipe: StageRecipe, student: Encoder, teacher: Encoder, soft_targets="all") -> CorpusDistillation:
     masking = Masking(MaskingSettings(probability=0.3), VOCABULARY, MASK, SPECIAL)
     return CorpusDistillation(masking, recipe, student.config, teacher.config, soft_targets)
 

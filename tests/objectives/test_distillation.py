@@ -29,7 +29,7 @@ from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt2
 from hornbook.models.outputs import HeadConfig
-from hornbook.objectives.distillation.matching import PUBLISHED, DistillationRecipe, Match, layer_pairs
+from hornbook.objectives.distillation.matching import PUBLISHED, Match, StageRecipe, layer_pairs
 from hornbook.objectives.distillation.objective import CorpusDistillation
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.tasks.objective import TaskObjective
@@ -98,7 +98,7 @@ MATCHES = [
 @pytest.mark.parametrize("kind", [Bert, Distilbert])
 def test_a_match_of_layers_equals_its_definition(match, kind):
     student, teacher = encoder(kind, 0), teacher_of()
-    objective = corpus_objective(DistillationRecipe((match,)), student, teacher)
+    objective = corpus_objective(StageRecipe((match,)), student, teacher)
     pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
     found = objective.loss_sums(pair, step_inputs)
     assert list(found) == [match.quantity] and found[match.quantity] > 1e-3
@@ -111,7 +111,7 @@ def test_a_match_of_layers_equals_its_definition(match, kind):
 def test_heads_resplit_into_a_number_equal_those_of_a_model_with_so_many():
     student, teacher = encoder(Bert, 0, num_heads=4), teacher_of()
     match = Match("value-relations", "kl", heads="2")
-    objective = corpus_objective(DistillationRecipe((match,)), student, teacher)
+    objective = corpus_objective(StageRecipe((match,)), student, teacher)
     found = objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))["value-relations"]
     total = 0.0
     for ours_at, theirs_at in layer_pairs("uniform", 2, 4):
@@ -129,7 +129,7 @@ def test_heads_resplit_into_a_number_equal_those_of_a_model_with_so_many():
 @pytest.mark.parametrize("loss", ["kl", "soft-cross-entropy", "mse"])
 def test_scores_over_the_vocabulary(loss, soft_targets):
     student, teacher = encoder(Distilbert, 0), teacher_of()
-    recipe = DistillationRecipe((Match("logits", loss, 5.0, temperature=2.0),), 2.0)
+    recipe = StageRecipe((Match("logits", loss, 5.0, temperature=2.0),), 2.0)
     objective = corpus_objective(recipe, student, teacher, soft_targets)
     assert objective.weights == {"mlm": 2.0, "logits": 5.0}
     pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
@@ -179,7 +179,7 @@ def labelled_batch(name: str) -> Batch:
     return batch_of(labels=np.array([0, 2, 1, 1]))
 
 
-def task_pair(name: str, recipe: DistillationRecipe, student_kind: type[Encoder] = Distilbert):
+def task_pair(name: str, recipe: StageRecipe, student_kind: type[Encoder] = Distilbert):
     output = OUTPUTS[name]
     student, teacher = encoder(student_kind, 0, output=output), teacher_of(output=output)
     objective = TaskDistillation(TaskObjective(output), output, recipe, student.config, teacher.config)
@@ -193,7 +193,7 @@ def soft(s: torch.Tensor, t: torch.Tensor, temperature: float) -> float:
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_what_a_task_answers(name):
-    recipe = DistillationRecipe((Match("logits", "soft-cross-entropy", temperature=3.0),), 0.5)
+    recipe = StageRecipe((Match("logits", "soft-cross-entropy", temperature=3.0),), 0.5)
     objective, pair = task_pair(name, recipe)
     step_inputs = drawn_of(objective, labelled_batch(name))
     found = objective.loss_sums(pair, step_inputs)
@@ -264,9 +264,7 @@ def test_a_block_gives_what_its_attention_reads(kind):
 def test_a_gpt_learns_from_a_gpt():
     output = OUTPUTS["multi"]
     student, teacher = (encoder(Gpt2, seed, output=output) for seed in (0, 1))
-    recipe = DistillationRecipe(
-        (Match("attention", "kl", layers="last"), Match("hidden", "mse"), Match("logits", "mse"))
-    )
+    recipe = StageRecipe((Match("attention", "kl", layers="last"), Match("hidden", "mse"), Match("logits", "mse")))
     objective = TaskDistillation(TaskObjective(output), output, recipe, student.config, teacher.config)
     pair = pair_of(objective, student, teacher)
     sums = objective.loss_sums(pair, drawn_of(objective, labelled_batch("multi")))
@@ -281,7 +279,7 @@ def test_a_gpt_learns_from_a_gpt():
 def test_a_gpts_scores_over_the_vocabulary():
     """At every token; its own loss is that of the token after it."""
     student, teacher = (encoder(Gpt2, seed, ("clm",), num_layers=2 + seed) for seed in (0, 1))
-    recipe = DistillationRecipe((Match("logits", "kl", 5.0, temperature=2.0),), 2.0)
+    recipe = StageRecipe((Match("logits", "kl", 5.0, temperature=2.0),), 2.0)
     objective = CorpusDistillation(None, recipe, student.config, teacher.config)
     assert objective.weights == {"clm": 2.0, "logits": 5.0}
     pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
@@ -300,7 +298,7 @@ def test_a_gpts_scores_over_the_vocabulary():
 
 def test_attention_of_one_direction_matches_what_is_seen_only():
     student, teacher = encoder(Bert, 0, direction="left"), teacher_of(direction="left")
-    objective = corpus_objective(DistillationRecipe((Match("attention", "kl", layers="last"),)), student, teacher)
+    objective = corpus_objective(StageRecipe((Match("attention", "kl", layers="last"),)), student, teacher)
     found = objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))["attention"]
     total = 0.0
     for each in alone(drawn_of(objective).batch):

@@ -13,11 +13,11 @@ from hornbook.models.distillation_pair import DistillationPair, FixedProjection,
 from hornbook.models.gpt import Gpt2
 from hornbook.objectives.distillation import losses as matched_losses
 from hornbook.objectives.distillation import matching
-from hornbook.objectives.distillation.matching import PUBLISHED, DistillationRecipe, Match, layer_pairs, recipes_in
+from hornbook.objectives.distillation.matching import PUBLISHED, Match, StageRecipe, layer_pairs, recipes_in
 from hornbook.objectives.distillation.objective import DistillationSettings
 
 
-def told(recipe: DistillationRecipe | None) -> tuple:
+def told(recipe: StageRecipe | None) -> tuple:
     """(own weight, each match in the order of its fields)."""
     if recipe is None:
         return ()
@@ -27,7 +27,7 @@ def told(recipe: DistillationRecipe | None) -> tuple:
 
 def test_the_document_of_recipes_names_what_they_may_say():
     text = (Path(matching.__file__).parents[4] / "docs" / "recipes.md").read_text(encoding="utf-8")
-    names = [each.name for kind in (Match, DistillationRecipe) for each in dataclasses.fields(kind)]
+    names = [each.name for kind in (Match, StageRecipe) for each in dataclasses.fields(kind)]
     words = [
         *matching.LAYER_WORDS,
         *matching.LOSSES_OF,
@@ -93,7 +93,7 @@ def test_gradients_reach_the_student_and_the_projections_only():
     student, teacher = encoder(Bert, 0), teacher_of()
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     matches = (*PUBLISHED["tinybert"].general.matches, *PUBLISHED["distilbert"].general.matches[:1])
-    objective = corpus_objective(DistillationRecipe(matches, 1.0), student, teacher)
+    objective = corpus_objective(StageRecipe(matches, 1.0), student, teacher)
     pair = pair_of(objective, student, teacher)
     optimizer = torch.optim.AdamW(pair.parameters(), 0.01, weight_decay=0.1)
     pair.train()
@@ -115,7 +115,7 @@ def test_gradients_go_through_queries_keys_and_values(quantity):
     """By that term alone: down to the embeddings, and as far as its own rows."""
     student, teacher = encoder(Bert, 0), teacher_of(width=24)
     loss = "mse" if quantity == "keys" else "kl"
-    objective = corpus_objective(DistillationRecipe((Match(quantity, loss, layers="last"),)), student, teacher)
+    objective = corpus_objective(StageRecipe((Match(quantity, loss, layers="last"),)), student, teacher)
     objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))[quantity].backward()
     rows = student.blocks[-1].attention.qkv.weight.grad.chunk(3)
     expected = {"attention": (True, True, False), "value-relations": (False, False, True), "keys": (False, True, False)}
@@ -134,7 +134,7 @@ def test_a_target_that_is_projected_cannot_collapse():
     the teacher's vectors are, and as far apart."""
     student, teacher = encoder(Bert, 0, width=8), teacher_of()
     match = Match("hidden", "mse", layers="last", projection="teacher-to-student")
-    objective = corpus_objective(DistillationRecipe((match,)), student, teacher)
+    objective = corpus_objective(StageRecipe((match,)), student, teacher)
     pair = pair_of(objective, student, teacher)
     assert isinstance(pair.projection("hidden"), FixedProjection) and not list(pair.projections.parameters())
     weight = pair.projection("hidden").weight.clone()
@@ -183,7 +183,7 @@ def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
     initialize_from_teacher(student, teacher)
     matches = tuple(dataclasses.replace(each, projection="none") for each in PUBLISHED["tinybert"].general.matches)
     objective = corpus_objective(
-        DistillationRecipe((*matches, *PUBLISHED["distilbert"].general.matches[:1])), student, teacher
+        StageRecipe((*matches, *PUBLISHED["distilbert"].general.matches[:1])), student, teacher
     )
     student.embeddings.segments.load_state_dict(teacher.embeddings.segments.state_dict())
     sums = objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))
@@ -193,17 +193,17 @@ def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
 def test_what_does_not_fit_is_refused_with_the_fix():
     student, teacher = encoder(Bert, 0), teacher_of(num_heads=4)
     with pytest.raises(ValueError, match=r"cannot be matched one by one: set model\.num_heads=4"):
-        corpus_objective(DistillationRecipe((Match("attention", "mse"),)), student, teacher)
+        corpus_objective(StageRecipe((Match("attention", "mse"),)), student, teacher)
     with pytest.raises(ValueError, match="student-to-teacher"):
-        corpus_objective(DistillationRecipe((Match("hidden", "mse"),)), student, teacher)
+        corpus_objective(StageRecipe((Match("hidden", "mse"),)), student, teacher)
     left = encoder(Bert, 0, direction="left")
     with pytest.raises(ValueError, match="attention direction 'left'"):
-        corpus_objective(DistillationRecipe((Match("attention", "mse", heads="mean"),)), left, teacher)
+        corpus_objective(StageRecipe((Match("attention", "mse", heads="mean"),)), left, teacher)
     with pytest.raises(ValueError, match="which attend to nothing else"):
-        corpus_objective(DistillationRecipe((Match("hidden", "mse", tokens="first"),)), left, teacher_of(width=24))
+        corpus_objective(StageRecipe((Match("hidden", "mse", tokens="first"),)), left, teacher_of(width=24))
     sides = encoder(Gpt2, 0, (), window=4), encoder(Gpt2, 0, ())
     with pytest.raises(ValueError, match="window limits attention"):
-        corpus_objective(DistillationRecipe((Match("attention", "mse"),)), *sides)
+        corpus_objective(StageRecipe((Match("attention", "mse"),)), *sides)
     with pytest.raises(ValueError, match="must be one of mse, cosine, not 'kl'"):
         Match("hidden", "kl")
     with pytest.raises(ValueError, match="for each of the student's 3 layers"):
@@ -228,7 +228,7 @@ def test_settings_change_a_recipe():
     alone = DistillationSettings("tinybert", without=("embeddings", "hidden", "attention")).stages(True)
     assert [each.named().keys() for each in alone] == [{"logits"}]
     hard = DistillationSettings("distilbert", without=("logits",), hard_label_weight=1.0).stages(True)
-    assert hard == (DistillationRecipe((), 1.0),)
+    assert hard == (StageRecipe((), 1.0),)
     with pytest.raises(ValueError, match="leaves nothing to learn"):
         DistillationSettings("tinybert", without=("embeddings", "hidden", "attention")).stages(False)
     with pytest.raises(ValueError, match="the recipe matches attention, embeddings, hidden"):

@@ -6,38 +6,38 @@ import numpy as np
 import pytest
 
 from hornbook.evaluation.prompting.scores import scored
-from hornbook.tasks.text.measures import MEASURES, Answered
+from hornbook.tasks.text.measures import MEASURES, TextAnswer
 
 
-def value(name: str, *found: Answered) -> float:
+def value(name: str, *found: TextAnswer) -> float:
     rows = MEASURES[name].rows(found)
     return MEASURES[name].score(rows.sum(0), len(rows))
 
 
 def test_of_choices_and_words():
-    right, wrong = Answered(("red",), "red"), Answered(("red",), "blue")
+    right, wrong = TextAnswer(("red",), "red"), TextAnswer(("red",), "blue")
     assert value("accuracy", right, wrong, wrong, wrong) == 25
-    assert value("word", right, Answered(('"Red.',), "Red"), Answered(("red",), "Red")) == pytest.approx(200 / 3)
+    assert value("word", right, TextAnswer(('"Red.',), "Red"), TextAnswer(("red",), "Red")) == pytest.approx(200 / 3)
 
 
 def test_of_texts():
-    near = Answered(("the red house", "a barn"), "Red barns, red house")
-    assert value("exact", near, Answered(("The barn!",), "barn")) == 50
+    near = TextAnswer(("the red house", "a barn"), "Red barns, red house")
+    assert value("exact", near, TextAnswer(("The barn!",), "barn")) == 50
     assert value("f1", near) == pytest.approx(100 * 2 * 2 / (4 + 2))
-    assert value("coqa_f1", Answered(("barn", "red"), "barn")) == 50  # each person is left out once
-    assert value("rouge2", Answered(("red house", "green house"), "a green house")) == pytest.approx(100 * 2 / 3)
+    assert value("coqa_f1", TextAnswer(("barn", "red"), "barn")) == 50  # each person is left out once
+    assert value("rouge2", TextAnswer(("red house", "green house"), "a green house")) == pytest.approx(100 * 2 / 3)
 
 
 def test_of_likelihood():
     found = [
-        Answered(("x",), "", (-1.0, -2.0), (True, False)),
-        Answered(("y",), "", (-0.5,), (True,)),
-        Answered(("z",), "", (-1.5, -1.0), (False, False)),
+        TextAnswer(("x",), "", (-1.0, -2.0), (True, False)),
+        TextAnswer(("y",), "", (-0.5,), (True,)),
+        TextAnswer(("z",), "", (-1.5, -1.0), (False, False)),
     ]
     assert value("greedy", *found) == pytest.approx(100 / 3)
     assert value("last_token", *found) == pytest.approx(100 / 3)
     assert value("perplexity", *found) == pytest.approx(math.exp(6 / 3))
-    assert value("perplexity", Answered(("x",), "", (-800.0,), (False,))) == math.inf
+    assert value("perplexity", TextAnswer(("x",), "", (-800.0,), (False,))) == math.inf
 
 
 def test_scores_have_intervals():

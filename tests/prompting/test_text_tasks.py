@@ -81,6 +81,12 @@ def test_a_template_takes_texts_as_they_are():
 
 def test_its_document_names_every_key():
     text = (Path(__file__).parents[2] / "docs" / "prompting.md").read_text(encoding="utf-8")
-    kinds = (definition.TextTask, definition.ExampleSource, definition.Choices, definition.Writing, definition.Baseline)
+    kinds = (
+        definition.TextTask,
+        definition.ExampleSource,
+        definition.Choices,
+        definition.GenerationSettings,
+        definition.Baseline,
+    )
     keys = [key.name for kind in (*kinds, definition.Variant) for key in fields(kind)]
     assert len(keys) > 30 and not [key for key in keys if not re.search(rf"\b{key}\b", text)]

@@ -12,7 +12,7 @@ from made_up_tasks import KINDS, REGRESSION_ROWS, write_task_run
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.outputs import HeadConfig
-from hornbook.report.card import with_head, write_card
+from hornbook.report.card import with_yaml_header, write_card
 from hornbook.report.finetuned import FinetunedRun, python_code, transformers_code
 from hornbook.text.tokenizer import Tokenizer
 
@@ -148,7 +148,7 @@ def test_whatever_is_in_the_head_is_read_back(random):
     ]
     for _ in range(200):
         text = "".join(random.choice(everything, 12))
-        _, head, _ = re.split(r"^---\n", with_head("text", tags=[text]), maxsplit=2, flags=re.MULTILINE)
+        _, head, _ = re.split(r"^---\n", with_yaml_header("text", tags=[text]), maxsplit=2, flags=re.MULTILINE)
         assert yaml.safe_load(head) == {"tags": [text]}
 
 

@@ -132,7 +132,7 @@ def label_curve_command(
 ) -> None:
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     from hornbook.evaluation.label_curve import label_curve
-    from hornbook.lifecycle.claims import Claims
+    from hornbook.lifecycle.job_locks import JobLocks
     from hornbook.report.trials import draw, read_curve
 
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
@@ -156,7 +156,7 @@ def label_curve_command(
         for point in found["points"]
     ]
     table(rows, ("method", "labels", found["metric_for_best"], "95% interval"))
-    with Claims(out, is_shared=join).wait_for("results"):
+    with JobLocks(out, is_shared=join).wait_for("results"):
         draw(out, read_curve(out))
     log(f"{out / 'curve.png'}")
     print_json({"out": str(out), **found})

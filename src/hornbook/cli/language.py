@@ -83,7 +83,7 @@ def generate(
             if num > 1:
                 print_result(f"--- {number}")
             print_result(prompt + each.text)
-    if any(each.ended == "context" for each in found):
+    if any(each.finish_reason == "context" for each in found):
         context = loaded.model.config.max_positions
         log(f"note: generation stopped as the context of {context:,} tokens is full; --slide continues past it")
     print_json({"prompt": prompt, "texts": [vars(each) for each in found]})

@@ -7,7 +7,8 @@ import shlex
 # settings, and the command line its options.
 SAME_NAME = """
     api_key append batch_tokens choices clean columns data delimiter dtype encoding exclude graph held_out host join
-    label links lr method minutes minutes_each model num_beams pair reason recipe resume sbatch shots slide steps strict
+    label links lr lr_search method minutes minutes_each model num_beams pair reason recipe resume sbatch shots slide
+    steps strict
     task text text_column texts vectors where word_vectors
 """
 OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {

@@ -22,10 +22,10 @@ from hornbook.deployment.timing import Answer, check_timing, time_interleaved, t
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import recorded
-from hornbook.report.comparison import FILE
-from hornbook.report.exported import FILE as EXPORT
+from hornbook.report.comparison import COMPARISON_FILE
+from hornbook.report.exported import EXPORT_FILE
 from hornbook.tasks.features import Features
 
 NUM_TIMED = 64  # examples of the data, or random inputs, that are timed
@@ -34,7 +34,7 @@ ROUNDS_PER_BATCH_ROUND = 10  # rounds of single inputs per round of batches
 Show = Callable[[str, int], None]  # activity, number done so far
 
 
-@locks_out
+@lock_output_folder
 def compare(
     names: Sequence[str | Path],
     *,
@@ -88,7 +88,7 @@ def compare(
         **{"data": None if data is None else str(data), "devices": _devices(settings, device), "rows": rows},
     }
     if out is not None:
-        write_json(Path(out) / FILE, found)
+        write_json(Path(out) / COMPARISON_FILE, found)
     return found
 
 
@@ -107,8 +107,8 @@ def _refuse_other_contents(out: Path, names: list[str]) -> None:
 
 def _other_contents(out: Path, names: list[str]) -> str:
     """Describes contents that must not be overwritten; "" if the folder is empty or compares the same models."""
-    if (out / FILE).exists():
-        found = [row["name"] for row in read_json(out / FILE)["rows"]]
+    if (out / COMPARISON_FILE).exists():
+        found = [row["name"] for row in read_json(out / COMPARISON_FILE)["rows"]]
         return "" if found == names else f"holds a comparison of {', '.join(found)}"
     return "holds something other than a comparison" if out.is_dir() and any(out.iterdir()) else ""
 
@@ -201,7 +201,7 @@ def _recorded_score(model: MeasuredModel, metric_for_best: str) -> dict | None:
     if (model.folder / "scores.json").is_file():
         splits = read_json(model.folder / "scores.json").get("splits", {})
     elif isinstance(model.model, OnnxModel):
-        splits = read_json(model.folder / EXPORT).get("scores", {})
+        splits = read_json(model.folder / EXPORT_FILE).get("scores", {})
     else:
         return None
     return splits.get("dev", {}).get(metric_for_best)

@@ -20,12 +20,11 @@ from hornbook.deployment.memory import peak_memory
 from hornbook.deployment.readme import readme
 from hornbook.deployment.timing import Times, check_timing, time_interleaved, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
-from hornbook.interop.onnx import FILE, import_extra, is_exported, write_int8, write_onnx
-from hornbook.lifecycle.locking import locks_out
+from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_int8, write_onnx
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
-from hornbook.report.exported import FILE as EXPORT
-from hornbook.report.exported import measured_words
+from hornbook.report.exported import EXPORT_FILE, measured_words
 from hornbook.tasks.datasets import known
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.texts import encode_texts
@@ -39,7 +38,7 @@ SEED = 0  # of the random inputs
 Show = Callable[[str, int], None]  # activity, number done so far
 
 
-@locks_out
+@lock_output_folder
 def export(
     model: str | Path,
     format: str,
@@ -61,7 +60,7 @@ def export(
     `data`, both are scored. Latency is measured for one input of `length` tokens on `threads` CPU threads.
     """
     _check(format, length, rounds, threads)
-    if (Path(out) / FILE).exists():
+    if (Path(out) / ONNX_FILE).exists():
         raise ValueError(f"{out} already holds an exported model: choose another folder, or remove it")
     source = open_model(model)
     if is_exported(source.folder):
@@ -76,12 +75,12 @@ def export(
     with replacing_folder(out) as folder:
         show("writing the graph", 0)
         _write(source, format, folder)
-        record = RunFolder(folder, "export", (EXPORT,)).write_record(  # open_model reads it
+        record = RunFolder(folder, "export", (EXPORT_FILE,)).write_record(  # open_model reads it
             {"model": str(model), "format": format, "data": on, "length": length, "threads": threads, "rounds": rounds},
             {"model": {"folder": str(source.folder.resolve()), "bytes": source.num_bytes}},
             family=source.model.family,
             parameters=source.parameters,
-            bytes=(folder / FILE).stat().st_size,
+            bytes=(folder / ONNX_FILE).stat().st_size,
             input_names=list(input_names(source.model.config)),
             output_names=list(output_names(source.output)),
         )
@@ -92,12 +91,12 @@ def export(
         record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
         record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
         shape = (1, *([source.group_size] if rows_together(source.output) else []), length)
-        memory = peak_memory(folder / FILE, shape)
+        memory = peak_memory(folder / ONNX_FILE, shape)
         record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
         if data is not None:
             record["scores"], record["scores_before"] = _scores(exported, data, show)["splits"], scores_before["splits"]
             record["notes"] = scores_before["notes"]
-        write_json(folder / EXPORT, record)
+        write_json(folder / EXPORT_FILE, record)
         max_length = length if source.predictor is None else source.predictor.max_length
         write_text(folder / "README.md", readme(source, format, max_length, measured_words(record)))
     return record
@@ -120,12 +119,12 @@ def _write(source: MeasuredModel, format: str, out: Path) -> None:
         max_length, columns = source.predictor.max_length, source.predictor.members[0].columns
         save_task(out, replace(source.predictor.spec, max_length=max_length, columns=columns or None))
     if format == "onnx":
-        write_onnx(source.model, out / FILE)
+        write_onnx(source.model, out / ONNX_FILE)
         return
-    float_file = out / f".float-{FILE}"
+    float_file = out / f".float-{ONNX_FILE}"
     try:
         write_onnx(source.model, float_file)
-        write_int8(float_file, out / FILE)
+        write_int8(float_file, out / ONNX_FILE)
     finally:
         float_file.unlink(missing_ok=True)
 

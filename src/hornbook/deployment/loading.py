@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.files import read_json
-from hornbook.inference.predictor import Predictor, finished_run, member_of
+from hornbook.inference.predictor import Predictor, build_finetuned_model, read_finished_record
 from hornbook.interop.folder import weights_files
 from hornbook.interop.hub import model_folder
-from hornbook.interop.onnx import FILE, OnnxModel, is_exported, load_any
+from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_any
 from hornbook.models.flops import forward_flops, shape_of
 from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer
-from hornbook.report.exported import FILE as EXPORT
+from hornbook.report.exported import EXPORT_FILE
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import Example
 from hornbook.text.tokenizer import Tokenizer
@@ -38,7 +38,9 @@ class MeasuredModel:
 
     @property
     def kind(self) -> Literal["torch", "onnx", "onnx-int8"]:
-        return read_json(self.folder / EXPORT)["request"]["format"] if isinstance(self.model, OnnxModel) else "torch"
+        return (
+            read_json(self.folder / EXPORT_FILE)["request"]["format"] if isinstance(self.model, OnnxModel) else "torch"
+        )
 
     @property
     def output(self) -> HeadConfig | None:
@@ -90,15 +92,15 @@ class MeasuredModel:
 def open_model(name: str | Path) -> MeasuredModel:
     """Opens a run folder, a folder that `transformers` wrote, a Hugging Face name, or an exported folder."""
     folder = model_folder(name)
-    run = finished_run(folder)
-    if is_exported(folder) and not (folder / EXPORT).is_file():
-        raise ValueError(f"{folder} holds an {FILE} but no {EXPORT}: export the model again")
+    run = read_finished_record(folder)
+    if is_exported(folder) and not (folder / EXPORT_FILE).is_file():
+        raise ValueError(f"{folder} holds an {ONNX_FILE} but no {EXPORT_FILE}: export the model again")
     model, tokenizer = load_any(folder)
     if model.output is not None and model.output.graph is not None:
         raise ValueError(f"{name} reads a knowledge graph, so it can be neither exported nor compared: use evaluate")
-    predictor = None if model.output is None else Predictor([member_of(folder, model, tokenizer, run)])
+    predictor = None if model.output is None else Predictor([build_finetuned_model(folder, model, tokenizer, run)])
     if is_exported(folder):
-        parameters, files = read_json(folder / EXPORT)["parameters"], [folder / FILE]
+        parameters, files = read_json(folder / EXPORT_FILE)["parameters"], [folder / ONNX_FILE]
     else:
         parameters, files = used_parameters(model), weights_files(folder)
     num_bytes = sum(file.stat().st_size for file in files)

@@ -6,9 +6,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from hornbook.files import read_json
-from hornbook.inference.predictor import finished_run
+from hornbook.inference.predictor import read_finished_record
 from hornbook.interop.hub import PATTERNS
-from hornbook.report.card import with_head
+from hornbook.report.card import with_yaml_header
 
 CARD = "README.md"
 UPLOADED = (*PATTERNS, "*.onnx", CARD, "LICENSE")  # not run.json and logs, which name files of this machine
@@ -67,7 +67,7 @@ def _contents(folder: Path) -> dict[str, Path | bytes]:
     """What is uploaded, by path in the repository; a model card is made if the folder has none."""
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}: give the folder of a finished run")
-    finished_run(folder)
+    read_finished_record(folder)
     found: dict[str, Path | bytes] = {}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
@@ -85,7 +85,7 @@ def _card(folder: Path) -> bytes:
         f"# {folder.resolve().name}\n\nA {family} model, trained with Hornbook.\n\n"
         '```py\nimport hornbook\n\nmodel = hornbook.load("NAME")  # the name of this repository\n```\n'
     )
-    return with_head(text, library_name="transformers", tags=["hornbook", family]).encode()
+    return with_yaml_header(text, library_name="transformers", tags=["hornbook", family]).encode()
 
 
 def _upload(contents: dict[str, Path | bytes], name: str, private: bool) -> str:

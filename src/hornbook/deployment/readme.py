@@ -2,7 +2,7 @@
 
 from hornbook.deployment.loading import MeasuredModel
 from hornbook.models.padded import input_names, output_names
-from hornbook.report.card import with_head
+from hornbook.report.card import with_yaml_header
 from hornbook.report.rendering import Table, render
 
 TEXTS = ["A charming journey.", "Slow, very slow."]
@@ -31,4 +31,4 @@ def readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tup
         code=code,
         measured=Table(("measured", ""), numbers),
     )
-    return with_head(text, library_name="onnx", tags=["hornbook", "onnx", model.model.family])
+    return with_yaml_header(text, library_name="onnx", tags=["hornbook", "onnx", model.model.family])

@@ -65,17 +65,17 @@ class Answers:
             groups.setdefault(repr(sorted(settings.items())), []).append(number)
         found: dict[int, str] = {}
         for numbers in groups.values():
-            request = request_for(requests[numbers[0]][1])
-            max_prompt = self.context - request.max_new_tokens
+            config = generation_config_for(requests[numbers[0]][1])
+            max_prompt = self.context - config.max_new_tokens
             if max_prompt < 1:
                 raise ValueError(
-                    f"a task generates {request.max_new_tokens:,} tokens, which leaves no space for the prompt in the "
+                    f"a task generates {config.max_new_tokens:,} tokens, which leaves no space for the prompt in the "
                     f"context of {self.context:,}: lower max_gen_toks"
                 )
             prompts = [
                 ids[-max_prompt:] or [self.model.eos_id] for ids in self._tokens([requests[i][0] for i in numbers])
             ]
-            texts = generate(self.model.model, self.model.tokenizer, prompts, request, self.model.eos_id)
+            texts = generate(self.model.model, self.model.tokenizer, prompts, config, self.model.eos_id)
             found |= {number: its[0].text for number, its in zip(numbers, texts, strict=True)}
         return [found[number] for number in range(len(requests))]
 
@@ -91,10 +91,10 @@ class Answers:
         return [encoded.ids for encoded in self.model.tokenizer.encode_batch(list(texts))]
 
 
-def request_for(settings: dict[str, Any]) -> GenerationConfig:
+def generation_config_for(settings: dict[str, Any]) -> GenerationConfig:
     """Converts the harness's generation settings.
 
-    >>> request_for({"until": "Q:", "max_gen_toks": 8}).stop
+    >>> generation_config_for({"until": "Q:", "max_gen_toks": 8}).stop
     ('Q:',)
     """
     if unknown := sorted(set(settings) - KNOWN):

@@ -24,7 +24,7 @@ from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.shallow import start_run
 from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
-from hornbook.lifecycle.claims import Claims, locks_or_joins
+from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
@@ -42,7 +42,7 @@ MIN_STEPS = 100  # training steps: three epochs over 32 examples would be three 
 NUM_VALIDATIONS = 3  # whatever the number of epochs: each validation is a chance to select a lucky checkpoint on dev
 
 
-@locks_or_joins
+@lock_or_join_output_folder
 @torch_settings_restored()
 def label_curve(
     model: str,
@@ -99,19 +99,19 @@ def label_curve(
         None if word_vectors is None else absolute(word_vectors),
         keep_models,
     )
-    claims = Claims(out, is_shared=join)
-    with claims.wait_for("start"):
+    job_locks = JobLocks(out, is_shared=join)
+    with job_locks.wait_for("start"):
         curve.start()
-    for name in claims.share(curve.missing, curve.is_done, lambda: False, log):
+    for name in job_locks.share(curve.missing, curve.is_done, lambda: False, log):
         if isinstance(result := curve.run(name, on_progress, log), Outcome):
             return result
-        with claims.wait_for("results"):
+        with job_locks.wait_for("results"):
             curve.write()
     for name in curve.runs:
-        with claims.take(name) as is_mine:
+        with job_locks.take(name) as is_mine:
             if is_mine:
                 curve.tidy(name)
-    with claims.wait_for("results"):
+    with job_locks.wait_for("results"):
         return curve.write()
 
 

@@ -18,7 +18,7 @@ from hornbook.files import write_json
 from hornbook.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 40  # more do not fit into a plot
-FILE = "attention.json"
+ATTENTION_FILE = "attention.json"
 
 
 @torch.no_grad()
@@ -67,7 +67,7 @@ def write_attention(
     device = next(model.parameters()).device
     batch = pack([np.array(encoded.ids, np.int64)], [np.array(encoded.segments, np.int64)]).to(device)
     weights_HSS = attentions_of(model, batch, [layer])[0].double().cpu()
-    path = Path(folder) / FILE
+    path = Path(folder) / ATTENTION_FILE
     write_json(
         path,
         {

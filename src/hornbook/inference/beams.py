@@ -57,35 +57,35 @@ def beam_search(
     model: Gpt,
     tokenizer: Tokenizer,
     prompts: Sequence[Sequence[int]],
-    request: GenerationConfig,
+    config: GenerationConfig,
     settings: BeamSettings,
     eos_id: int | None = None,
 ) -> list[list[Generated]]:
-    """Returns the `request.num` best continuations of each prompt. `slide` is not supported, as the beams of a prompt
+    """Returns the `config.num` best continuations of each prompt. `slide` is not supported, as the beams of a prompt
     would drop different contexts."""
     context = model.config.max_positions
-    if request.num > settings.num_beams:
-        raise ValueError(f"num={request.num} continuations need at least as many beams, not {settings.num_beams}")
-    if request.slide:
+    if config.num > settings.num_beams:
+        raise ValueError(f"num={config.num} continuations need at least as many beams, not {settings.num_beams}")
+    if config.slide:
         raise ValueError("beam search does not support slide: omit slide= or num_beams=")
     prompts = fit_prompts(prompts, context, False)
     found: dict[int, list[Generated]] = {}
-    for group in group_prompts(prompts, settings.num_beams, request.max_new_tokens, context):
-        search = _Search(model, tokenizer, [prompts[i] for i in group], request, settings, eos_id)
+    for group in group_prompts(prompts, settings.num_beams, config.max_new_tokens, context):
+        search = _Search(model, tokenizer, [prompts[i] for i in group], config, settings, eos_id)
         for number, its in zip(group, search.run(), strict=True):
             found[number] = its
     return [found[number] for number in range(len(prompts))]
 
 
 class _Search:
-    def __init__(self, model, tokenizer, prompts, request, settings, eos_id):
-        self.prompts, self.request, self.settings = prompts, request, settings
+    def __init__(self, model, tokenizer, prompts, config, settings, eos_id):
+        self.prompts, self.config, self.settings = prompts, config, settings
         self.tokenizer, self.eos_id = tokenizer, eos_id
         context, num_beams = model.config.max_positions, settings.num_beams
         # One token more than the free positions: the last one is not fed back.
-        self.limits = [min(request.max_new_tokens, context - len(prompt) + 1) for prompt in prompts]
+        self.limits = [min(config.max_new_tokens, context - len(prompt) + 1) for prompt in prompts]
         self.decoding = DecodingState(
-            model, len(prompts) * num_beams, min(max(map(len, prompts)) + request.max_new_tokens, context)
+            model, len(prompts) * num_beams, min(max(map(len, prompts)) + config.max_new_tokens, context)
         )
         self.device = self.decoding.device
 
@@ -96,7 +96,7 @@ class _Search:
         copies_N = torch.arange(len(prompts), device=self.device).repeat_interleave(num_beams)
         self.decoding.reorder(copies_N)
         logits_NV = logits_NV[copies_N]
-        penalty = self.request.sampling.repetition_penalty
+        penalty = self.config.sampling.repetition_penalty
         seen_NV = None if penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
         beams = self._start()
         first_row_P1 = torch.arange(len(prompts), device=self.device)[:, None] * num_beams
@@ -117,7 +117,7 @@ class _Search:
 
     def _start(self) -> _Beams:
         shape = (len(self.prompts), self.settings.num_beams)
-        tokens = torch.zeros(*shape, self.request.max_new_tokens, dtype=torch.int64, device=self.device)
+        tokens = torch.zeros(*shape, self.config.max_new_tokens, dtype=torch.int64, device=self.device)
         scores = torch.full(shape, MINUS_INFINITY, device=self.device)
         running_scores = scores.clone()
         running_scores[:, 0] = 0  # all beams start from the same prompt: only the first counts
@@ -168,7 +168,7 @@ class _Search:
         ends_PK = (limits_P <= number)[:, None].expand(tokens_PKS.shape[:2]).clone()
         if self.eos_id is not None:
             ends_PK |= tokens_PKS[:, :, number - 1] == self.eos_id
-        if self.request.stop:
+        if self.config.stop:
             rows = tokens_PKS[:, :, :number].tolist()
             stopped = [
                 [self._decoded(prompt, ids).is_stopped for ids in its]
@@ -178,7 +178,7 @@ class _Search:
         return ends_PK
 
     def _decoded(self, prompt: list[int], ids: list[int]) -> StreamingDetokenizer:
-        detokenizer = StreamingDetokenizer(self.tokenizer, prompt, self.request.stop)
+        detokenizer = StreamingDetokenizer(self.tokenizer, prompt, self.config.stop)
         detokenizer.add(ids[:-1] if ids[-1] == self.eos_id else ids)
         detokenizer.finish()
         return detokenizer
@@ -188,7 +188,7 @@ class _Search:
         for prompt, limit, rows, lengths in zip(
             self.prompts, self.limits, beams.finished.tolist(), beams.finished_lengths.tolist(), strict=True
         ):
-            its = [ids[:length] for ids, length in zip(rows, lengths, strict=True)][: self.request.num]
+            its = [ids[:length] for ids, length in zip(rows, lengths, strict=True)][: self.config.num]
             found.append([self._answer(prompt, ids, limit) for ids in its])
         return found
 
@@ -198,7 +198,7 @@ class _Search:
             return Generated(detokenizer.text, ids[:-1], "end")
         if detokenizer.is_stopped:
             return Generated(detokenizer.text, ids, "stop")
-        return Generated(detokenizer.text, ids, "length" if limit == self.request.max_new_tokens else "context")
+        return Generated(detokenizer.text, ids, "length" if limit == self.config.max_new_tokens else "context")
 
 
 def _rows(of_PKS: Tensor, which_PB: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Continuous batching: texts join and leave a running batch of generation between any two tokens.
 
 batch = ContinuousBatch(model, tokenizer, eos_id, num_slots=4)
-sequence = batch.add(prompt_ids, request)      # joins; its prompt is read into a free slot of the key-value cache
-while not sequence.ended:
+sequence = batch.add(prompt_ids, config)      # joins; its prompt is read into a free slot of the key-value cache
+while not sequence.finish_reason:
     batch.step()                               # one token of every text
 
 Each text has its own settings, seed and slot, so it is the one that `generate` makes of its prompt alone. The texts
@@ -29,7 +29,7 @@ from hornbook.text.tokenizer import Tokenizer
 @dataclass
 class _Slot:
     sequence: GeneratedSequence
-    request: GenerationConfig
+    config: GenerationConfig
     uniform: np.ndarray  # one number per token
     seen_1V: Tensor | None  # the tokens already in the text; None without a penalty for them
 
@@ -55,26 +55,26 @@ class ContinuousBatch:
     def add(
         self,
         prompt: Sequence[int],
-        request: GenerationConfig,
+        config: GenerationConfig,
         sample: int = 0,
         on_text: Callable[[str], None] | None = None,
     ) -> GeneratedSequence:
         """Reads the prompt, which must fit into the context, into a free slot; sliding is not supported. `sample` is
-        its number among the `request.num` samples of this prompt."""
-        assert self.has_free_slot and 0 < len(prompt) <= self.context and not request.slide
+        its number among the `config.num` samples of this prompt."""
+        assert self.has_free_slot and 0 < len(prompt) <= self.context and not config.slide
         logits_1V = self.decoding.prefill([prompt], [len(self.slots)])
-        if request.not_first:
+        if config.begin_suppress_tokens:
             logits_1V = logits_1V.index_fill(
-                1, torch.tensor(sorted(request.not_first)).to(logits_1V.device), -torch.inf
+                1, torch.tensor(sorted(config.begin_suppress_tokens)).to(logits_1V.device), -torch.inf
             )
-        has_penalty = request.sampling.repetition_penalty != 1
+        has_penalty = config.sampling.repetition_penalty != 1
         seen_1V = token_mask([prompt], logits_1V) if has_penalty else None
         sequence = GeneratedSequence(
-            list(prompt), StreamingDetokenizer(self.tokenizer, list(prompt), request.stop), on_text
+            list(prompt), StreamingDetokenizer(self.tokenizer, list(prompt), config.stop), on_text
         )
-        uniform = uniform_numbers(request.seed, sample, request.max_new_tokens)
+        uniform = uniform_numbers(config.seed, sample, config.max_new_tokens)
         self.logits_NV = logits_1V if not self.slots else torch.cat([self.logits_NV, logits_1V])
-        self.slots.append(_Slot(sequence, request, uniform, seen_1V))
+        self.slots.append(_Slot(sequence, config, uniform, seen_1V))
         return sequence
 
     def remove(self, sequence: GeneratedSequence) -> None:
@@ -92,10 +92,10 @@ class ContinuousBatch:
             return
         tokens = self._choose()
         for slot, token in zip(self.slots, tokens, strict=True):
-            is_last = len(slot.sequence.new) + 1 == slot.request.max_new_tokens
+            is_last = len(slot.sequence.new) + 1 == slot.config.max_new_tokens
             append_token(slot.sequence, token, self.eos_id, self.context, False, is_last)
         for row in reversed(range(len(self.slots))):
-            if self.slots[row].sequence.ended:
+            if self.slots[row].sequence.finish_reason:
                 tokens = [tokens[kept] for kept in self._free(row)]
         if self.slots:
             self.logits_NV = self._decoded(tokens)
@@ -113,7 +113,7 @@ class ContinuousBatch:
         found = [0] * len(self.slots)
         by_sampling: dict[Sampling, list[int]] = {}
         for row, slot in enumerate(self.slots):
-            by_sampling.setdefault(slot.request.sampling, []).append(row)
+            by_sampling.setdefault(slot.config.sampling, []).append(row)
         for sampling, rows in by_sampling.items():
             seen = [self.slots[row].seen_1V for row in rows]
             seen_NV = None if seen[0] is None else torch.cat(seen)

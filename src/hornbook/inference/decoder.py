@@ -59,7 +59,7 @@ class DecoderModel(LoadedModel):
         seed: int = 0,
         num: int = 1,
         slide: bool = False,
-        not_first: Collection[int] = (),
+        begin_suppress_tokens: Collection[int] = (),
         on_token: OnToken | None = None,
     ) -> list[Generated] | list[list[Generated]]:
         """Returns `num` continuations of a prompt; for a list of prompts, a list of these lists.
@@ -71,26 +71,32 @@ class DecoderModel(LoadedModel):
         A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_new_tokens`,
         or when the context is full. With `slide`, generation drops the first half of a full context and continues, and
         a prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
-        starts with one of the tokens `not_first`.
+        starts with one of the tokens `begin_suppress_tokens`.
         """
         if num_beams > 1 and temperature:
             raise ValueError(f"beam search does not sample: omit temperature={temperature:g} or num_beams")
-        if num_beams > 1 and not_first:
-            raise ValueError("beam search does not support not_first: omit not_first or num_beams")
+        if num_beams > 1 and begin_suppress_tokens:
+            raise ValueError(
+                "beam search does not support begin_suppress_tokens: omit begin_suppress_tokens or num_beams"
+            )
         temperature = 0.0 if num_beams > 1 and temperature is None else temperature
         settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "stop": stop, "seed": seed, "num": num}
-        settings |= {"repetition_penalty": repetition_penalty, "slide": slide, "not_first": not_first}
-        request = generation_request(max_new_tokens, is_beam_search=num_beams > 1, **settings)
+        settings |= {
+            "repetition_penalty": repetition_penalty,
+            "slide": slide,
+            "begin_suppress_tokens": begin_suppress_tokens,
+        }
+        config = make_generation_config(max_new_tokens, is_beam_search=num_beams > 1, **settings)
         ids = self.prompt_ids([prompts] if isinstance(prompts, str) else list(prompts))
         beam_settings = BeamSettings(num_beams, length_penalty, early_stopping)
         if num_beams > 1:
-            found = beam_search(self.model, self.tokenizer, ids, request, beam_settings, self.eos_id)
+            found = beam_search(self.model, self.tokenizer, ids, config, beam_settings, self.eos_id)
             if on_token is not None:
                 for number, its in enumerate(found):
                     for sample, each in enumerate(its):
                         on_token(number, sample, each.text)
         else:
-            found = generate(self.model, self.tokenizer, ids, request, self.eos_id, on_token)
+            found = generate(self.model, self.tokenizer, ids, config, self.eos_id, on_token)
         return found[0] if isinstance(prompts, str) else found
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
@@ -264,7 +270,7 @@ class DecoderModel(LoadedModel):
         raise ValueError(f"{self.folder} is {self.model.in_words()}, which reads from left to right and {why}")
 
 
-def generation_request(
+def make_generation_config(
     max_new_tokens: int,
     *,
     temperature: float | None = None,
@@ -275,7 +281,7 @@ def generation_request(
     seed: int = 0,
     num: int = 1,
     slide: bool = False,
-    not_first: Collection[int] = (),
+    begin_suppress_tokens: Collection[int] = (),
     is_beam_search: bool = False,
 ) -> GenerationConfig:
     """The arguments of `DecoderModel.generate`, validated."""
@@ -283,4 +289,4 @@ def generation_request(
     if num > 1 and sampling.is_greedy and not is_beam_search:
         raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    return GenerationConfig(max_new_tokens, sampling, stops, seed, num, slide, frozenset(not_first))
+    return GenerationConfig(max_new_tokens, sampling, stops, seed, num, slide, frozenset(begin_suppress_tokens))

@@ -19,10 +19,10 @@ TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
 SMALLEST_NORM = 1e-12
 
 
-def normalized(vectors_BD: np.ndarray) -> np.ndarray:
+def l2_normalized(vectors_BD: np.ndarray) -> np.ndarray:
     """The vectors divided by their Euclidean norm; a vector of zeros is unchanged.
 
-    >>> normalized(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    >>> l2_normalized(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
     """
     norms_B = np.linalg.norm(vectors_BD, axis=-1, keepdims=True)
@@ -59,7 +59,7 @@ def embed_texts(
             if progress:
                 progress(num_done)
     model.train(was_training)
-    return normalized(vectors_BD) if settings.normalize else vectors_BD
+    return l2_normalized(vectors_BD) if settings.normalize else vectors_BD
 
 
 def encode(

@@ -39,7 +39,7 @@ class MaskPrediction:
 
 
 @dataclass(frozen=True)
-class JudgedWord:
+class DetectedWord:
     word: str
     start: int  # character offsets in the text
     stop: int
@@ -106,9 +106,9 @@ class EncoderModel(LoadedModel):
                 rows = [start + place - filler.mask_offset for place in positions[i]]
                 logits_KV = filler.mlm_logits(x_TD[rows])[:, : filler.config.vocab_size].float()
                 # Embedding rows without a token count in the softmax, but are not returned.
-                chances_KV = torch.softmax(logits_KV, -1)[:, : self.tokenizer.vocab_size].cpu()
+                probabilities_KV = torch.softmax(logits_KV, -1)[:, : self.tokenizer.vocab_size].cpu()
                 found[i] = MaskProbabilities(
-                    texts[i], [encoded[i].offsets[place] for place in positions[i]], chances_KV
+                    texts[i], [encoded[i].offsets[place] for place in positions[i]], probabilities_KV
                 )
         return [found[i] for i in range(len(texts))]
 
@@ -245,14 +245,14 @@ class EncoderModel(LoadedModel):
         return f"pseudo-log-likelihood (natural logarithm): each token is masked in turn{also}"
 
     @torch.no_grad()
-    def detect(self, text: str | Sequence[str]) -> list[JudgedWord] | list[list[JudgedWord]]:
+    def detect(self, text: str | Sequence[str]) -> list[DetectedWord] | list[list[DetectedWord]]:
         """Returns each word of the text with the probability that it was replaced: the maximum over its tokens. For
         several texts, a list of these lists."""
         self._needs("rtd", "detecting replaced words")
         texts = [text] if isinstance(text, str) else list(text)
         encoded = [self.tokenizer.encode(each) for each in texts]
         lengths = [len(each.ids) for each in encoded]
-        found: dict[int, list[JudgedWord]] = {}
+        found: dict[int, list[DetectedWord]] = {}
         for group in grouped(sorted(range(len(texts)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
             batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group])
             logits = self.model.rtd_logits(self.model(batch)).tolist()
@@ -327,15 +327,15 @@ class HybridEncoder(EncoderModel):
         return self.model
 
 
-def _judged_words(text: str, encoded: Encoded, logits: list[float]) -> list[JudgedWord]:
-    found: dict[int, JudgedWord] = {}
+def _judged_words(text: str, encoded: Encoded, logits: list[float]) -> list[DetectedWord]:
+    found: dict[int, DetectedWord] = {}
     for number, (start, stop), logit in zip(encoded.word_ids, encoded.offsets, logits, strict=True):
         if number is None:
             continue
         start += len(text[start:stop]) - len(text[start:stop].lstrip())  # tokens may include the space before them
-        before = found.get(number, JudgedWord("", start, stop, 0.0))
+        before = found.get(number, DetectedWord("", start, stop, 0.0))
         probability = max(before.probability, 1 / (1 + math.exp(-logit)))
-        found[number] = JudgedWord(text[before.start : stop], before.start, stop, probability)
+        found[number] = DetectedWord(text[before.start : stop], before.start, stop, probability)
     return [word for word in found.values() if word.word.strip()]
 
 

@@ -28,7 +28,7 @@ from hornbook.files import replacing
 from hornbook.interop.builtin import builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.lifecycle.locking import locks_file
+from hornbook.lifecycle.locking import lock_output_file
 from hornbook.models.gpt import Gpt
 from hornbook.models.pooling import pool_tokens
 from hornbook.tasks.datasets import known
@@ -146,7 +146,7 @@ def frozen_sequences(
     model.train(was_training)
 
 
-@locks_file
+@lock_output_file
 def extract_features(
     model: str | Path | None,
     texts: str | Path | Sequence[str],

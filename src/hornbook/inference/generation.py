@@ -21,7 +21,7 @@ from hornbook.inference.sampling import Sampling, uniform_numbers
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
 
-Ended = Literal["end", "stop", "length", "context"]
+FinishReason = Literal["end", "stop", "length", "context"]
 OnToken = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
 
 MAX_NEW_TOKENS = 100
@@ -32,7 +32,7 @@ BATCH_TOKENS = 131_072  # capacity of the key-value cache of one batch, approxim
 class Generated:
     text: str  # without the prompt
     ids: list[int]  # token ids of the text, without the end-of-text token
-    ended: Ended  # by the end-of-text token, a stop string, max_new_tokens, or a full context
+    finish_reason: FinishReason  # by the end-of-text token, a stop string, max_new_tokens, or a full context
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GenerationConfig(ValidatedSettings, group=""):
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
     num: int = setting(1, "samples per prompt", low=1, high=10_000)
     slide: bool = False
-    not_first: frozenset[int] = frozenset()  # tokens that a continuation must not start with
+    begin_suppress_tokens: frozenset[int] = frozenset()  # tokens that a continuation must not start with
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +61,7 @@ class GeneratedSequence:
         self.new: list[int] = []
         self.detokenizer = detokenizer
         self.on_text = on_text
-        self.ended: Ended | None = None
+        self.finish_reason: FinishReason | None = None
 
     def add(self, token: int) -> None:
         self.window.append(token)
@@ -69,17 +69,17 @@ class GeneratedSequence:
         if self.on_text is not None or self.detokenizer.stop:
             self._write([token])
 
-    def finish(self, ended: Ended) -> None:
-        self.ended = ended
+    def finish(self, finish_reason: FinishReason) -> None:
+        self.finish_reason = finish_reason
         if self.on_text is None and not self.detokenizer.stop:
             self._write(self.new)
-        if ended != "stop" and (rest := self.detokenizer.finish()) and self.on_text is not None:
+        if finish_reason != "stop" and (rest := self.detokenizer.finish()) and self.on_text is not None:
             self.on_text(rest)
 
     def result(self, eos_id: int | None) -> Generated:
-        """What was generated, once the sequence has ended."""
+        """What was generated, once the sequence has finish_reason."""
         ids = self.new[:-1] if self.new and self.new[-1] == eos_id else self.new
-        return Generated(self.detokenizer.text, ids, self.ended)
+        return Generated(self.detokenizer.text, ids, self.finish_reason)
 
     def _write(self, tokens: list[int]) -> None:
         text = self.detokenizer.add(tokens)
@@ -119,31 +119,31 @@ def generate(
     model: Gpt,
     tokenizer: Tokenizer,
     prompts: Sequence[Sequence[int]],
-    request: GenerationConfig,
+    config: GenerationConfig,
     eos_id: int | None = None,
     on_token: OnToken | None = None,
 ) -> list[list[Generated]]:
-    """Returns `request.num` continuations of each prompt. Token ids that the tokenizer does not have are never chosen.
+    """Returns `config.num` continuations of each prompt. Token ids that the tokenizer does not have are never chosen.
 
     A sequence ends with the token `eos_id`, at a stop string, after `max_new_tokens`, or when the context is full. With
     `slide`, generation continues past a full context: the last half of the context is encoded again as the new one.
     """
     context = model.config.max_positions
-    prompts = fit_prompts(prompts, context, request.slide)
+    prompts = fit_prompts(prompts, context, config.slide)
     found: dict[int, list[Generated]] = {}
-    for group in group_prompts(prompts, request.num, request.max_new_tokens, context):
+    for group in group_prompts(prompts, config.num, config.max_new_tokens, context):
         sequences = [
             GeneratedSequence(
                 prompts[number],
-                StreamingDetokenizer(tokenizer, prompts[number], request.stop),
+                StreamingDetokenizer(tokenizer, prompts[number], config.stop),
                 on_token and partial(on_token, number, sample),
             )
             for number in group
-            for sample in range(request.num)
+            for sample in range(config.num)
         ]
-        _generate_batch(model, [prompts[number] for number in group], sequences, request, eos_id, tokenizer.vocab_size)
+        _generate_batch(model, [prompts[number] for number in group], sequences, config, eos_id, tokenizer.vocab_size)
         for i, number in enumerate(group):
-            its = sequences[i * request.num : (i + 1) * request.num]
+            its = sequences[i * config.num : (i + 1) * config.num]
             found[number] = [each.result(eos_id) for each in its]
     return [found[number] for number in range(len(prompts))]
 
@@ -153,35 +153,37 @@ def _generate_batch(
     model: Gpt,
     prompts: list[list[int]],
     sequences: list[GeneratedSequence],
-    request: GenerationConfig,
+    config: GenerationConfig,
     eos_id: int | None,
     num_tokens: int,
 ) -> None:
-    context, num, sampling = model.config.max_positions, request.num, request.sampling
-    decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + request.max_new_tokens, context))
+    context, num, sampling = model.config.max_positions, config.num, config.sampling
+    decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + config.max_new_tokens, context))
     logits_NV = decoding.prefill(prompts)
     device = logits_NV.device
     copies_N = torch.arange(len(prompts), device=device).repeat_interleave(num)
     if num > 1:
         decoding.reorder(copies_N)
         logits_NV = logits_NV[copies_N]
-    if request.not_first:
-        logits_NV = logits_NV.index_fill(1, torch.tensor(sorted(request.not_first), device=device), -torch.inf)
+    if config.begin_suppress_tokens:
+        logits_NV = logits_NV.index_fill(
+            1, torch.tensor(sorted(config.begin_suppress_tokens), device=device), -torch.inf
+        )
     seen_NV = None if sampling.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
-    uniform_NS = uniform_for(request, len(prompts)).to(device)
+    uniform_NS = uniform_for(config, len(prompts)).to(device)
     launches_ahead = (
         device.type == "cuda"
     )  # the GPU computes the next step while the host handles the tokens of this one
-    for number in range(request.max_new_tokens):
+    for number in range(config.max_new_tokens):
         processed_NV = sampling.process(mask_unused(logits_NV, num_tokens), seen_NV)
         chosen_N = sampling.choose(processed_NV, uniform_NS[:, number])
         if seen_NV is not None:
             seen_NV.scatter_(1, chosen_N[:, None], True)
-        is_last = number + 1 == request.max_new_tokens
+        is_last = number + 1 == config.max_new_tokens
         if launches_ahead and not is_last:
             logits_NV = decoding.step(chosen_N)
-        full = _append_tokens(sequences, chosen_N.tolist(), eos_id, context, request.slide, is_last)
-        if all(sequence.ended for sequence in sequences):
+        full = _append_tokens(sequences, chosen_N.tolist(), eos_id, context, config.slide, is_last)
+        if all(sequence.finish_reason for sequence in sequences):
             return
         if not launches_ahead:
             logits_NV = decoding.step(chosen_N)
@@ -194,11 +196,11 @@ def _generate_batch(
 def _append_tokens(
     sequences: list[GeneratedSequence], tokens: list[int], eos_id: int | None, context: int, slide: bool, is_last: bool
 ) -> list[int]:
-    """Appends its token to each sequence that has not ended; returns the sequences whose context is full and slides."""
+    """Appends its token to each unfinished sequence; returns the sequences whose context is full and slides."""
     return [
         i
         for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True))
-        if not sequence.ended and append_token(sequence, token, eos_id, context, slide, is_last)
+        if not sequence.finish_reason and append_token(sequence, token, eos_id, context, slide, is_last)
     ]
 
 
@@ -237,7 +239,7 @@ def token_mask(prompts: Sequence[Sequence[int]], logits_NV: Tensor) -> Tensor:
     return torch.from_numpy(found_NV).to(logits_NV.device)
 
 
-def uniform_for(request: GenerationConfig, num_prompts: int) -> Tensor:
+def uniform_for(config: GenerationConfig, num_prompts: int) -> Tensor:
     """Uniform numbers, N x max_new_tokens; sample i of every prompt gets the same ones."""
-    each = [uniform_numbers(request.seed, sample, request.max_new_tokens) for sample in range(request.num)]
+    each = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(config.num)]
     return torch.from_numpy(np.stack(each)).repeat(num_prompts, 1)

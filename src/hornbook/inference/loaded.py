@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.inference.embeddings import embed_texts, normalized
+from hornbook.inference.embeddings import embed_texts, l2_normalized
 from hornbook.inference.weight_layout import linear_layers, to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
@@ -82,19 +82,19 @@ class LoadedModel:
         if not isinstance(given, np.ndarray):
             return self.embed(given, normalize=normalize or None)
         vectors = np.atleast_2d(given)
-        return normalized(vectors) if normalize else vectors
+        return l2_normalized(vectors) if normalize else vectors
 
     @cached_property
     def predictor(self) -> "Predictor":
         """The `Predictor` of a fine-tuned model, sharing its weights."""
-        from hornbook.inference.predictor import Predictor, finished_run, member_of, with_linker
+        from hornbook.inference.predictor import Predictor, build_finetuned_model, read_finished_record, with_linker
 
         if self.model.output is None:
             raise ValueError(
                 f"{self.folder} has no task head, so it cannot predict: fine-tune it with "
                 f"hornbook.finetune({str(self.folder)!r}, data, task)"
             )
-        member = member_of(self.folder, self.model, self.tokenizer, finished_run(self.folder))
+        member = build_finetuned_model(self.folder, self.model, self.tokenizer, read_finished_record(self.folder))
         return Predictor([with_linker(member)])
 
     def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:

@@ -22,7 +22,7 @@ from torch import nn
 from hornbook.devices import chosen_device
 from hornbook.files import read_json, refusing_damage
 from hornbook.graph.annotation import EntityLinker
-from hornbook.graph.reasoning.grounding import Grounder, reopened
+from hornbook.graph.reasoning.grounding import Grounder, open_saved_grounder
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
@@ -328,7 +328,7 @@ def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]
 
 def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> FinetunedModel:
     folder = model_folder(name)
-    run = finished_run(folder)
+    run = read_finished_record(folder)
     model, tokenizer = load_any(folder)
     if task is not None and model.output is not None and not model.output.type.compares:
         raise ValueError(f"{folder} has the head of another task: leave out task=, or give the model it started from")
@@ -336,7 +336,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
         model.add_output(HeadConfig("vectors", problem="number", pooling=settings.pooling))
-        member = member_of(folder, model, tokenizer, run)
+        member = build_finetuned_model(folder, model, tokenizer, run)
         return replace(member, max_length=min(member.max_length, settings.max_length or member.max_length))
     if model.output is None:
         if is_exported(folder):
@@ -347,7 +347,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
             f"texts, evaluate it with task={SIMILARITY!r})"
         )
     with refusing_damage(folder / "run.json"):
-        member = member_of(folder, model, tokenizer, run, graph)
+        member = build_finetuned_model(folder, model, tokenizer, run, graph)
     return with_linker(member, graph)
 
 
@@ -367,7 +367,7 @@ def with_linker(member: FinetunedModel, graph: str | Path | None = None) -> Fine
     return replace(member, linker=open_linker(graph or trained_with["folder"], member.model))
 
 
-def finished_run(folder: Path) -> dict[str, Any]:
+def read_finished_record(folder: Path) -> dict[str, Any]:
     """Returns the contents of `run.json`, or {} without one; a `ValueError` if the run has no model, or not yet."""
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
     if run.get("command") in ("baseline", "probe", "label-curve"):
@@ -378,7 +378,7 @@ def finished_run(folder: Path) -> dict[str, Any]:
     return run
 
 
-def member_of(
+def build_finetuned_model(
     folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any], graph: str | Path | None = None
 ) -> FinetunedModel:
     """Builds a `FinetunedModel` from a model with a task head, its folder and the contents of its `run.json`. `graph`
@@ -393,7 +393,7 @@ def member_of(
         ((run.get("inputs") or {}).get("data") or {}).get("fingerprint"),
         (settings.get("runtime") or {}).get("seed", 0),
     )
-    grounder = None if model.output.graph is None else reopened(spec.reason or {}, folder, graph)
+    grounder = None if model.output.graph is None else open_saved_grounder(spec.reason or {}, folder, graph)
     return FinetunedModel(
         folder, model, tokenizer, spec, max_length, spec.columns or columns, trained_on, seed, grounder
     )

@@ -44,7 +44,7 @@ class Sampling(ValidatedSettings, group=""):
 
     def choose(self, logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
         """Returns the next token of each sequence, N, from processed logits and uniform numbers in [0, 1)."""
-        return argmax(logits_NV) if self.is_greedy else sample_tokens(logits_NV, uniform_N)
+        return argmax(logits_NV) if self.is_greedy else sample_by_inverse_cdf(logits_NV, uniform_N)
 
 
 def argmax(logits_NV: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ def keep_top_p(logits_NV: Tensor, p: float) -> Tensor:
     return logits_NV.masked_fill(is_out_NV.scatter(-1, ascending.indices, is_out_NV), -torch.inf)
 
 
-def sample_tokens(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
+def sample_by_inverse_cdf(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
     """Inverse transform sampling: the token at which the cumulative probability, in vocabulary order, passes each
     uniform number."""
     # In float64: in float32 the error of the sum over 50,000 tokens exceeds the probability of a rare token.

@@ -216,7 +216,7 @@ def masked_scores(
         bounds = range(0, len(text.positions), step)
         spans += [(number, first, min(first + step, len(text.positions))) for first in bounds]
     sizes = [(end - first) * len(texts[number].ids) for number, first, end in spans]
-    num_causal = np.bincount([number for number, _, _ in spans], minlength=len(texts))
+    num_remaining = np.bincount([number for number, _, _ in spans], minlength=len(texts))
     # Sorted by length: neighbouring sequences of equal length share one attention call.
     for group in grouped(sorted(range(len(spans)), key=lambda i: len(texts[spans[i][0]].ids)), sizes, BATCH_TOKENS):
         chosen = [spans[i] for i in group]
@@ -234,9 +234,9 @@ def masked_scores(
         cuts = np.cumsum([len(each) for each in rows])[:-1]
         for (number, first, end), its in zip(chosen, np.split(scores, cuts), strict=True):
             found[number][first:end] = its
-            num_causal[number] -= 1
+            num_remaining[number] -= 1
         if progress is not None:
-            progress(int((num_causal == 0).sum()))
+            progress(int((num_remaining == 0).sum()))
     return found
 
 

@@ -15,7 +15,7 @@ from hornbook.models.transformer import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
-EXPORTED = "model.onnx"
+ONNX_FILE = "model.onnx"
 RESTORE = "the two files do not belong together; restore the right one"
 # Weights that are ignored: heads of fine-tuned folders, buffers of old ones and tied weights saved twice.
 IGNORED = (
@@ -213,9 +213,9 @@ def weights_files(folder: Path) -> list[Path]:
             'python -c "from transformers import AutoModelForPreTraining as M; '
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
-    if (folder / EXPORTED).is_file():
+    if (folder / ONNX_FILE).is_file():
         raise ValueError(
-            f"{folder} holds an exported model ({EXPORTED}), which only predict, evaluate and compare can use: give "
+            f"{folder} holds an exported model ({ONNX_FILE}), which only predict, evaluate and compare can use: give "
             "the original run or model"
         )
     raise ValueError(

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.files import read_json, replacing
-from hornbook.interop.folder import EXPORTED as FILE
-from hornbook.interop.folder import WEIGHTS, load_folder
+from hornbook.interop.folder import ONNX_FILE, WEIGHTS, load_folder
 from hornbook.models import registry
 from hornbook.models.heads import HEADS
 from hornbook.models.outputs import HeadConfig, read_output
@@ -33,7 +32,7 @@ LARGEST_BYTES = 2e9  # of one file; a larger model would need external data file
 
 def is_exported(folder: Path) -> bool:
     """Whether a folder holds an ONNX file and no safetensors."""
-    return (folder / FILE).is_file() and not (folder / WEIGHTS).exists()
+    return (folder / ONNX_FILE).is_file() and not (folder / WEIGHTS).exists()
 
 
 def write_onnx(model: Transformer, file: Path) -> None:
@@ -153,7 +152,7 @@ def open_onnx(folder: Path) -> OnnxModel:
     """Opens the model of a folder that `hornbook export` wrote."""
     folder = Path(folder)
     if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} has an {FILE} but no config.json: export the model again")
+        raise ValueError(f"{folder} has an {ONNX_FILE} but no config.json: export the model again")
     hf_config = read_json(folder / "config.json")
     try:
         config = registry.family(hf_config.get("model_type")).config_from_hf(hf_config)
@@ -161,7 +160,7 @@ def open_onnx(folder: Path) -> OnnxModel:
         raise ValueError(f"{folder / 'config.json'} cannot be used: {error}") from None
     own = hf_config.get("hornbook_output")
     output = read_output(hf_config, None, own["num_labels"]) if own else None
-    return OnnxModel(folder / FILE, config, output)
+    return OnnxModel(folder / ONNX_FILE, config, output)
 
 
 def load_any(folder: Path) -> tuple[nn.Module, Tokenizer]:

@@ -71,14 +71,14 @@ def file_lock(path: str | Path) -> Iterator[None]:
         yield
 
 
-def locks_out(function: Callable[P, R]) -> Callable[P, R]:
+def lock_output_folder(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator that holds the lock of the folder in the argument `out` while the function runs. Nothing is locked if
     `out` is None."""
     return _locking(run_lock, function)
 
 
-def locks_file(function: Callable[P, R]) -> Callable[P, R]:
-    """Like `locks_out`, for a function whose argument `out` is a single file."""
+def lock_output_file(function: Callable[P, R]) -> Callable[P, R]:
+    """Like `lock_output_folder`, for a function whose argument `out` is a single file."""
     return _locking(file_lock, function)
 
 

@@ -17,7 +17,7 @@ class Difference(NamedTuple):
     given: Any
 
 
-def other_options(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
+def option_differences(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
     """The options whose given value differs from the recorded one. None and False mean: not given."""
     is_given = {name: value for name, value in given.items() if value is not None and value is not False}
     return [
@@ -40,12 +40,12 @@ def changed_values(recorded: Mapping[str, Any], now: Mapping[str, Any], prefix: 
     return found
 
 
-def other_request(recorded: Mapping[str, Any], request: RunRequest, settings: Any = None) -> list[Difference]:
+def request_differences(recorded: Mapping[str, Any], request: RunRequest, settings: Any = None) -> list[Difference]:
     """The options and settings of a request that differ from the recorded request and from the `settings` that were
     resolved from it; without settings, overrides are compared only as they were given."""
     before = type(request)(**recorded)
     as_given = before.overrides | before.all_overrides()
-    found = other_options(recorded, request.options())
+    found = option_differences(recorded, request.options())
     for name, value in (request.overrides | request.all_overrides()).items():
         if name in as_given and str(as_given[name]) == str(value):
             continue

@@ -13,7 +13,7 @@ from typing import Any
 import hornbook
 from hornbook import config as configuration
 from hornbook.files import link, read_json, read_json_lines, refusing_damage, replacing, write_json
-from hornbook.lifecycle.claims import CLAIMS
+from hornbook.lifecycle.job_locks import JOB_LOCKS
 from hornbook.lifecycle.resuming import Difference
 
 Log = Callable[[str], None]  # receives the messages of a run
@@ -55,7 +55,7 @@ class RunFolder:
                 )
             return True
         found = self.path.iterdir() if self.path.exists() else ()
-        if any(path for path in found if not path.name.endswith(".tmp") and path.name != CLAIMS):
+        if any(path for path in found if not path.name.endswith(".tmp") and path.name != JOB_LOCKS):
             raise ValueError(f"{self.path} exists and is not {self.what}: choose another folder, or empty it")
         return False
 

@@ -23,7 +23,7 @@ SPACE_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´",
 SPACE_KOREAN_QUOTES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 
 
-def normalized(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """SQuAD's normalisation: lower case, without ASCII punctuation, articles and extra white space.
 
     Punctuation outside ASCII (curly quotes, long dashes, 「」) stays, as in the official script.
@@ -51,7 +51,7 @@ def _characters(text: str) -> list[str]:
 class Rules:
     """What differs between the official scripts."""
 
-    normalize: Callable[[str], str] = normalized
+    normalize: Callable[[str], str] = normalize_answer
     units: Callable[[str], list[str]] = str.split
     empty_f1: float = 0.0  # F1 of two texts that are both empty once normalised
     drops_empty_answers: bool = False  # drop gold answers that normalise to ""; if none remains, gold is ""

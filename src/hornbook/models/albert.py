@@ -24,7 +24,7 @@ class AlbertConfig(EncoderConfig):
     """Without dropout, as in version 2 and as the paper found best for xxlarge; base to xlarge of version 1 were
     trained with 0.1. The published code uses the tanh approximation of GELU."""
 
-    may_be_one_sided: ClassVar[bool] = False
+    supports_causal: ClassVar[bool] = False
 
     vocab_size: int = setting(30000, "vocabulary size; taken from the corpus")
     dropout: float = setting(0.0, "dropout of the hidden states")

@@ -21,7 +21,7 @@ NORM_EPS = 1e-12  # fixed in its `transformers` class
 
 @dataclass(frozen=True)
 class DistilbertConfig(EncoderConfig):
-    may_be_one_sided: ClassVar[bool] = False
+    supports_causal: ClassVar[bool] = False
 
     num_layers: int = setting(6, "number of blocks")
     num_segments: int = setting(0, "number of segment types; always 0")

@@ -31,11 +31,11 @@ class EncoderConfig(TransformerConfig):
     direction: Direction = setting(
         "both", "attention direction: both, or only left (the model then learns by predicting next tokens)"
     )
-    may_be_one_sided: ClassVar[bool] = True  # `transformers` reads the direction of this family from `config.json`
+    supports_causal: ClassVar[bool] = True  # `transformers` reads the direction of this family from `config.json`
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.direction != "both" and not self.may_be_one_sided:
+        if self.direction != "both" and not self.supports_causal:
             raise ValueError(
                 f"model.direction={self.direction}, but transformers has no one-sided model of this family and would "
                 "attend to both sides: set model.direction=both, or use a BERT, a RoBERTa or a GPT"

@@ -52,7 +52,7 @@ class ErnieConfig(BertConfig):
     )
     trains_entities: bool = setting(False, "train the entity vectors too (ablation)")
 
-    may_be_one_sided = False
+    supports_causal = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,7 +26,7 @@ class ModelShape:
     num_heads: int | None = None  # none: one per 64 units of width
     predicted_share: float = 0.15625  # fraction of predicted tokens; BERT's script has at most 20 of 128, 80 of 512
     head: Head = "mlm"
-    one_sided: bool = False  # causal attention: half of the positions
+    is_causal: bool = False  # causal attention: half of the positions
     windows: tuple[int | None, ...] = (None,)  # attention windows, assigned to the blocks in rotation
 
     @property
@@ -50,7 +50,7 @@ def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") 
         config.num_heads,
         predicted_share,
         head,
-        one_sided=config.direction != "both",
+        is_causal=config.direction != "both",
         windows=config.windows,
     )
 
@@ -90,7 +90,7 @@ def _attended(shape: ModelShape) -> float:
     """Mean number of attended positions over the tokens of a sequence and the blocks; the first tokens of a sequence
     attend to fewer than a whole window."""
     length = shape.length
-    full = length / 2 if shape.one_sided else length
+    full = length / 2 if shape.is_causal else length
     attended = [
         full if window is None or window >= length else window * (1 - window / (2 * length)) for window in shape.windows
     ]

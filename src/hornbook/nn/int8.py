@@ -37,8 +37,8 @@ def quantized_rows(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
     ([[127, -50], [0, 0]], [0.01, 0.0])
     """
     weight_OI = weight_OI.detach().float()
-    steps_O = torch.linalg.vector_norm(weight_OI, torch.inf, -1).clamp(min=SMALLEST) / MOST
-    return (weight_OI / steps_O[:, None]).round().to(torch.int8), steps_O
+    scales_O = torch.linalg.vector_norm(weight_OI, torch.inf, -1).clamp(min=SMALLEST) / MOST
+    return (weight_OI / scales_O[:, None]).round().to(torch.int8), scales_O
 
 
 class Int8Linear(nn.Module):
@@ -47,15 +47,15 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None):
         super().__init__()
-        numbers_OI, steps_O = quantized_rows(weight_OI)
-        self.register_buffer("numbers_PI", F.pad(numbers_OI, (0, 0, 0, -len(steps_O) % TILE)))
-        self.register_buffer("steps_O", steps_O)
+        numbers_OI, scales_O = quantized_rows(weight_OI)
+        self.register_buffer("numbers_PI", F.pad(numbers_OI, (0, 0, 0, -len(scales_O) % TILE)))
+        self.register_buffer("scales_O", scales_O)
         self.register_buffer("bias_O", None if bias_O is None else bias_O.detach().clone())
         self.num_calls = 0  # of the integer kernel
 
     @property
     def numbers_OI(self) -> Tensor:
-        return self.numbers_PI[: len(self.steps_O)]
+        return self.numbers_PI[: len(self.scales_O)]
 
     def forward(self, x_TI: Tensor) -> Tensor:
         if len(x_TI) == 1 and x_TI.dtype == torch.float32 and x_TI.device.type == "cpu":
@@ -69,7 +69,7 @@ class Int8Linear(nn.Module):
             y_TO = self._integer_product(x_TI)
         else:
             y_TO = torch.cat([self._integer_product(each) for each in x_TI.split(NUM_AT_ONCE)])
-        return y_TO.mul_(self.steps_O) if self.bias_O is None else torch.addcmul(self.bias_O, y_TO, self.steps_O)
+        return y_TO.mul_(self.scales_O) if self.bias_O is None else torch.addcmul(self.bias_O, y_TO, self.scales_O)
 
     def _integer_product(self, x_TI: Tensor) -> Tensor:
         """x q by integer products, T x O."""
@@ -82,7 +82,7 @@ class Int8Linear(nn.Module):
             products_2TP = torch._int_mm(parts_2TI, self.numbers_PI.T).to(x_TI.dtype)
         low_TP, high_TP = products_2TP.chunk(2)
         whole_TP = low_TP.add_(high_TP, alpha=HIGH).mul_(largest_T1.mul_(1 / (MOST * HIGH)))
-        return whole_TP[:, : len(self.steps_O)]
+        return whole_TP[:, : len(self.scales_O)]
 
     @cached_property
     def _packed(self) -> Callable[[Tensor], Tensor]:
@@ -96,8 +96,8 @@ class Int8Linear(nn.Module):
     @cached_property
     def alone(self) -> Callable[[np.ndarray], np.ndarray]:
         """The layer for a single token, created at its first use."""
-        if has_table_kernel() and self.steps_O.dtype == torch.float32:
-            return SingleTokenInt8Linear(self.numbers_OI, self.steps_O, self.bias_O)
+        if has_table_kernel() and self.scales_O.dtype == torch.float32:
+            return SingleTokenInt8Linear(self.numbers_OI, self.scales_O, self.bias_O)
         return lambda x_I: self._scaled(torch.from_numpy(x_I)[None]).numpy()[0]
 
 
@@ -109,7 +109,7 @@ class SingleTokenInt8Linear:
     that dequantize them.
     """
 
-    def __init__(self, numbers_OI: Tensor, steps_O: Tensor, bias_O: Tensor | None):
+    def __init__(self, numbers_OI: Tensor, scales_O: Tensor, bias_O: Tensor | None):
         num_out, num_in = numbers_OI.shape
         num_threads = torch.get_num_threads()
         num_blocks = -(-num_out // (num_threads * WIDEST)) * num_threads  # a thread takes whole blocks
@@ -122,7 +122,7 @@ class SingleTokenInt8Linear:
         self.shape_BI = num_blocks, num_in
         self.indices = torch.arange(num_blocks * num_in, dtype=torch.int32)
         self.offsets = torch.arange(0, num_blocks * num_in + 1, num_in, dtype=torch.int32)
-        self.num_out, self.steps_O = num_out, steps_O.numpy()
+        self.num_out, self.scales_O = num_out, scales_O.numpy()
         self.bias_O = None if bias_O is None else bias_O.numpy()
         self.rounds = has_exact_kernel()  # then the result is the same as in a batch
 
@@ -132,7 +132,7 @@ class SingleTokenInt8Linear:
         factors = torch.from_numpy(x_BI).view(-1)
         sums_BW = _add_rows(self.rows, self.indices, self.offsets, False, 0, False, factors, None, True)
         y_O = sums_BW.numpy().reshape(-1)[: self.num_out]
-        y_O *= self.steps_O
+        y_O *= self.scales_O
         if self.bias_O is not None:
             y_O += self.bias_O
         return y_O

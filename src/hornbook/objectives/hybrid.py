@@ -33,8 +33,8 @@ class HybridObjective(ClmObjective):
         self.weights = {"clm": 1 - masked_fraction, "mlm": masked_fraction}
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        num_causal = int(np.searchsorted(batch.offsets_host, batch.num_causal))  # sequences
-        left, both = batch.slice(0, num_causal), batch.slice(num_causal, batch.num_sequences)
+        num_sequences = int(np.searchsorted(batch.offsets_host, batch.num_causal))  # read causally
+        left, both = batch.slice(0, num_sequences), batch.slice(num_sequences, batch.num_sequences)
         clm = next_token_targets(left)
         num_clm = np.full(both.num_sequences, clm.offsets_host[-1])
         ids_T, mlm = self.masking.prepare(both, token_keys(both, seed))
@@ -50,7 +50,7 @@ class HybridObjective(ClmObjective):
                 mlm.positions_K - (~is_first_K).long() + batch.num_causal,
                 mlm.values_K,
                 mlm.weights_K * ~is_first_K,
-                offsets_host=np.concatenate([np.zeros(num_causal, np.int64), mlm.offsets_host]),
+                offsets_host=np.concatenate([np.zeros(num_sequences, np.int64), mlm.offsets_host]),
             ),
         }
         corrupted = batch.with_values("tokens", ids_T=torch.cat([left.ids_T, ids_T]))

@@ -161,7 +161,7 @@ class _Corrupted:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _RtdTerms:
     """The discriminator's losses and correctness per target."""
 
     losses_K: Tensor
@@ -253,7 +253,7 @@ class RtdObjective:
         batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, samples_K))
         return _Corrupted(x_KD, logits_KV, samples_K, original_T, batch)
 
-    def _judged(self, model: ElectraPair, x_KD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs) -> _Judged:
+    def _judged(self, model: ElectraPair, x_KD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs) -> _RtdTerms:
         """The discriminator's losses at the targets of its term."""
         targets = step_inputs.targets[self.term]
         original_K, text_K = corrupted.original_T, corrupted.batch.ids_T
@@ -267,27 +267,27 @@ class RtdObjective:
         if self.settings.discriminator_task == "replace-mlm":
             logits_KV = upcast(model.discriminator.mlm_logits(x_KD))
             losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
-            return _Judged(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
+            return _RtdTerms(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
         scores_K = upcast(model.discriminator.rtd_logits(x_KD))
         if self.settings.discriminator_task == "all-tokens-mlm":
             return self._copy_or_predict(
                 model.discriminator.mlm_logits(x_KD), scores_K, original_K, is_replaced_K, weights_K
             )
         losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
-        return _Judged(losses_K, lambda: (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
+        return _RtdTerms(losses_K, lambda: (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
 
     def _copy_or_predict(
         self, logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor, weights_K: Tensor
-    ) -> _Judged:
+    ) -> _RtdTerms:
         """Losses of a prediction that copies each token or predicts it, as decided by the `rtd` logits."""
         losses_K = self.copy_or_predict_loss(logits_KV, scores_K, original_K, is_replaced_K)
 
         def is_right_K() -> Tensor:
             return torch.where(scores_K > 0, logits_KV.argmax(-1) == original_K, ~is_replaced_K)
 
-        return _Judged(losses_K, is_right_K, is_replaced_K, weights_K)
+        return _RtdTerms(losses_K, is_right_K, is_replaced_K, weights_K)
 
-    def _corrected(self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, mlm: Targets) -> _Judged:
+    def _corrected(self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, mlm: Targets) -> _RtdTerms:
         """Losses of predicting the original masked tokens by copying or predicting; no gradient goes to the `rtd`
         logits (Meng et al. 2021, arXiv 2102.08473, "corrective language modeling")."""
         x_KD = x_TD.index_select(0, mlm.positions_K)

@@ -42,7 +42,7 @@ def write_card(folder: str | Path) -> Path:
     if not run.is_finished:
         raise ValueError(f"{folder} has no scores.json yet: finish the run, then write its model card")
     with refusing_damage(run.folder / RECORD):
-        text = with_head(_text(run), **_head(run))
+        text = with_yaml_header(_text(run), **_head(run))
     path = run.folder / "README.md"
     write_text(path, text)
     return path
@@ -70,7 +70,7 @@ def _text(run: FinetunedRun) -> str:
     )
 
 
-def with_head(text: str, **data: object) -> str:
+def with_yaml_header(text: str, **data: object) -> str:
     """The Markdown text with `data` as its YAML header; empty values are left out."""
     from huggingface_hub import ModelCard, ModelCardData  # imports the client of the Hub
 

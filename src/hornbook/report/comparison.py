@@ -7,7 +7,7 @@ from hornbook.files import read_json
 from hornbook.report import wording
 from hornbook.report.rendering import Table, write_page
 
-FILE, PICTURE = "comparison.json", "comparison.png"
+COMPARISON_FILE, PICTURE = "comparison.json", "comparison.png"
 KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
 
 
@@ -16,9 +16,9 @@ def write_comparison_page(folder: Path) -> Path:
     from hornbook.report.plots.drawing import picture
     from hornbook.report.plots.scores import comparison_figure
 
-    found = read_json(folder / FILE)
+    found = read_json(folder / COMPARISON_FILE)
     if not found.get("rows"):
-        raise ValueError(f"{folder / FILE} has no rows: run the comparison again")
+        raise ValueError(f"{folder / COMPARISON_FILE} has no rows: run the comparison again")
     return write_page(
         folder,
         "comparison.html",
@@ -90,7 +90,7 @@ def in_percent(found: dict) -> bool:
 
 
 def about_comparison(folder: Path) -> dict:
-    found = read_json(folder / FILE)
+    found = read_json(folder / COMPARISON_FILE)
     _, *titles = headings(found)
     in_words = [
         (name, "; ".join(f"{title} {cell}" for title, cell in zip(titles, cells, strict=True)))

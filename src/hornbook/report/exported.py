@@ -6,11 +6,11 @@ from typing import Any
 from hornbook.files import read_json
 from hornbook.report import wording
 
-FILE = "export.json"
+EXPORT_FILE = "export.json"
 
 
 def about_exported(folder: Path) -> dict[str, Any]:
-    record = read_json(folder / FILE)
+    record = read_json(folder / EXPORT_FILE)
     if "agreement" not in record or "memory_bytes" not in record:
         raise ValueError(f"{folder} was not fully measured: delete it and export the model again")
     task = read_json(folder / "task.json").get("task") if (folder / "task.json").is_file() else None

@@ -8,11 +8,9 @@ from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
-from hornbook.report.comparison import FILE as COMPARISON
-from hornbook.report.comparison import about_comparison
+from hornbook.report.comparison import COMPARISON_FILE, about_comparison
 from hornbook.report.experiment import about_experiment, experiment_lines
-from hornbook.report.exported import FILE as EXPORT
-from hornbook.report.exported import about_exported, exported_lines
+from hornbook.report.exported import EXPORT_FILE, about_exported, exported_lines
 from hornbook.report.finetuned import (
     FinetunedRun,
     about_baseline,
@@ -75,8 +73,8 @@ def _described(path: Path) -> dict:
     elif command is not None:
         run = load_run(path)
         found = about_finetuned(run) if isinstance(run, FinetunedRun) else _run(run)
-    elif (path / COMPARISON).is_file():
-        with refusing_damage(path / COMPARISON, REPAIR):
+    elif (path / COMPARISON_FILE).is_file():
+        with refusing_damage(path / COMPARISON_FILE, REPAIR):
             found = about_comparison(path)
     elif is_graph(path):
         found = about_graph(path)
@@ -87,7 +85,7 @@ def _described(path: Path) -> dict:
     elif (path / VECTOR_INDEX).is_file():
         with refusing_damage(path / VECTOR_INDEX, REPAIR):
             found = _index(path)
-    elif (path / EXPORT).is_file():
+    elif (path / EXPORT_FILE).is_file():
         found = about_exported(path)
     elif (path / "config.json").is_file():
         found = _model(path)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
-from hornbook.report.comparison import FILE as COMPARISON
-from hornbook.report.comparison import write_comparison_page
+from hornbook.report.comparison import COMPARISON_FILE, write_comparison_page
 from hornbook.report.experiment import RESULTS, write_experiment_page
 from hornbook.report.finetuned import FinetunedRun, load_run
 from hornbook.report.finetuned_page import write_finetuned_page
@@ -31,7 +30,7 @@ def write_report(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     with refusing_damage(folder, "restore its JSON files, or create the folder again"):
-        if (folder / COMPARISON).is_file():
+        if (folder / COMPARISON_FILE).is_file():
             return write_comparison_page(folder)
         if _kind(folder / RESULTS) == "experiment":
             return write_experiment_page(folder)

@@ -16,7 +16,7 @@ from hornbook.files import read_json
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.metrics.words import number
 from hornbook.report import wording
-from hornbook.report.exported import FILE as EXPORT
+from hornbook.report.exported import EXPORT_FILE
 from hornbook.report.samples import read_samples
 
 TOKENS = {"mlm": "masked token", "clm": "next token"}  # loss terms that predict tokens, and which tokens
@@ -44,7 +44,7 @@ class RunRecord:
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         folder = Path(folder)
-        if (folder / EXPORT).is_file():
+        if (folder / EXPORT_FILE).is_file():
             raise ValueError(f"{folder} is an exported model, not a run: describe it with hornbook info {folder}")
         if not (folder / "run.json").is_file():
             raise ValueError(f"{folder} is not a run: it has no run.json; give the folder of a run")

@@ -14,12 +14,12 @@ from hornbook.serve.engine import BatchReport, OnText, Queue, QueuedRequest
 
 
 @dataclass(eq=False)
-class _Writing:
+class _QueuedJob:
     """A request for texts: choice (i, j) is sample j of prompt i."""
 
     job: QueuedRequest
     prompts: list[list[int]]
-    request: GenerationConfig
+    config: GenerationConfig
     waiting: deque[tuple[int, int]]  # choices that have no slot yet
     sequences: dict[tuple[int, int], GeneratedSequence] = field(default_factory=dict)
     started: float = 0.0
@@ -30,7 +30,7 @@ class _Writing:
 
     @property
     def is_done(self) -> bool:
-        return not self.waiting and all(each.ended for each in self.sequences.values())
+        return not self.waiting and all(each.finish_reason for each in self.sequences.values())
 
 
 class GenerationEngine(Queue):
@@ -47,7 +47,7 @@ class GenerationEngine(Queue):
         super().__init__(max_queue, on_batch, num_slots)
         self.model = model
         self.batch = self._new_batch()
-        self.running: list[_Writing] = []  # requests with at least one slot
+        self.running: list[_QueuedJob] = []  # requests with at least one slot
         self.thread.start()
 
     @property
@@ -59,14 +59,14 @@ class GenerationEngine(Queue):
         return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
 
     def submit(
-        self, prompts: list[list[int]], request: GenerationConfig, on_text: OnText | None = None
+        self, prompts: list[list[int]], config: GenerationConfig, on_text: OnText | None = None
     ) -> QueuedRequest:
         """Queues a request of the running event loop: `await job.future` is a list of texts per prompt."""
         loop = asyncio.get_running_loop()
-        num_tokens = sum(map(len, prompts)) + request.max_new_tokens * request.num * len(prompts)
+        num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num * len(prompts)
         job = QueuedRequest(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
-        choices = deque((place, sample) for place in range(len(prompts)) for sample in range(request.num))
-        self._enqueue(_Writing(job, prompts, request, choices))
+        choices = deque((place, sample) for place in range(len(prompts)) for sample in range(config.num))
+        self._enqueue(_QueuedJob(job, prompts, config, choices))
         return job
 
     def _new_batch(self) -> ContinuousBatch:
@@ -79,8 +79,8 @@ class GenerationEngine(Queue):
                 self._join()
                 self.batch.step()
             except Exception as error:  # of the model: whatever runs cannot be continued
-                for writing in self.running:
-                    writing.job.finish(error=error)
+                for queued in self.running:
+                    queued.job.finish(error=error)
                 self.running, self.batch = [], self._new_batch()
             self._finish()
 
@@ -94,41 +94,41 @@ class GenerationEngine(Queue):
             return True
 
     def _free_cancelled(self) -> None:
-        for writing in [each for each in self.running if each.is_cancelled]:
-            for sequence in writing.sequences.values():
+        for queued in [each for each in self.running if each.is_cancelled]:
+            for sequence in queued.sequences.values():
                 self.batch.remove(sequence)
-            writing.job.finish()
-            self.running.remove(writing)
+            queued.job.finish()
+            self.running.remove(queued)
 
     def _join(self) -> None:
         """Gives free slots to the texts that have waited longest."""
         while self.batch.has_free_slot:
-            writing = next((each for each in self.running if each.waiting), None) or self._next()
-            if writing is None:
+            queued = next((each for each in self.running if each.waiting), None) or self._next()
+            if queued is None:
                 return
-            place, sample = choice = writing.waiting.popleft()
-            on_text = None if writing.job.on_text is None else partial(writing.job.on_text, place, sample)
-            writing.sequences[choice] = self.batch.add(writing.prompts[place], writing.request, sample, on_text)
+            place, sample = choice = queued.waiting.popleft()
+            on_text = None if queued.job.on_text is None else partial(queued.job.on_text, place, sample)
+            queued.sequences[choice] = self.batch.add(queued.prompts[place], queued.config, sample, on_text)
 
-    def _next(self) -> _Writing | None:
+    def _next(self) -> _QueuedJob | None:
         with self.changed:
             while self.waiting:
-                writing = self.waiting.popleft()
-                if not writing.is_cancelled:
-                    writing.started = time.monotonic()
-                    self.running.append(writing)
-                    return writing
+                queued = self.waiting.popleft()
+                if not queued.is_cancelled:
+                    queued.started = time.monotonic()
+                    self.running.append(queued)
+                    return queued
         return None
 
     def _finish(self) -> None:
-        for writing in [each for each in self.running if each.is_done]:
+        for queued in [each for each in self.running if each.is_done]:
             found = [
-                [writing.sequences[place, sample].result(self.model.eos_id) for sample in range(writing.request.num)]
-                for place in range(len(writing.prompts))
+                [queued.sequences[place, sample].result(self.model.eos_id) for sample in range(queued.config.num)]
+                for place in range(len(queued.prompts))
             ]
-            seconds = time.monotonic() - writing.started
-            waited = writing.started - writing.job.queued_at
-            self.on_batch(BatchReport(len(self.running), writing.job.num_tokens, seconds, waited))
+            seconds = time.monotonic() - queued.started
+            waited = queued.started - queued.job.queued_at
+            self.on_batch(BatchReport(len(self.running), queued.job.num_tokens, seconds, waited))
             self._measure(seconds)
-            self.running.remove(writing)
-            writing.job.finish(found)
+            self.running.remove(queued)
+            queued.job.finish(found)

@@ -25,7 +25,7 @@ from hornbook.models.quantized import Weights
 from hornbook.report.explained import with_pictures
 from hornbook.serve.engine import Engine
 from hornbook.serve.generation import GenerationEngine
-from hornbook.show.parameters import network_parameters, unloaded
+from hornbook.show.parameters import network_parameters, on_meta_device
 from hornbook.show.words import Language
 from hornbook.text.tokenizer import Tokenizer
 
@@ -148,7 +148,7 @@ class ServedModel:
         return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
 
     def show_parameters(self, language: Language) -> dict:
-        return network_parameters(unloaded(self.loaded.model), self.name, language).to_dict()
+        return network_parameters(on_meta_device(self.loaded.model), self.name, language).to_dict()
 
 
 def open_models(names: Sequence[str], device: str = "auto", weights: Weights = "float") -> dict[str, ServedModel]:

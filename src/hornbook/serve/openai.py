@@ -13,7 +13,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from hornbook.inference.decoder import generation_request
+from hornbook.inference.decoder import make_generation_config
 from hornbook.inference.generation import Generated
 from hornbook.serve import schemas
 from hornbook.serve.api import Server
@@ -93,11 +93,11 @@ class _Completion:
 
     async def _submit(self, on_text: OnText | None = None) -> QueuedRequest:
         try:
-            request = generation_request(**self.settings)
+            config = make_generation_config(**self.settings)
         except ValueError as error:
             raise HTTPException(422, self.model.public(str(error))) from None
         ids = await self.server.tokenized(self.model, self.prompts, self.model.generator.encode)
-        job = self.model.generator.submit(ids, request, on_text)
+        job = self.model.generator.submit(ids, config, on_text)
         job.future.add_done_callback(self._count_tokens)
         return job
 
@@ -112,7 +112,7 @@ class _Completion:
         for prompt, samples in zip(self.prompts, found, strict=True):
             for each in samples:
                 text = prompt + each.text if self.body.echo else each.text
-                choices.append(self._choice(len(choices), text, REASONS[each.ended]))
+                choices.append(self._choice(len(choices), text, REASONS[each.finish_reason]))
         return self._chunk(choices) | {"usage": self._usage(found)}
 
     async def stream(self, request: Request) -> Response:
@@ -145,8 +145,8 @@ class _Completion:
                 while (event := await events.get()) is not None:
                     yield self._event([self._choice(*event, None)])
             found = job.future.result()
-            ended = [each.ended for samples in found for each in samples]
-            yield self._event([self._choice(number, "", REASONS[why]) for number, why in enumerate(ended)])
+            finish_reason = [each.finish_reason for samples in found for each in samples]
+            yield self._event([self._choice(number, "", REASONS[why]) for number, why in enumerate(finish_reason)])
             if (self.body.stream_options or {}).get("include_usage"):
                 yield _data(self._chunk([]) | {"usage": self._usage(found)})
             yield "data: [DONE]\n\n"

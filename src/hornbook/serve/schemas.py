@@ -194,7 +194,7 @@ class NextSentence(BaseModel):
     is_next: Probability
 
 
-class JudgedWord(BaseModel):
+class DetectedWord(BaseModel):
     word: str
     start: int
     stop: int
@@ -203,12 +203,12 @@ class JudgedWord(BaseModel):
 
 class JudgedWords(BaseModel):
     model: str
-    words: list[JudgedWord]
+    words: list[DetectedWord]
 
 
 class JudgedTexts(BaseModel):
     model: str
-    texts: list[list[JudgedWord]]
+    texts: list[list[DetectedWord]]
 
 
 class Predictions(BaseModel):

@@ -4,7 +4,7 @@ import contextlib
 from functools import partial
 
 from hornbook.inference.predictor import Predictor
-from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable
+from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
 from hornbook.show.words import Language, say
 from hornbook.tasks.illustrations import token_probabilities
 from hornbook.tasks.records import SpanExample
@@ -27,7 +27,7 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
     logits_S2 = run_model(member.model, features, contextlib.nullcontext, predictor.max_length).outputs[0]
     place, ids = features.decode_info[0], features.ids[0].tolist()
     found = token_probabilities(logits_S2, len(ids), place)
-    tokens = [readable(predictor.tokenizer, number) for number in ids[place.first : place.last]]
+    tokens = [readable_token(predictor.tokenizer, number) for number in ids[place.first : place.last]]
     rows, cells = [], []
     for token, (start, stop), *chances in zip(tokens, found.offsets_P2.tolist(), *found[1:3], strict=True):
         is_inside = bool(answer.answer) and answer.start <= start and stop <= answer.end

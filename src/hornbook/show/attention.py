@@ -13,7 +13,7 @@ from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.inference.attention import attentions_of
 from hornbook.inference.loaded import LoadedModel
-from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable
+from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
 from hornbook.show.words import Language, say
 
 MAX_TOKENS = 128  # of a page: 12 layers of 12 heads are 3 MB
@@ -29,7 +29,7 @@ def encode(model: LoadedModel, text: str, pair: str | None) -> tuple[list[str], 
     max_length = min(MAX_TOKENS, model.model.config.max_positions)
     if not 1 <= len(encoded.ids) <= max_length:
         raise ValueError(f"the text has {len(encoded.ids)} tokens: give one of 1 to {max_length}")
-    tokens = [readable(model.tokenizer, number) for number in encoded.ids]
+    tokens = [readable_token(model.tokenizer, number) for number in encoded.ids]
     batch = pack([np.array(encoded.ids, np.int64)], [np.array(encoded.segments, np.int64)])
     return tokens, batch.to(model.device)
 

@@ -7,7 +7,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.sequences import Layout, SequenceSampler
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.show.masking import bounds, masked_cells, masking_of
-from hornbook.show.picture import Cell, Picture, Strip, readable, token_cells
+from hornbook.show.picture import Cell, Picture, Strip, readable_token, token_cells
 from hornbook.train.randomness import token_keys
 
 LAYOUTS = {
@@ -50,7 +50,7 @@ def show_example(
         cells = token_cells(tokenizer, batch.ids_T.tolist())
         labels = batch.labels_T.tolist()
         cells = [
-            Cell(cell.text, "target", readable(tokenizer, label) if label >= 0 else "")
+            Cell(cell.text, "target", readable_token(tokenizer, label) if label >= 0 else "")
             for cell, label in zip(cells, labels, strict=True)
         ]
         strips = [Strip(f"sequence {i}", cells[start:stop]) for i, (start, stop) in enumerate(bounds(batch), 1)]

@@ -15,7 +15,7 @@ from hornbook.config import checked
 from hornbook.inference.encoder import EncoderModel
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, put, sample_tokens
-from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable, token_cells
+from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token, token_cells
 from hornbook.show.words import Language, say
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Targets
@@ -87,7 +87,7 @@ def show_replaced(
             token, before = text_T[place].item(), original_T[place].item()
             cell = token_cells(tokenizer, [token])[0]
             is_replaced, chance = token != before, replaced_T[place].item()
-            note = readable(tokenizer, before) if place in masked_at else ""
+            note = readable_token(tokenizer, before) if place in masked_at else ""
             generated.append(Cell(cell.text, "replaced" if place in masked_at else cell.mark, note))
             is_right = (chance > 0.5) == is_replaced
             right += is_right
@@ -130,5 +130,5 @@ def masked_cells(tokenizer: Tokenizer, batch: Batch, ids_T: torch.Tensor, target
     chosen = targets.positions_K[targets.weights_K > 0]
     for place, now, before in zip(chosen.tolist(), ids_T[chosen].tolist(), batch.ids_T[chosen].tolist(), strict=True):
         mark = "masked" if now == tokenizer.mask_id else "kept" if now == before else "random"
-        cells[place] = Cell(cells[place].text, mark, readable(tokenizer, before))
+        cells[place] = Cell(cells[place].text, mark, readable_token(tokenizer, before))
     return cells

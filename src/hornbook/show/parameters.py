@@ -72,7 +72,7 @@ def _folder(name: str | Path) -> Path:
         ) from None
 
 
-def unloaded(model: Transformer) -> Transformer:
+def on_meta_device(model: Transformer) -> Transformer:
     """The same model without weights, and with matrices where those of `model` are in int8."""
     with torch.device("meta"):
         return type(model)(model.config, model.heads, model.output)

@@ -67,7 +67,7 @@ def token_cells(
     special = set(tokenizer.special_ids)
     found = []
     for place, number in enumerate(ids):
-        text = readable(tokenizer, number)
+        text = readable_token(tokenizer, number)
         if number == tokenizer.unk_id:
             found.append(Cell(text, "unknown", texts[place] if texts else ""))
         elif number in special:
@@ -78,7 +78,7 @@ def token_cells(
     return found
 
 
-def readable(tokenizer: Tokenizer, number: int) -> str:
+def readable_token(tokenizer: Tokenizer, number: int) -> str:
     """The token as in the vocabulary; one of a byte-level vocabulary as the text that its bytes spell, with `Ġ` for a
     space, where they spell one."""
     token = tokenizer.token(number)

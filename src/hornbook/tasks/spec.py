@@ -14,7 +14,7 @@ from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
 
-FILE = "task.json"
+TASK_FILE = "task.json"
 # Fields of `TaskSpec` in `task.json`.
 SAVED = ("scheme", "max_length", "has_pairs", "columns", "roles", "reason", "graph")
 COLUMNS = {"text", "pair", "label"}
@@ -60,12 +60,12 @@ def make_task(named: RegisteredTask, data: DataSet, output: HeadConfig) -> TaskS
 
 def save_task(folder: Path, spec: TaskSpec) -> None:
     about = {"task": spec.name, "kind": spec.kind} | {name: getattr(spec, name) for name in SAVED}
-    write_json(folder / FILE, about | spec.task.details())
+    write_json(folder / TASK_FILE, about | spec.task.details())
 
 
 def load_task(folder: Path, output: HeadConfig) -> TaskSpec:
     """The task of a run folder; for a folder written by `transformers`, the task inferred from its head."""
-    file = folder / FILE
+    file = folder / TASK_FILE
     if not file.is_file():
         kind = kind_for(output)
         return TaskSpec(kind.name, kind.build(output, {}))

@@ -24,7 +24,7 @@ from hornbook.train.objective import StepInputs
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.randomness import seed_generators, seed_of
 
-TOKEN_BUCKET, SEQUENCE_BUCKET, SHORTEST = 128, 8, 128
+CAPTURE_TOKEN_BUCKET, SEQUENCE_BUCKET, SHORTEST = 128, 8, 128
 NUM_WARM_UPS = 2  # before a capture
 GROWTH = 1.08  # ratio of consecutive bucket sizes: a compromise between few buckets and little padding
 
@@ -55,7 +55,7 @@ def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
     batch = step_inputs.batch
     max_length = min(max_positions, max(SHORTEST, 1 << (batch.max_length - 1).bit_length()))
     # At most all sequences at full length, so that a batch of full sequences needs no padding.
-    tokens = min(_bucket_size(batch.num_tokens), _round_up(batch.num_sequences * max_length, TOKEN_BUCKET))
+    tokens = min(_bucket_size(batch.num_tokens), _round_up(batch.num_sequences * max_length, CAPTURE_TOKEN_BUCKET))
     # Padding sequences cover all padding tokens: attention leaves tokens outside any sequence uninitialised.
     num_padding_sequences = -(-(tokens - batch.num_tokens) // max_length)
     # The number of sequences may vary between batches (documents in a chunk), so it is rounded up too.
@@ -71,9 +71,9 @@ def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
 
 def _bucket_size(number: int) -> int:
     """The smallest bucket size of at least `number`."""
-    size = TOKEN_BUCKET
+    size = CAPTURE_TOKEN_BUCKET
     while size < number:
-        size = _round_up(int(size * GROWTH), TOKEN_BUCKET)
+        size = _round_up(int(size * GROWTH), CAPTURE_TOKEN_BUCKET)
     return size
 
 

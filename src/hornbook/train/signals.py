@@ -4,13 +4,13 @@ import signal
 
 from hornbook.lifecycle import stopping
 
-_are_ignored = False
+_are_disabled = False
 
 
-def leave_alone() -> None:
+def disable_signal_handlers() -> None:
     """Installs no signal handlers in this process from here on: its parent process stops it."""
-    global _are_ignored
-    _are_ignored = True
+    global _are_disabled
+    _are_disabled = True
 
 
 class Signals:
@@ -24,7 +24,7 @@ class Signals:
         self.previous: dict = {}  # the handlers before
 
     def __enter__(self) -> "Signals":
-        if _are_ignored:
+        if _are_disabled:
             return self
         for each in stopping.stop_signals():
             try:

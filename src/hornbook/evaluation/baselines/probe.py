@@ -15,7 +15,7 @@ from hornbook.evaluation.baselines.linear import Fitted, fit_classes, fit_labels
 from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
 from hornbook.tasks.features import Features
@@ -28,7 +28,7 @@ Method = Literal["logistic", "bilstm"]
 DEFAULT_POOLING = "mean"
 
 
-@locks_out
+@lock_output_folder
 @torch_settings_restored()
 def probe(
     model: str,

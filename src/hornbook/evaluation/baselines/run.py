@@ -27,7 +27,7 @@ from hornbook.evaluation.baselines.tfidf import (
 )
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.files import absolute
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
 from hornbook.runs.finetuning.run import open_and_run
@@ -42,7 +42,7 @@ NAMES = ("majority", "tfidf", "vectors", "random")
 NEIGHBOURS = 1  # words on either side whose vectors are concatenated with a word's own
 
 
-@locks_out
+@lock_output_folder
 @torch_settings_restored()
 def baseline(
     name: str,

@@ -110,7 +110,7 @@ def _start_worker(stop_event) -> None:
     global _stop_event
     die_with_parent()
     _stop_event = stop_event
-    signals.leave_alone()
+    signals.disable_signal_handlers()
 
 
 def _run(job: FinetuningArguments) -> dict | None:

@@ -9,7 +9,7 @@ from hornbook.evaluation.experiments.scores import MEAN, Scores, over_seeds
 from hornbook.evaluation.experiments.verdicts import judge, minutes_of
 from hornbook.files import write_json
 
-FILE = "results.json"
+RESULTS_FILE = "results.json"
 
 
 def write_results(
@@ -50,7 +50,7 @@ def write_results(
         "overlap": _accuracies([ExperimentJob("overlap")], out),
         "claims": [judge(claim, out, resolved, scores) for claim in experiment.claims],
     }
-    write_json(out / FILE, results)
+    write_json(out / RESULTS_FILE, results)
     return results
 
 

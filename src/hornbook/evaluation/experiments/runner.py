@@ -35,7 +35,7 @@ from hornbook.evaluation.experiments.resolved import ResolvedExperiment, check_r
 from hornbook.evaluation.experiments.results import write_results
 from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
-from hornbook.lifecycle.claims import Claims, locks_or_joins
+from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
@@ -47,7 +47,7 @@ RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during
 
 
 @dataclass
-class Reproduced:
+class ExperimentResult:
     """Outcome of an experiment. `ended`: `finished`, `stopped` (by a signal or the time limit), or `incomplete` (jobs
     failed)."""
 
@@ -58,7 +58,7 @@ class Reproduced:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-@locks_or_joins
+@lock_or_join_output_folder
 def reproduce(
     name: str | Path,
     corpora: Sequence[str | Path] | str | Path,
@@ -77,7 +77,7 @@ def reproduce(
     device: str = "auto",
     on_progress: Callable[[Status], None] | None = None,
     log: Log = print,
-) -> Reproduced:
+) -> ExperimentResult:
     """Runs or resumes an experiment, like the `hornbook reproduce` command.
 
     `arms`, `flops`, `seeds` (number of pre-training seeds) and `overrides` (pre-training settings) default to those of
@@ -98,9 +98,9 @@ def reproduce(
     if flops is not None and minutes_each is not None:
         raise ValueError("flops and minutes_each both set the training length of an arm: give one of them")
     until = None if stop_after is None else time.time() + 60 * stop_after
-    out, claims, corpora = Path(out), Claims(out, is_shared=join), names_of(corpora)
+    out, job_locks, corpora = Path(out), JobLocks(out, is_shared=join), names_of(corpora)
     folder = RunFolder(out, "reproduce", what="an experiment")
-    with claims.wait_for("start"):
+    with job_locks.wait_for("start"):
         run = folder.read_record(check_record) if folder.is_started(resume or join) else None
         recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
         flops = recorded.get("flops") if flops is None and minutes_each is None else flops
@@ -111,7 +111,7 @@ def reproduce(
         options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
         resolved = resolve(folder, run, experiment, corpora, fingerprints, minutes_each, log, options)
     on_progress = on_progress or (lambda status: None)
-    runner = _Runner(out, resolved, corpora, places, Pool(processes), claims, until, on_progress, log)
+    runner = _Runner(out, resolved, corpora, places, Pool(processes), job_locks, until, on_progress, log)
     with Signals() as signals, contextlib.closing(runner.pool):
         return runner.run(signals)
 
@@ -179,7 +179,7 @@ class _Runner:
     corpora: list[str]
     places: dict[str, Path]
     pool: Pool
-    claims: Claims
+    job_locks: JobLocks
     until: float | None
     on_progress: Callable[[Status], None]
     log: Log
@@ -192,7 +192,7 @@ class _Runner:
         self.jobs = jobs_of(self.resolved, self.tasks)
         self.numbers = {job: number for number, job in enumerate(self.jobs, 1)}
 
-    def run(self, signals: Signals) -> Reproduced:
+    def run(self, signals: Signals) -> ExperimentResult:
         """Runs the jobs, or those that no other process has taken, until all are done or the rest has failed here."""
         done = sum(job.is_done(self.out) for job in self.jobs)
         self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.amount} per pre-training run")
@@ -205,20 +205,20 @@ class _Runner:
         def should_stop() -> bool:
             return is_stopped or self._should_stop(signals)
 
-        with self.claims.wait_for("results"):
+        with self.job_locks.wait_for("results"):
             self._write()
-        for key in self.claims.share(missing, lambda key: jobs[key].is_done(self.out), should_stop, self.log):
+        for key in self.job_locks.share(missing, lambda key: jobs[key].is_done(self.out), should_stop, self.log):
             if jobs[key].kind == "finetune" and self.pool.num_processes > 1:
                 is_stopped = not self._run_in_pool(signals)
             else:
                 is_stopped = not self._run_here(jobs[key], signals)
             self._write_periodically()
-        with self.claims.wait_for("results"):
+        with self.job_locks.wait_for("results"):
             results = self._write()
             write_experiment_page(self.out)
         num_done = sum(job.is_done(self.out) for job in self.jobs)
         ended = "finished" if num_done == len(self.jobs) else "stopped" if should_stop() else "incomplete"
-        return Reproduced(ended, num_done, len(self.jobs), results, self.failures)
+        return ExperimentResult(ended, num_done, len(self.jobs), results, self.failures)
 
     def _write(self) -> dict:
         self.written_at = time.monotonic()
@@ -227,7 +227,7 @@ class _Runner:
     def _write_periodically(self) -> None:
         """Updates results.json from time to time, so that it is recent if the process is killed."""
         if time.monotonic() - self.written_at > RESULTS_EVERY_SECONDS:
-            with self.claims.wait_for("results"):
+            with self.job_locks.wait_for("results"):
                 self._write()
 
     def _is_next(self, job: ExperimentJob) -> bool:

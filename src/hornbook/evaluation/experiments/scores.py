@@ -13,10 +13,9 @@ from pathlib import Path
 from hornbook.evaluation.experiments.definition import TaskPlan
 from hornbook.evaluation.experiments.plan import task_job
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
-from hornbook.metrics.bootstrap import difference_interval, mean_interval
+from hornbook.metrics.bootstrap import NORMAL_95, difference_interval, mean_interval
 
 MEAN = "mean"  # key of the mean over tasks
-TWO_SIDED = 1.96  # standard deviations of a normal distribution for a 95% interval
 
 
 class Scores:
@@ -80,7 +79,7 @@ class Scores:
 
     def min_half_width(self, tasks: Sequence[str] | None = None) -> float:
         """Half the width of the interval of a difference from the stated seed deviation alone."""
-        return TWO_SIDED * math.sqrt(2) * self._stated_deviation(tasks)
+        return NORMAL_95 * math.sqrt(2) * self._stated_deviation(tasks)
 
     def deviation(self, a: list[float], b: list[float], tasks: Sequence[str] | None = None) -> float:
         """Standard deviation of the score of one pre-training run, including fine-tuning noise: measured with several

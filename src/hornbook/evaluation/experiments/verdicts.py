@@ -13,8 +13,8 @@ from pathlib import Path
 from hornbook.evaluation.experiments.definition import Claim, Condition
 from hornbook.evaluation.experiments.plan import ExperimentJob, task_job
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
-from hornbook.evaluation.experiments.scores import TWO_SIDED, Scores, over_seeds
-from hornbook.metrics.bootstrap import mean_interval
+from hornbook.evaluation.experiments.scores import Scores, over_seeds
+from hornbook.metrics.bootstrap import NORMAL_95, mean_interval
 
 HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
 
@@ -127,7 +127,7 @@ def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
     distance = min(abs(found.value - bound) for bound in bounds)
     if math.isnan(found.deviation) or distance < 1e-9:
         return None
-    number = max(2, math.ceil(2 * (TWO_SIDED * found.deviation / distance) ** 2))  # a slight underestimate
+    number = max(2, math.ceil(2 * (NORMAL_95 * found.deviation / distance) ** 2))  # a slight underestimate
     while stdtrit(2 * number - 2, 0.975) * found.deviation * math.sqrt(2 / number) > distance:
         number += 1
     return number

@@ -13,14 +13,14 @@ import numpy as np
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.scoring import Continuation
 from hornbook.tasks.text.definition import TextTask
-from hornbook.tasks.text.measures import Answered
+from hornbook.tasks.text.measures import TextAnswer
 from hornbook.tasks.text.prompts import Prompt, answer
 from hornbook.tasks.text.sources import Item
 from hornbook.text.sentences import split_sentences
 from hornbook.text.stop_words import STOP_WORDS
 
 Progress = Callable[[int], None]  # receives the number of answered questions
-NUM_TOGETHER = 256  # questions per call of the model
+QUESTIONS_PER_CALL = 256  # questions per call of the model
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 
@@ -30,7 +30,7 @@ class PromptEvaluator:
     def __init__(self, task: TextTask, model: DecoderModel):
         self.task, self.model = task, model
         self._unconditional: dict[str, Continuation] = {}
-        self._not_first: list[int] | None = None
+        self._begin_suppress_tokens: list[int] | None = None
 
     def answer_lengths(self, items: Sequence[Item]) -> list[int]:
         """The number of context tokens to reserve for the answer to each item."""
@@ -42,36 +42,36 @@ class PromptEvaluator:
         encoded = iter(self.model.tokenizer.encode_batch([text for its in texts for text in its]))
         return [max(generated, *(len(next(encoded).ids) for _ in its)) for its in texts]
 
-    def ask(self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, progress: Progress) -> list[Answered]:
+    def ask(self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, progress: Progress) -> list[TextAnswer]:
         """The answer to each item, given its prompt."""
-        found: list[Answered] = []
-        for start in range(0, len(items), NUM_TOGETHER):
-            chunk = slice(start, start + NUM_TOGETHER)
+        found: list[TextAnswer] = []
+        for start in range(0, len(items), QUESTIONS_PER_CALL):
+            chunk = slice(start, start + QUESTIONS_PER_CALL)
             found += self._ask(items[chunk], [prompt.text for prompt in prompts[chunk]], seed)
             progress(len(found))
         return found
 
-    def _ask(self, items: Sequence[Item], prompts: list[str], seed: int) -> list[Answered]:
+    def _ask(self, items: Sequence[Item], prompts: list[str], seed: int) -> list[TextAnswer]:
         if "choice" in self.task.needs:
             return self._choose(items, prompts)
         texts = self._generate(prompts, seed) if "text" in self.task.needs else [""] * len(items)
         scored = self._score_answers(items, prompts) if "likelihood" in self.task.needs else [None] * len(items)
         return [self._reply(*each) for each in zip(items, texts, scored, strict=True)]
 
-    def _reply(self, item: Item, text: str, scored: Continuation | None) -> Answered:
+    def _reply(self, item: Item, text: str, scored: Continuation | None) -> TextAnswer:
         about: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
         answers, keep = item.answers, self.task.writing.keep
         if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
             answers = tuple(map(self.model.tokenizer.normalize, answers))
         if scored is None:
-            return Answered(answers, extract_answer(text, keep), about=about)
+            return TextAnswer(answers, extract_answer(text, keep), about=about)
         about["log_probability"] = scored.total
         per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_greedy.tolist()))
-        return Answered(answers, extract_answer(text, keep), *per_token, about)
+        return TextAnswer(answers, extract_answer(text, keep), *per_token, about)
 
     # ---- choices
 
-    def _choose(self, items: Sequence[Item], prompts: list[str]) -> list[Answered]:
+    def _choose(self, items: Sequence[Item], prompts: list[str]) -> list[TextAnswer]:
         texts = [[answer(self.task, choice) for choice in item.choices] for item in items]
         pairs = [(prompt, text) for prompt, its in zip(prompts, texts, strict=True) for text in its]
         found = iter(self.model.continuations(pairs))
@@ -81,7 +81,7 @@ class PromptEvaluator:
         for item, its in zip(items, texts, strict=True):
             scores = np.array([self._normalized(next(found), text) for text in its])
             about = {"choices": list(item.choices), "scores": scores.tolist()}
-            replies.append(Answered(item.answers, item.choices[int(scores.argmax())], about=about))
+            replies.append(TextAnswer(item.answers, item.choices[int(scores.argmax())], about=about))
         return replies
 
     def _normalized(self, found: Continuation, text: str) -> float:
@@ -111,7 +111,7 @@ class PromptEvaluator:
             top_p=writing.top_p,
             stop=writing.stop,
             seed=seed,
-            not_first=() if writing.stop_words else self._stop_tokens(),
+            begin_suppress_tokens=() if writing.stop_words else self._stop_tokens(),
         )
         return [its[0].text for its in found]
 
@@ -121,14 +121,14 @@ class PromptEvaluator:
 
     def _stop_tokens(self) -> list[int]:
         """Tokens that do not start a new word, or that are a stop word."""
-        if self._not_first is None:
+        if self._begin_suppress_tokens is None:
             tokenizer = self.model.tokenizer
             (before,) = tokenizer.encode_batch(["word"])
             num_before = len(tokenizer.decode(before.ids))
             texts = tokenizer.backend.decode_batch([[*before.ids, i] for i in range(tokenizer.vocab_size)])
             new = [text[num_before:] for text in texts]
-            self._not_first = [i for i, text in enumerate(new) if not _may_be_first(text)]
-        return self._not_first
+            self._begin_suppress_tokens = [i for i, text in enumerate(new) if not _may_be_first(text)]
+        return self._begin_suppress_tokens
 
 
 def _may_be_first(text: str) -> bool:

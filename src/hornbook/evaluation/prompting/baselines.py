@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.tasks.text.definition import TextTask
-from hornbook.tasks.text.measures import Answered
+from hornbook.tasks.text.measures import TextAnswer
 from hornbook.tasks.text.sources import Item
 from hornbook.text.sentences import split_sentences
 from hornbook.train.randomness import seed_of
@@ -19,7 +19,7 @@ NO_SPACE_AFTER = re.compile(r"(['’(\[])\s+")
 NUM_ROUNDS = 5  # EM iterations for learning a dictionary
 
 
-def baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> dict[str, list[Answered]]:
+def baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> dict[str, list[TextAnswer]]:
     """The answers of each of the task's baselines; a dictionary without data to learn from is left out."""
     field = task.baseline.field
     found = {}
@@ -35,7 +35,7 @@ def baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> di
             texts = [translate_words(item.fields[field], words) for item in test]
         else:
             texts = [_three_sentences(item, field, kind == "random-3") for item in test]
-        found[kind] = [Answered(item.answers, text) for item, text in zip(test, texts, strict=True)]
+        found[kind] = [TextAnswer(item.answers, text) for item, text in zip(test, texts, strict=True)]
     return found
 
 

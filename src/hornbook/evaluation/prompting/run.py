@@ -28,14 +28,14 @@ from hornbook.inference.opening import load
 from hornbook.inference.sampling import Sampling
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.interop.hub import model_folder
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import RunRequest
-from hornbook.lifecycle.resuming import changed_values, other_options
+from hornbook.lifecycle.resuming import changed_values, option_differences
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.report.page import write_report
 from hornbook.tasks.text.definition import AS_WRITTEN, Normalize, TextTask, read_task
-from hornbook.tasks.text.measures import MEASURES, Answered
+from hornbook.tasks.text.measures import MEASURES, TextAnswer
 from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.tasks.text.sources import Item, Splits, read_items
 from hornbook.train.randomness import seed_of
@@ -69,7 +69,7 @@ class PromptRun:
         return Path(out) / PREDICTIONS / f"{self.key}.jsonl"
 
 
-@locks_out
+@lock_output_folder
 def prompt(
     model: str | Path | None,
     task: str | Path | None,
@@ -127,7 +127,7 @@ def prompt(
     }
     if run:
         task_changes = changed_values(recorded_task, to_dict(defined), "task.")
-        folder.refuse([*other_options(before, {"limit": limit}), *task_changes])
+        folder.refuse([*option_differences(before, {"limit": limit}), *task_changes])
         _refuse_other_inputs(folder, run["inputs"], inputs, request)
     runs = runs_of(defined, shots, request.seeds)
     loaded = open_gpt(model, device)
@@ -253,7 +253,7 @@ def _warn(run: PromptRun, prompts: list[Prompt], context: int, log: Log) -> None
         )
 
 
-def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: list[Answered]) -> list[dict[str, Any]]:
+def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: list[TextAnswer]) -> list[dict[str, Any]]:
     rows = {name: MEASURES[name].rows(replies).tolist() for name in task.measures}
     return [
         {

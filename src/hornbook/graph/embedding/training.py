@@ -25,8 +25,9 @@ from hornbook.files import write_json, write_tensors
 from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
 from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, measures, with_inverses
 from hornbook.graph.embedding.settings import GraphEmbeddingSettings
+from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.graph.graph import Graph, open_graph
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
@@ -38,7 +39,6 @@ from hornbook.train.settings import RuntimeSettings
 from hornbook.train.signals import Signals
 
 COMMAND = "graph embed"
-VECTORS = "vectors.safetensors"
 SAVE_EVERY_SECONDS = 300.0
 MAX_VALIDATED = 500  # triples of a validation during training; the final scores use all of the test split
 MAX_HELD_OUT = 5000
@@ -58,7 +58,7 @@ class EmbeddingState:
 
 
 @torch_settings_restored()
-@locks_out
+@lock_output_folder
 def embed_graph(
     graph: str | Path,
     out: str | Path,
@@ -251,7 +251,7 @@ class _Training:
     def _write(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.model.named_parameters()}
-        write_tensors(folder / VECTORS, tensors | {"has_vector": torch.from_numpy(self.has_vector)})
+        write_tensors(folder / VECTORS_FILE, tensors | {"has_vector": torch.from_numpy(self.has_vector)})
 
     def _save(self) -> None:
         sums = {
@@ -268,12 +268,12 @@ class _Training:
             self.optimizer.state[value]["sum"].copy_(sums[name])
 
     def _load(self, folder: Path) -> None:
-        found = load_file(folder / VECTORS)
+        found = load_file(folder / VECTORS_FILE)
         with torch.no_grad():
             for name, value in self.model.named_parameters():
                 if found[name].shape != value.shape:
                     raise ValueError(
-                        f"{folder / VECTORS} is of another size: remove {self.folder.path} and start again"
+                        f"{folder / VECTORS_FILE} is of another size: remove {self.folder.path} and start again"
                     )
                 value.copy_(found[name])
 

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from hornbook.files import read_json, sha256
 from hornbook.graph.graph import Graph
 
-FILE = "vectors.safetensors"
+VECTORS_FILE = "vectors.safetensors"
 AT_ONCE = 100_000  # triples whose vectors are compared together
 NEEDED = "make vectors with 'hornbook graph embed'"
 
@@ -27,8 +27,8 @@ class GraphVectors:
 
     def __init__(self, folder: str | Path, graph: Graph):
         self.folder, self.graph = Path(folder), graph
-        if not (self.folder / FILE).is_file():
-            raise ValueError(f"{folder} holds no {FILE}: {NEEDED}")
+        if not (self.folder / VECTORS_FILE).is_file():
+            raise ValueError(f"{folder} holds no {VECTORS_FILE}: {NEEDED}")
         record = read_json(self.folder / "run.json")
         if (record.get("inputs") or {}).get("graph") != graph.fingerprint:
             raise ValueError(
@@ -36,14 +36,14 @@ class GraphVectors:
             )
         self.model: str = (record.get("settings") or {}).get("model", "")
         try:
-            found = load_file(self.folder / FILE)
+            found = load_file(self.folder / VECTORS_FILE)
             self.entities, self.relations = found["entities"], found["relations"]
             self.has_vector = found["has_vector"].astype(bool)
         except (SafetensorError, KeyError, OSError) as error:
-            raise ValueError(f"{self.folder / FILE} is damaged ({error}): copy it again, or {NEEDED}") from None
+            raise ValueError(f"{self.folder / VECTORS_FILE} is damaged ({error}): copy it again, or {NEEDED}") from None
         if len(self.entities) != graph.num_entities or len(self.has_vector) != graph.num_entities:
             raise ValueError(
-                f"{self.folder / FILE} has {len(self.entities):,} vectors for {graph.num_entities:,} entities"
+                f"{self.folder / VECTORS_FILE} has {len(self.entities):,} vectors for {graph.num_entities:,} entities"
             )
 
     def of(self, concepts: list[str | int]) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +55,7 @@ class GraphVectors:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the file of vectors."""
-        return sha256(self.folder / FILE)
+        return sha256(self.folder / VECTORS_FILE)
 
     def plausibility(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
         """How plausible triples of entity and relation numbers are to the model that the vectors were trained with,

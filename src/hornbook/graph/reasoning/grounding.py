@@ -155,7 +155,7 @@ def open_grounder(settings: ReasonSettings) -> Grounder:
     return Grounder(settings, graph, None if settings.vectors is None else open_vectors(settings.vectors, graph))
 
 
-def reopened(about: Mapping[str, Any], run: Path, graph: str | Path | None = None) -> Grounder:
+def open_saved_grounder(about: Mapping[str, Any], run: Path, graph: str | Path | None = None) -> Grounder:
     """The grounder of a saved run, from what its `task.json` holds. The graph, unless it is given, and the vectors are
     looked for where they were and, under the same names, in the run folder, next to it, and here. Raises a `ValueError`
     if they changed."""

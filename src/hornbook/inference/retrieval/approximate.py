@@ -13,9 +13,9 @@ import numpy as np
 
 from hornbook.files import replacing
 from hornbook.inference.retrieval.index import Index
-from hornbook.inference.retrieval.scan import rescored
+from hornbook.inference.retrieval.scan import rank_candidates
 
-FILE = "graph.faiss"
+HNSW_FILE = "graph.faiss"
 NEIGHBOURS = 32  # links of a row
 EFFORT_BUILDING, EFFORT_SEARCHING = 64, 128  # rows looked at (efConstruction and efSearch in the paper)
 CANDIDATES = 5  # per result
@@ -33,7 +33,7 @@ class ApproximateIndex:
             self._extend(log)
 
     def _opened(self):
-        file = self.index.folder / FILE
+        file = self.index.folder / HNSW_FILE
         if file.exists():
             try:
                 graph = self.faiss.read_index(str(file))
@@ -49,10 +49,10 @@ class ApproximateIndex:
         """Adds the rows of the index that the graph lacks, and saves it after each block."""
         total = len(self.index)
         for first in range(self.graph.ntotal, total, ROWS_AT_ONCE):
-            log(f"building {self.index.folder / FILE} for approximate search: {first:,} of {total:,} texts")
+            log(f"building {self.index.folder / HNSW_FILE} for approximate search: {first:,} of {total:,} texts")
             block_BD = self.index.vectors_of(np.arange(first, min(first + ROWS_AT_ONCE, total)))
             self.graph.add(block_BD)
-            with replacing(self.index.folder / FILE) as file:
+            with replacing(self.index.folder / HNSW_FILE) as file:
                 self.faiss.write_index(self.graph, str(file))
 
     def search(self, queries_QD: np.ndarray, top_k: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -62,7 +62,7 @@ class ApproximateIndex:
         _, candidates = self.graph.search(np.ascontiguousarray(queries_QD, np.float32), num)
         # The graph may propose fewer rows than asked for, and fills them up with -1.
         found = [
-            rescored(self.index, query_D[None], [rows[rows >= 0]], top_k)
+            rank_candidates(self.index, query_D[None], [rows[rows >= 0]], top_k)
             for query_D, rows in zip(queries_QD, candidates, strict=True)
         ]
         return [scores[0] for scores, _ in found], [rows[0] for _, rows in found]

@@ -23,8 +23,8 @@ from hornbook.files import temporary
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 from hornbook.inference.retrieval.index import (
-    FILE,
     ID,
+    INDEX_FILE,
     TEXT,
     VECTOR_FILES,
     Index,
@@ -34,7 +34,7 @@ from hornbook.inference.retrieval.index import (
     VectorType,
 )
 from hornbook.interop.folder import weights_fingerprint
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.stopping import interruptible
 from hornbook.tasks.datasets import known
 from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
@@ -229,7 +229,7 @@ def model_fingerprint(model: LoadedModel) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-@locks_out
+@lock_output_folder
 def build_index(
     texts: str | Path | Sequence[str],
     out: str | Path,
@@ -291,7 +291,7 @@ def _build(
         log(message)
     if found.num_empty:
         log(f"{found.num_empty:,} rows have no text and are left out")
-    before = Manifest.read(out) if (out / FILE).is_file() else None
+    before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
     if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
         raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
     name = model if model is not None else before.model if before is not None else DEFAULT_MODEL

@@ -27,7 +27,7 @@ import hornbook
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.locking import check_folder
 
-FILE = "index.json"
+INDEX_FILE = "index.json"
 ROWS = "rows.arrow"
 SCALES, RESIDUALS = "scales.f32", "residuals.i8"
 ID, TEXT = "id", "text"
@@ -70,9 +70,9 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        file = folder / FILE
+        file = folder / INDEX_FILE
         if not file.is_file():
-            raise ValueError(f"{folder} is not an index: it has no {FILE}; build one with hornbook embed")
+            raise ValueError(f"{folder} is not an index: it has no {INDEX_FILE}; build one with hornbook embed")
         found = read_json(file)
         with refusing_damage(file, "restore the file, or build the index again"):
             found.pop("hornbook", None)
@@ -85,7 +85,7 @@ class Manifest:
         return manifest
 
     def write(self, folder: Path) -> None:
-        write_json(folder / FILE, {"hornbook": hornbook.__version__} | asdict(self))
+        write_json(folder / INDEX_FILE, {"hornbook": hornbook.__version__} | asdict(self))
 
     def sizes(self) -> dict[str, int]:
         """The committed size of each file in bytes."""

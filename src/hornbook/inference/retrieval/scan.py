@@ -24,10 +24,10 @@ def search_index(
     if index.residuals_ND is None:
         return top_rows(queries_QD, index.vectors_ND, None, top_k, chosen)
     _, candidates = top_rows(queries_QD, index.vectors_ND, index.scales_N, CANDIDATES * top_k, chosen)
-    return rescored(index, queries_QD, candidates, top_k)
+    return rank_candidates(index, queries_QD, candidates, top_k)
 
 
-def rescored(
+def rank_candidates(
     index: Index, queries_QD: np.ndarray, candidates: Sequence[np.ndarray], top_k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `top_k` of the candidate rows of each query, by the products with their full vectors."""

@@ -54,7 +54,7 @@ def squared_relation_error(
     _squared_relation_error[(num_tiles, num_heads, num_sequences)](
         ours_T3HC, theirs_T3HC, weights_T, offsets, losses_NHB, gradient_T3HC, num_heads, width, their_width,
         width**-0.5, their_width**-0.5,
-        FIRST=sides[0], SECOND=sides[1], IS_LEFT=direction == "left",
+        FIRST=sides[0], SECOND=sides[1], IS_CAUSAL=direction == "left",
         TILE=tile, WIDTH=padded_width, THEIR_WIDTH=their_padded_width, num_warps=4,
     )  # fmt: skip
     return losses_NHB.sum(), gradient_T3HC
@@ -82,9 +82,9 @@ def _tile(of, tokens, length, begin, part, head, num_heads, width, WIDTH: tl.con
 
 
 @triton.jit
-def _share(weights, tokens, length, begin, num_heads, IS_LEFT: tl.constexpr):
+def _share(weights, tokens, length, begin, num_heads, IS_CAUSAL: tl.constexpr):
     """The weight of each product of an attending token."""
-    if IS_LEFT:
+    if IS_CAUSAL:
         num_attended = tokens + 1
     else:
         num_attended = tokens * 0 + length
@@ -93,9 +93,9 @@ def _share(weights, tokens, length, begin, num_heads, IS_LEFT: tl.constexpr):
 
 
 @triton.jit
-def _mask(attending, attended, length, IS_LEFT: tl.constexpr):
+def _mask(attending, attended, length, IS_CAUSAL: tl.constexpr):
     mask = (attending < length) & (attended < length)
-    if IS_LEFT:
+    if IS_CAUSAL:
         mask = mask & (attended <= attending)
     return mask
 
@@ -103,7 +103,7 @@ def _mask(attending, attended, length, IS_LEFT: tl.constexpr):
 @triton.jit
 def _squared_relation_error(
     ours, theirs, weights, offsets, losses, gradient, num_heads, width, their_width, scale, their_scale,
-    FIRST: tl.constexpr, SECOND: tl.constexpr, IS_LEFT: tl.constexpr,
+    FIRST: tl.constexpr, SECOND: tl.constexpr, IS_CAUSAL: tl.constexpr,
     TILE: tl.constexpr, WIDTH: tl.constexpr, THEIR_WIDTH: tl.constexpr,
 ):  # fmt: skip
     tile, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -117,7 +117,7 @@ def _squared_relation_error(
         y_here = _tile(ours, here, length, begin, SECOND, head, num_heads, width, WIDTH)
         their_x_here = _tile(theirs, here, length, begin, FIRST, head, num_heads, their_width, THEIR_WIDTH)
         their_y_here = _tile(theirs, here, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH)
-        share_here = _share(weights, here, length, begin, num_heads, IS_LEFT)
+        share_here = _share(weights, here, length, begin, num_heads, IS_CAUSAL)
         x_gradient = tl.zeros((TILE, WIDTH), tl.float32)
         y_gradient = tl.zeros((TILE, WIDTH), tl.float32)
         for start in range(0, length, TILE):
@@ -128,14 +128,14 @@ def _squared_relation_error(
             their_y = _tile(theirs, there, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH)
             # this tile attends
             error = tl.dot(x_here, tl.trans(y_there)) * scale - tl.dot(their_x_here, tl.trans(their_y)) * their_scale
-            error = tl.where(_mask(here[:, None], there[None, :], length, IS_LEFT), error, 0.0)
+            error = tl.where(_mask(here[:, None], there[None, :], length, IS_CAUSAL), error, 0.0)
             shared = error * share_here[:, None]
             loss += tl.sum(shared * error)
             x_gradient += tl.dot(shared.to(kind), y_there)
             # this tile is attended to
             error = tl.dot(y_here, tl.trans(x_there)) * scale - tl.dot(their_y_here, tl.trans(their_x)) * their_scale
-            error = tl.where(_mask(there[None, :], here[:, None], length, IS_LEFT), error, 0.0)
-            share_there = _share(weights, there, length, begin, num_heads, IS_LEFT)
+            error = tl.where(_mask(there[None, :], here[:, None], length, IS_CAUSAL), error, 0.0)
+            share_there = _share(weights, there, length, begin, num_heads, IS_CAUSAL)
             y_gradient += tl.dot((error * share_there[None, :]).to(kind), x_there)
         at = tl.arange(0, WIDTH)
         inside = (here < length)[:, None] & (at < width)[None, :]

@@ -3,7 +3,7 @@ sequences that are classified together) and one row per token.
 
 | column | of a unit | of a token |
 |---|---|---|
-| `answers` | logits of a sequence or of the endings | logits of tags, or of start and end |
+| `task_logits` | logits of a sequence or of the endings | logits of tags, or of start and end |
 | `answerable` | logits of whether a question has an answer | |
 | `hidden-3` | | output of block 3; `hidden-0` is the input of the first block |
 | `qkv-3` | | queries, keys and values of block 3, concatenated |
@@ -25,8 +25,9 @@ from hornbook.models.heads import HEADS
 from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.matching import Match
+from hornbook.objectives.distillation.objective import ModelOutputs
 
-ANSWERS, ANSWERABLE = "answers", "answerable"
+TASK_LOGITS, ANSWERABLE = "task_logits", "answerable"
 NUMBER_BYTES = 4  # float32, so that cached rows differ from new ones by rounding only
 
 
@@ -42,7 +43,7 @@ class TeacherColumns:
 
     def only(self, names: set[str]) -> "TeacherColumns":
         """The columns with these names."""
-        names = names | ({ANSWERABLE} if ANSWERS in names else set())
+        names = names | ({ANSWERABLE} if TASK_LOGITS in names else set())
         return TeacherColumns(
             *({name: each[name] for name in each if name in names} for each in (self.units, self.tokens))
         )
@@ -71,7 +72,7 @@ def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, in
     names = set()
     for term, match in matches.items():
         if match.quantity == "logits":
-            names.add(ANSWERS)
+            names.add(TASK_LOGITS)
         kind = "hidden" if match.quantity in ("hidden", "embeddings") else "qkv"
         names |= {f"{kind}-{teacher_layer}" for _, teacher_layer in layers[term]}
     return names
@@ -80,11 +81,11 @@ def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, in
 def columns_for(names: set[str], output: HeadConfig, teacher: TransformerConfig, group_size: int) -> TeacherColumns:
     """The named columns for a task's output, with their widths."""
     units: dict[str, int] = {}
-    tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {ANSWERS})}
-    if ANSWERS in names:
+    tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {TASK_LOGITS})}
+    if TASK_LOGITS in names:
         per_unit, per_token = HEADS[output.kind].row_widths(output, group_size)
-        units |= {ANSWERS: per_unit} if per_unit else {}
-        tokens |= {ANSWERS: per_token} if per_token else {}
+        units |= {TASK_LOGITS: per_unit} if per_unit else {}
+        tokens |= {TASK_LOGITS: per_token} if per_token else {}
         if output.answerable:
             units[ANSWERABLE] = 2
     return TeacherColumns(units, tokens)
@@ -97,25 +98,16 @@ def teacher_rows(teacher: Transformer, columns: TeacherColumns, batch: Batch) ->
     x_TD = teacher(batch, hidden, qkv=qkv)
     values = {f"hidden-{layer}": each for layer, each in enumerate(hidden)}
     values |= {f"qkv-{layer}": each.flatten(1) for layer, each in qkv.items()}
-    if ANSWERS in columns.units or ANSWERS in columns.tokens:
-        answers = teacher.outputs_of(x_TD, batch)
+    if TASK_LOGITS in columns.units or TASK_LOGITS in columns.tokens:
+        task_logits = teacher.outputs_of(x_TD, batch)
         if teacher.output.answerable:
-            values[ANSWERABLE] = answers[:, -1]
-        values[ANSWERS] = HEADS[teacher.output.kind].at_tokens(answers, batch)
+            values[ANSWERABLE] = task_logits[:, -1]
+        values[TASK_LOGITS] = HEADS[teacher.output.kind].at_tokens(task_logits, batch)
 
     def rows(names: Mapping[str, int]) -> Tensor | None:
         return torch.cat([values[name].float() for name in names], 1) if names else None
 
     return rows(columns.units), rows(columns.tokens)
-
-
-@dataclass(frozen=True)
-class TeacherOutputs:
-    """Cached rows in the form of a forward pass of the teacher."""
-
-    hidden: dict[int, Tensor]
-    qkv: dict[int, Tensor]
-    answers: Tensor | None
 
 
 def unpack_rows(
@@ -125,7 +117,7 @@ def unpack_rows(
     output: HeadConfig,
     num_heads: int,
     batch: Batch,
-) -> TeacherOutputs:
+) -> ModelOutputs:
     """The columns of cached rows in the shapes of a forward pass over the batch, which may have padding sequences."""
     num_tokens = batch.num_tokens
     if tokens is not None:
@@ -140,12 +132,12 @@ def unpack_rows(
         for name, each in of_tokens.items()
         if name.startswith("qkv-")
     }
-    answers = of_units.get(ANSWERS, of_tokens.get(ANSWERS))
-    if answers is not None:
-        answers = HEADS[output.kind].from_tokens(answers, batch)
+    task_logits = of_units.get(TASK_LOGITS, of_tokens.get(TASK_LOGITS))
+    if task_logits is not None:
+        task_logits = HEADS[output.kind].from_tokens(task_logits, batch)
         if output.answerable:
             has_answer_N2 = of_units[ANSWERABLE]
-            missing = max(0, len(answers) - len(has_answer_N2))
-            has_answer_N2 = F.pad(has_answer_N2[: len(answers)], (0, 0, 0, missing))
-            answers = torch.cat([answers, has_answer_N2[:, None]], 1)
-    return TeacherOutputs(hidden, qkv, answers)
+            missing = max(0, len(task_logits) - len(has_answer_N2))
+            has_answer_N2 = F.pad(has_answer_N2[: len(task_logits)], (0, 0, 0, missing))
+            task_logits = torch.cat([task_logits, has_answer_N2[:, None]], 1)
+    return ModelOutputs(hidden, qkv, task_logits)

@@ -80,7 +80,7 @@ class Match(configuration.ValidatedSettings, group="match"):
 
 
 @dataclass(frozen=True)
-class DistillationRecipe:
+class StageRecipe:
     """Matches, and the weight of the hard-label loss: that of masked or next tokens, or of the labels of a task.
 
     `settings` are the published settings of a stage on a task, by dotted name; their learning rate is for a base model.
@@ -108,25 +108,23 @@ class DistillationRecipe:
 class PublishedRecipes:
     """A published method: the recipe on plain text (None if it has none), and the stages on a task."""
 
-    general: DistillationRecipe | None
-    task: tuple[DistillationRecipe, ...]
+    general: StageRecipe | None
+    task: tuple[StageRecipe, ...]
 
 
-_LAYER_BY_LAYER = DistillationRecipe(
+_LAYER_BY_LAYER = StageRecipe(
     (
         Match("embeddings", "mse", projection="student-to-teacher"),
         Match("hidden", "mse", projection="student-to-teacher"),
         Match("attention", "mse"),
     )
 )
-_PREDICTION = DistillationRecipe((Match("logits", "soft-cross-entropy"),))
+_PREDICTION = StageRecipe((Match("logits", "soft-cross-entropy"),))
 PUBLISHED: dict[str, PublishedRecipes] = {
     # Sanh et al. 2019, arXiv 1910.01108; weights and temperature from its code
     "distilbert": PublishedRecipes(
-        DistillationRecipe(
-            (Match("logits", "kl", 5.0, temperature=2.0), Match("hidden", "cosine", layers="last")), 2.0
-        ),
-        (DistillationRecipe((Match("logits", "kl", 0.5, temperature=2.0),), 0.5),),
+        StageRecipe((Match("logits", "kl", 5.0, temperature=2.0), Match("hidden", "cosine", layers="last")), 2.0),
+        (StageRecipe((Match("logits", "kl", 0.5, temperature=2.0),), 0.5),),
     ),
     # Jiao et al. 2019, arXiv 1909.10351
     "tinybert": PublishedRecipes(
@@ -140,7 +138,7 @@ PUBLISHED: dict[str, PublishedRecipes] = {
     "patient": PublishedRecipes(
         None,
         (
-            DistillationRecipe(
+            StageRecipe(
                 (
                     Match("logits", "kl", 0.5, temperature=5.0),
                     Match("hidden", "cosine", 0.25, layers="uniform-but-last", tokens="first"),
@@ -151,7 +149,7 @@ PUBLISHED: dict[str, PublishedRecipes] = {
     ),
     # Wang et al. 2020, arXiv 2002.10957
     "minilm": PublishedRecipes(
-        DistillationRecipe((Match("attention", "kl", layers="last"), Match("value-relations", "kl", layers="last"))),
+        StageRecipe((Match("attention", "kl", layers="last"), Match("value-relations", "kl", layers="last"))),
         (_PREDICTION,),
     ),
 }
@@ -188,7 +186,7 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
     return list(zip(ours, theirs, strict=True))
 
 
-def recipes_in(text: str, is_task: bool) -> tuple[DistillationRecipe, ...]:
+def recipes_in(text: str, is_task: bool) -> tuple[StageRecipe, ...]:
     """The stages of a recipe given by name or as JSON; on plain text there is always one.
 
     >>> hidden = '{"matches": [{"quantity": "hidden", "loss": "cosine"}], "hard_label_weight": 1}'
@@ -217,7 +215,7 @@ def recipes_in(text: str, is_task: bool) -> tuple[DistillationRecipe, ...]:
     return plan.task if is_task else (plan.general,)
 
 
-def _read(stage: Any) -> DistillationRecipe:
+def _read(stage: Any) -> StageRecipe:
     if isinstance(stage, dict) and (unknown := sorted(stage.keys() - _RECIPE_NAMES)):
         raise ValueError(f"unknown recipe key '{unknown[0]}'; known: {', '.join(sorted(_RECIPE_NAMES))}")
     if not _is_recipe(stage):
@@ -226,7 +224,7 @@ def _read(stage: Any) -> DistillationRecipe:
             '"settings": {"epochs": 3}}'
         )
     matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
-    return DistillationRecipe(matches, stage.get("hard_label_weight", 0.0), stage.get("settings", {}))
+    return StageRecipe(matches, stage.get("hard_label_weight", 0.0), stage.get("settings", {}))
 
 
 def _is_recipe(stage: Any) -> bool:
@@ -239,4 +237,4 @@ def _is_recipe(stage: Any) -> bool:
     )
 
 
-_RECIPE_NAMES = {each.name for each in dataclasses.fields(DistillationRecipe)}
+_RECIPE_NAMES = {each.name for each in dataclasses.fields(StageRecipe)}

@@ -28,9 +28,9 @@ from hornbook.objectives.distillation.losses import QKV_INDEX, relation_sum, row
 from hornbook.objectives.distillation.matching import (
     RELATIONS,
     VECTORS,
-    DistillationRecipe,
     Match,
     Projection,
+    StageRecipe,
     layer_pairs,
     recipes_in,
 )
@@ -74,7 +74,7 @@ class DistillationSettings(ValidatedSettings, group="objective"):
         """No sentence task."""
         return "none"
 
-    def stages(self, is_task: bool) -> tuple[DistillationRecipe, ...]:
+    def stages(self, is_task: bool) -> tuple[StageRecipe, ...]:
         """The recipe of each stage, with the overrides of the other settings. Stages that become empty are dropped."""
         if self.cache != "none" and not is_task:
             raise ValueError("objective.cache is for tasks: on plain text different tokens are masked in every epoch")
@@ -118,13 +118,13 @@ def _is_layered(match: Match) -> bool:
 
 
 @dataclass
-class Pass:
+class ModelOutputs:
     """The outputs of one model's forward pass: hidden states from the embeddings on, `qkv` of the requested layers, and
     the outputs of the task head, once computed. From a teacher cache, only what is needed."""
 
     hidden: Sequence[Tensor] | Mapping[int, Tensor]
     qkv: dict[int, Tensor]
-    answers: Tensor | None = None
+    task_logits: Tensor | None = None
 
     @property
     def x_TD(self) -> Tensor:
@@ -144,7 +144,7 @@ class Distillation:
     is_capturable = True
     hard_label_term: str  # name of the hard-label loss
 
-    def __init__(self, recipe: DistillationRecipe, student: TransformerConfig, teacher: TransformerConfig):
+    def __init__(self, recipe: StageRecipe, student: TransformerConfig, teacher: TransformerConfig):
         self.recipe = recipe
         self.matches = recipe.named()
         self.direction = student.direction
@@ -160,7 +160,7 @@ class Distillation:
         sums, student = self._sums(model, step_inputs)
         return sums | self._hard_label_metrics(model.student, student, step_inputs)
 
-    def _sums(self, model: DistillationPair, step_inputs: StepInputs) -> tuple[dict[str, Tensor], Pass]:
+    def _sums(self, model: DistillationPair, step_inputs: StepInputs) -> tuple[dict[str, Tensor], ModelOutputs]:
         teacher = self._teacher_pass(model.teacher, step_inputs)
         student = self._forward(model.student, step_inputs.batch, 0)
         sums = {}
@@ -177,10 +177,10 @@ class Distillation:
         return sums, student
 
     @torch.no_grad()
-    def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
+    def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> ModelOutputs:
         return self._forward(teacher, step_inputs.batch, 1)
 
-    def _forward(self, model: Transformer, batch: Batch, side: int) -> Pass:
+    def _forward(self, model: Transformer, batch: Batch, side: int) -> ModelOutputs:
         """A forward pass of the student (`side` 0) or the teacher (1), the index into the pairs of matched layers."""
         qkv = {
             pair[side]: None
@@ -190,15 +190,15 @@ class Distillation:
         }
         hidden: list[Tensor] = []
         model(batch, hidden, qkv=qkv)
-        return Pass(hidden, qkv)
+        return ModelOutputs(hidden, qkv)
 
     def _layer_sum(
         self,
         term: str,
         match: Match,
         model: DistillationPair,
-        of_student: tuple[Pass, int],
-        of_teacher: tuple[Pass, int],
+        of_student: tuple[ModelOutputs, int],
+        of_teacher: tuple[ModelOutputs, int],
         step_inputs: StepInputs,
     ) -> Tensor:
         """The loss of one match at one pair of layers, summed over its targets."""
@@ -232,16 +232,24 @@ class Distillation:
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         raise NotImplementedError
 
-    def _hard_label_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+    def _hard_label_sum(self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs) -> Tensor:
         """The hard-label loss, summed over its targets."""
         raise NotImplementedError
 
-    def _hard_label_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def _hard_label_metrics(
+        self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs
+    ) -> dict[str, Tensor]:
         """The hard-label loss and accuracy for validation, summed over the targets."""
         raise NotImplementedError
 
     def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
+        self,
+        term: str,
+        match: Match,
+        model: DistillationPair,
+        student: ModelOutputs,
+        teacher: ModelOutputs,
+        step_inputs: StepInputs,
     ) -> Tensor:
         raise NotImplementedError
 
@@ -253,7 +261,7 @@ class CorpusDistillation(Distillation):
     def __init__(
         self,
         masking: Masking | None,
-        recipe: DistillationRecipe,
+        recipe: StageRecipe,
         student: TransformerConfig,
         teacher: TransformerConfig,
         soft_targets: Literal["all", "masked"] = "all",
@@ -286,16 +294,18 @@ class CorpusDistillation(Distillation):
         """Logits over the vocabulary, K x V."""
         return network.clm_logits(x_KD) if self.hard_label_term == "clm" else network.mlm_logits(x_KD)
 
-    def _student_logits(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+    def _student_logits(self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs) -> Tensor:
         return self._logits(
             student, outputs.x_TD.index_select(0, step_inputs.targets[self.hard_label_term].positions_K)
         )
 
-    def _hard_label_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
+    def _hard_label_sum(self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs) -> Tensor:
         own = step_inputs.targets[self.hard_label_term]
         return self.summed_loss(self._student_logits(student, outputs, step_inputs), own.values_K, own.weights_K)
 
-    def _hard_label_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def _hard_label_metrics(
+        self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs
+    ) -> dict[str, Tensor]:
         if student.vocabulary_head not in student.heads:
             return {}
         own, logits_KV = step_inputs.targets[self.hard_label_term], self._student_logits(student, outputs, step_inputs)
@@ -305,7 +315,13 @@ class CorpusDistillation(Distillation):
         }
 
     def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
+        self,
+        term: str,
+        match: Match,
+        model: DistillationPair,
+        student: ModelOutputs,
+        teacher: ModelOutputs,
+        step_inputs: StepInputs,
     ) -> Tensor:
         targets = step_inputs.targets[term]
         if self.soft_targets == "all":
@@ -320,7 +336,7 @@ class CorpusDistillation(Distillation):
         return (losses_K * weights_K).sum()
 
 
-def pair_for(recipe: DistillationRecipe, student: Transformer, teacher: Transformer) -> DistillationPair:
+def pair_for(recipe: StageRecipe, student: Transformer, teacher: Transformer) -> DistillationPair:
     """Student and teacher with the projections that a recipe needs, not yet initialised."""
     ours, theirs = student.config.width, teacher.config.width
     projections: dict[str, nn.Module] = {}

@@ -14,8 +14,8 @@ from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.cached_teacher import CachedTeacher, needed, unpack_rows
 from hornbook.objectives.distillation.losses import output_losses
-from hornbook.objectives.distillation.matching import DistillationRecipe, Match
-from hornbook.objectives.distillation.objective import Distillation, Pass
+from hornbook.objectives.distillation.matching import Match, StageRecipe
+from hornbook.objectives.distillation.objective import Distillation, ModelOutputs
 from hornbook.objectives.mlm import every_token
 from hornbook.train.objective import Objective, StepInputs, Targets
 
@@ -35,7 +35,7 @@ class TaskDistillation(Distillation):
         self,
         own: Objective,
         output: HeadConfig,
-        recipe: DistillationRecipe,
+        recipe: StageRecipe,
         student: TransformerConfig,
         teacher: TransformerConfig,
         kept: CachedTeacher | None = None,
@@ -67,38 +67,45 @@ class TaskDistillation(Distillation):
             targets[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
         return targets
 
-    def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> Pass:
+    def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> ModelOutputs:
         """The teacher's outputs, from the cache if the batch has cached rows."""
         if not self.matches:
-            return Pass([], {})
+            return ModelOutputs([], {})
         if UNITS not in step_inputs.targets and TOKENS not in step_inputs.targets:
             return super()._teacher_pass(teacher, step_inputs)
         units, tokens = (
             step_inputs.targets[name].values_K if name in step_inputs.targets else None for name in (UNITS, TOKENS)
         )
-        outputs = unpack_rows(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
-        return Pass(outputs.hidden, outputs.qkv, outputs.answers)
+        return unpack_rows(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
 
-    def _answers(self, model: Transformer, outputs: Pass, batch: Batch) -> Tensor:
+    def _task_logits(self, model: Transformer, outputs: ModelOutputs, batch: Batch) -> Tensor:
         """The outputs of the task head, computed once so that all terms have the same dropout."""
-        if outputs.answers is None:
-            outputs.answers = model.outputs_of(outputs.x_TD, batch)
-        return outputs.answers
+        if outputs.task_logits is None:
+            outputs.task_logits = model.outputs_of(outputs.x_TD, batch)
+        return outputs.task_logits
 
-    def _hard_label_sum(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> Tensor:
-        losses, _, weights = self.own.losses(self._answers(student, outputs, step_inputs.batch), step_inputs)
+    def _hard_label_sum(self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs) -> Tensor:
+        losses, _, weights = self.own.losses(self._task_logits(student, outputs, step_inputs.batch), step_inputs)
         return (losses * weights).sum()
 
-    def _hard_label_metrics(self, student: Transformer, outputs: Pass, step_inputs: StepInputs) -> dict[str, Tensor]:
-        losses, is_right, weights = self.own.losses(self._answers(student, outputs, step_inputs.batch), step_inputs)
+    def _hard_label_metrics(
+        self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs
+    ) -> dict[str, Tensor]:
+        losses, is_right, weights = self.own.losses(self._task_logits(student, outputs, step_inputs.batch), step_inputs)
         return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
 
     def _logits_sum(
-        self, term: str, match: Match, model: DistillationPair, student: Pass, teacher: Pass, step_inputs: StepInputs
+        self,
+        term: str,
+        match: Match,
+        model: DistillationPair,
+        student: ModelOutputs,
+        teacher: ModelOutputs,
+        step_inputs: StepInputs,
     ) -> Tensor:
         with torch.no_grad():
-            theirs = self._answers(model.teacher, teacher, step_inputs.batch)
-        ours = self._answers(model.student, student, step_inputs.batch)
+            theirs = self._task_logits(model.teacher, teacher, step_inputs.batch)
+        ours = self._task_logits(model.student, student, step_inputs.batch)
         weights_K = step_inputs.targets[term].weights_K
         num = min(len(ours), len(weights_K))
         return (output_losses(self.output, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()

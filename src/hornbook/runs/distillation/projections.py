@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from hornbook.files import write_tensors
 from hornbook.models.distillation_pair import DistillationPair
 
-FILE = "projections.safetensors"
+PROJECTIONS_FILE = "projections.safetensors"
 
 
 def save_projections(folder: Path, model: nn.Module) -> None:
     if isinstance(model, DistillationPair) and len(model.projections):
         state = {name: value.detach().cpu().contiguous() for name, value in model.projections.state_dict().items()}
-        write_tensors(Path(folder) / FILE, state)
+        write_tensors(Path(folder) / PROJECTIONS_FILE, state)
 
 
 def load_projections(folder: Path, model: nn.Module) -> None:
     if isinstance(model, DistillationPair) and len(model.projections):
-        path = Path(folder) / FILE
+        path = Path(folder) / PROJECTIONS_FILE
         try:
             model.projections.load_state_dict(load_file(path))
         except (SafetensorError, OSError, RuntimeError) as error:
@@ -33,7 +33,7 @@ def load_projections(folder: Path, model: nn.Module) -> None:
 
 def read_projections(folder: Path) -> dict[str, Tensor]:
     """Returns the projections of a student's earlier run; {} if the folder has none."""
-    path = Path(folder) / FILE
+    path = Path(folder) / PROJECTIONS_FILE
     try:
         return load_file(path) if path.exists() else {}
     except SafetensorError as error:

@@ -18,7 +18,7 @@ import torch
 from hornbook.config import parsed
 from hornbook.devices import refuse_beyond_memory
 from hornbook.interop.hub import model_folder
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, recorded
 from hornbook.models import registry
 from hornbook.models.distillation_pair import initialize_from_teacher
@@ -44,7 +44,7 @@ HALVES = ("distilbert", "distilgpt2")  # students with half of their teacher's l
 
 
 @connects_ranks
-@locks_out
+@lock_output_folder
 def distill(
     teacher: str | Path,
     student: str | Path | None,

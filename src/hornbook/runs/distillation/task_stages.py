@@ -11,7 +11,7 @@ from pathlib import Path
 from hornbook import config as configuration
 from hornbook.files import write_json
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation.matching import DistillationRecipe
+from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.run import STAGE_FILE, STAGES
@@ -155,14 +155,12 @@ def run_earlier_stages(
     return inputs
 
 
-def _write_about(
-    folder: Path, number: int, stages: Sequence[DistillationRecipe], settings: TaskDistillationSettings
-) -> None:
+def _write_about(folder: Path, number: int, stages: Sequence[StageRecipe], settings: TaskDistillationSettings) -> None:
     about = {"number": number, "num_stages": len(stages), "terms": list(stages[number - 1].named())}
     write_json(folder / STAGE_FILE, {**about, "settings": configuration.to_dict(settings)})
 
 
-def _stage_message(number: int, stages: Sequence[DistillationRecipe], settings: TaskDistillationSettings) -> str:
+def _stage_message(number: int, stages: Sequence[StageRecipe], settings: TaskDistillationSettings) -> str:
     terms = ", ".join(stages[number - 1].named()) or "only labels"
     epochs = f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"
@@ -181,8 +179,8 @@ def _log_expected_time(stages: Sequence[DistillationStage], inputs: Inputs, runt
 
 
 def _seconds_left(stage: DistillationStage, inputs: Inputs, runtime: Runtime) -> float:
-    num_causal = stage.settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
-    if num_causal <= 0:
+    num_steps_left = stage.settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
+    if num_steps_left <= 0:
         return 0.0
-    num_timed = num_to_time(num_causal, NUM_TIMED)
-    return expected_seconds(stage.job, stage.settings, inputs, runtime, num_causal, num_timed)[0]
+    num_timed = num_to_time(num_steps_left, NUM_TIMED)
+    return expected_seconds(stage.job, stage.settings, inputs, runtime, num_steps_left, num_timed)[0]

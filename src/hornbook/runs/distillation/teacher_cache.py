@@ -15,7 +15,13 @@ import torch
 from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.objectives.distillation.cached_teacher import ANSWERS, TeacherColumns, columns_for, needed, teacher_rows
+from hornbook.objectives.distillation.cached_teacher import (
+    TASK_LOGITS,
+    TeacherColumns,
+    columns_for,
+    needed,
+    teacher_rows,
+)
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.wording import size
 from hornbook.runs.distillation.teacher import Teacher
@@ -173,7 +179,7 @@ def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher)
             TaskObjective(output), output, recipe, inputs.pretrained.config, teacher.model.config
         )
         names = needed(objective.matches, objective.layers)
-        found |= names if requested == "all" or names <= {ANSWERS} else set()
+        found |= names if requested == "all" or names <= {TASK_LOGITS} else set()
     return found
 
 

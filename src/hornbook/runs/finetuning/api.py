@@ -22,7 +22,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.requests import as_overrides
-from hornbook.lifecycle.resuming import other_options, other_request
+from hornbook.lifecycle.resuming import option_differences, request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.runs.augmentation.copies import Augmenter, open_filler
 from hornbook.runs.augmentation.kept import KeptCopies, made_from
@@ -126,7 +126,7 @@ def finetune(
     if data is None:
         raise ValueError("there is no data to train on: give data=, such as a file")
     if lr_search and lr is not None:
-        raise ValueError("search chooses the learning rate: leave out search, or lr")
+        raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or lr=")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     out = _new_folder(task) if out is None else Path(out)
     overrides = graph_overrides(reason, graph, vectors) | (overrides or {})
@@ -220,11 +220,11 @@ def _as_started(
         if not folder.has_record:  # only augmented copies were made
             return request, seeds, lr_search
         run = read_run(folder)
-        folder.refuse(other_options({"seeds": 1, "lr_search": False}, several))
+        folder.refuse(option_differences({"seeds": 1, "lr_search": False}, several))
         refuse_other_request(folder, run, request)
         return FinetuneRequest(**run["request"]), 1, False
     before = of_several.read_record(lambda record: FinetuneRequest(**record["request"]))
-    folder.refuse([*other_options(before, several), *other_request(before["request"], request)])
+    folder.refuse([*option_differences(before, several), *request_differences(before["request"], request)])
     return FinetuneRequest(**before["request"]), before["seeds"], before["lr_search"]
 
 

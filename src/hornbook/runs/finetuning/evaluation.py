@@ -30,8 +30,8 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
     task = inputs.spec.task.tuned(dev, found)
     predictions = task.thresholded(found)
     scores = {"dev": with_intervals(task, dev, predictions)}
-    if inputs.threshold_part:
-        on_train = task.tuned(inputs.threshold_part, predict("a part of train", inputs.threshold_part))
+    if inputs.threshold_split:
+        on_train = task.tuned(inputs.threshold_split, predict("a part of train", inputs.threshold_split))
         name = "dev, threshold chosen on a part of train"
         scores[name] = with_intervals(on_train, dev, on_train.thresholded(predictions))
     for name, examples in inputs.other_splits().items():

@@ -56,7 +56,7 @@ SIMCSE_DROPOUT = 0.02  # the 0.1 of Gao et al. 2021 harms a model that was pre-t
 
 @dataclass(frozen=True)
 class Labelled:
-    """The labelled data of a task. `threshold_part` is a held-out part of train on which the no-answer threshold is
+    """The labelled data of a task. `threshold_split` is a held-out part of train on which the no-answer threshold is
     chosen."""
 
     named: RegisteredTask
@@ -64,7 +64,7 @@ class Labelled:
     settings: FinetuneSettings
     spec: TaskSpec
     train: list[Example]
-    threshold_part: list[Example]
+    threshold_split: list[Example]
 
     @cached_property
     def dev(self) -> list[Example]:
@@ -123,8 +123,8 @@ class Inputs(Labelled):
         settings = _settings(self.named, self.pretrained, self.data, request)
         if settings == self.settings:
             return self
-        train, threshold_part = training_split(self.data, self.named, settings)
-        other = replace(self, settings=settings, train=train, threshold_part=threshold_part)
+        train, threshold_split = training_split(self.data, self.named, settings)
+        other = replace(self, settings=settings, train=train, threshold_split=threshold_split)
         if train == self.train:
             vars(other)["train_features"] = self.train_features
         vars(other)["dev_features"] = self.dev_features

@@ -15,7 +15,7 @@ from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import AuxiliaryLanguageModel
 from hornbook.objectives.distillation.cached_teacher import CachedTeacher
-from hornbook.objectives.distillation.matching import DistillationRecipe
+from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObjective
@@ -128,7 +128,7 @@ def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective
 def with_teacher(
     student: Transformer,
     own: TaskObjective,
-    recipe: DistillationRecipe,
+    recipe: StageRecipe,
     teacher: Teacher,
     seed: int,
     kept: CachedTeacher | None,

@@ -9,7 +9,7 @@ from hornbook.config import LARGEST_SEED, setting
 from hornbook.files import absolute
 from hornbook.graph.reasoning.grounding import Grounder
 from hornbook.lifecycle.requests import RunRequest
-from hornbook.lifecycle.resuming import other_request
+from hornbook.lifecycle.resuming import request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
 from hornbook.runs.augmentation.kept import MADE_FROM
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
@@ -128,7 +128,7 @@ def _check(run: dict) -> None:
 def refuse_other_request(folder: RunFolder, run: dict, request: FinetuneRequest) -> None:
     """Raises a `ValueError` if an option or setting of the request differs from what the run was started with. Options
     that are not given are taken from its record."""
-    folder.refuse(other_request(run["request"], request, settings_of(run)))
+    folder.refuse(request_differences(run["request"], request, settings_of(run)))
 
 
 def refuse_other_data(folder: RunFolder, run: dict, data: DataSet) -> None:

@@ -23,7 +23,7 @@ from torch import nn
 from hornbook.files import read_json, write_json
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import SCORES, RunFolder, read_metrics
 from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
@@ -90,7 +90,7 @@ class Finetuned(FinishedRun):
         return self.predictor.evaluate(data, **columns)
 
 
-@locks_out
+@lock_output_folder
 def run_once(
     out: Path,
     request: FinetuneRequest,

@@ -10,7 +10,7 @@ from hornbook.graph.reasoning.settings import ReasonSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.models.outputs import HeadKind, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer
-from hornbook.objectives.distillation.matching import DistillationRecipe
+from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import DistillationSettings
 from hornbook.runs.finetuning.presets import family_settings, measured_settings
 from hornbook.tasks.datasets import RegisteredTask
@@ -299,7 +299,7 @@ def _in_stages(
     return configuration.with_overrides(settings, {"stages": stages})
 
 
-def _published_settings(recipe: DistillationRecipe, width: int) -> dict[str, Any]:
+def _published_settings(recipe: StageRecipe, width: int) -> dict[str, Any]:
     """The published settings of a stage, with the learning rate adapted to the student's width."""
     found = dict(recipe.settings)
     if "optimizer.lr" in found:

@@ -19,9 +19,9 @@ from hornbook import config as configuration
 from hornbook.config import ValidatedSettings, setting
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import RunRequest
-from hornbook.lifecycle.resuming import other_request
+from hornbook.lifecycle.resuming import request_differences
 from hornbook.lifecycle.run_folder import RunFolder, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
@@ -41,7 +41,7 @@ from hornbook.train.validation import validate
 
 COMMAND = "finetune-text"
 PUBLISHED_LR = 6.25e-5  # fine-tuning of GPT-1
-UNITS_TOGETHER = 32  # examples per validation batch
+VALIDATION_BATCH_SIZE = 32  # examples per validation batch
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def text_settings(model: Gpt, overrides: dict) -> TextSettings:
 
 def resolve_settings(model: str | Path, data: str | Path | None, overrides: dict, log: Log = print) -> TextSettings:
     """The settings that a run would have; without `data`, the number of steps is not known."""
-    trained, tokenizer = opened_gpt(model)
+    trained, tokenizer = load_gpt_with_head(model)
     settings = text_settings(trained, overrides)
     if data is None:
         return settings
@@ -90,14 +90,14 @@ def resolve_settings(model: str | Path, data: str | Path | None, overrides: dict
     return with_steps(settings, found.train)
 
 
-def opened_gpt(name: str | Path) -> tuple[Gpt, Tokenizer]:
+def load_gpt_with_head(name: str | Path) -> tuple[Gpt, Tokenizer]:
     model, tokenizer = load_folder(model_folder(name))
     if not isinstance(model, Gpt) or "clm" not in model.heads:
         raise ValueError(f"{name} is not a GPT with a clm head, which the task text needs: give one, or another task")
     return model, tokenizer
 
 
-@locks_out
+@lock_output_folder
 @torch_settings_restored()
 def finetune_text(
     model: str | Path,
@@ -123,9 +123,9 @@ def finetune_text(
     request = TextRequest(str(model), str(Path(data).resolve()), overrides=overrides or {})
     if run is not None:
         before = run["request"] | {"data": request.data}  # the file may have moved; its documents are compared below
-        folder.refuse(other_request(before, request, settings_in(run)))
+        folder.refuse(request_differences(before, request, settings_in(run)))
     joint = read_joint(data)
-    trained, tokenizer = opened_gpt(model)
+    trained, tokenizer = load_gpt_with_head(model)
     settings = text_settings(trained, request.overrides) if run is None else settings_in(run)
     found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
     fingerprint, before = _fingerprint(found), (None, None)
@@ -193,7 +193,7 @@ def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSetti
         objective.compile()
     module = TrainingModule(model, objective)
     units = range(found.held_out.num_units)
-    held_out = [found.held_out.batch(units[i : i + UNITS_TOGETHER]) for i in units[::UNITS_TOGETHER]]
+    held_out = [found.held_out.batch(units[i : i + VALIDATION_BATCH_SIZE]) for i in units[::VALIDATION_BATCH_SIZE]]
 
     batches = TaskBatches(found.train, settings.batch_size, settings.runtime.seed)
     save, load = checkpoint_io(model, tokenizer, model)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hornbook import config as configuration
 from hornbook.files import sha256
-from hornbook.graph.embedding.vectors import FILE, open_vectors
+from hornbook.graph.embedding.vectors import VECTORS_FILE, open_vectors
 from hornbook.graph.graph import open_graph
 from hornbook.models.ernie import Ernie, ErnieConfig
 from hornbook.runs.pretraining.batches import Corpora
@@ -51,7 +51,7 @@ def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, of_bas
     return configuration.with_overrides(settings, overrides)
 
 
-def refuse_other_graph(settings: PretrainSettings, corpora: Corpora) -> None:
+def check_corpora_linked(settings: PretrainSettings, corpora: Corpora) -> None:
     """Raises a `ValueError` if there is no graph, or if a corpus is not linked to it."""
     if not isinstance(settings.model, ErnieConfig):
         return
@@ -74,4 +74,4 @@ def give_vectors(model: Ernie, request: PretrainRequest) -> None:
 
 def vectors_fingerprint(request: PretrainRequest) -> str | None:
     """Identifies the vectors of a request."""
-    return None if request.vectors is None else sha256(Path(request.vectors) / FILE)
+    return None if request.vectors is None else sha256(Path(request.vectors) / VECTORS_FILE)

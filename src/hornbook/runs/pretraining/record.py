@@ -8,7 +8,7 @@ from hornbook.config import LARGEST_SEED, MANY, setting
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import origin_of
 from hornbook.lifecycle.requests import RunRequest
-from hornbook.lifecycle.resuming import Difference, other_request
+from hornbook.lifecycle.resuming import Difference, request_differences
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.pretraining.assembly import kept_model
@@ -117,7 +117,7 @@ def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest)
     before = [(entry["folder"], entry["weight"]) for entry in entries]
     named = [(origin_of(path), weight) for path, weight in request.named_corpora()]
     recorded = run["request"] | {"corpora": request.corpora, "recipe": run["recipe"]}
-    differences = other_request(recorded, request, settings_in(run))
+    differences = request_differences(recorded, request, settings_in(run))
     if named and named != before and not _have_moved(named, entries):
         differences.append(
             Difference(

@@ -28,7 +28,7 @@ from hornbook.inference.samples import write_samples
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.vocabulary import extend_vocabulary
-from hornbook.lifecycle.locking import locks_out
+from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.models import registry
 from hornbook.models.distillation_pair import initialize_from_teacher
@@ -49,9 +49,9 @@ from hornbook.runs.pretraining.assembly import (
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
 from hornbook.runs.pretraining.data_warnings import warnings_of
 from hornbook.runs.pretraining.entities import (
+    check_corpora_linked,
     fitted_to_graph,
     give_vectors,
-    refuse_other_graph,
     vectors_fingerprint,
 )
 from hornbook.runs.pretraining.minutes import (
@@ -101,7 +101,7 @@ MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps 
 
 
 @connects_ranks
-@locks_out
+@lock_output_folder
 @torch_settings_restored()
 def pretrain(
     preset: str,
@@ -322,7 +322,7 @@ def _model_to_train(
     """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
     tokenizer = corpora[0][0].tokenizer
     settings = _fitted_settings(settings, tokenizer, request, teacher, log)
-    refuse_other_graph(settings, corpora)
+    check_corpora_linked(settings, corpora)
     model = _new_model(settings, teacher)
     if settings.reads_entities:
         give_vectors(model, request)

@@ -74,7 +74,7 @@ class Choices(ValidatedSettings):
 
 
 @dataclass(frozen=True)
-class Writing(ValidatedSettings):
+class GenerationSettings(ValidatedSettings):
     """How a free answer is generated."""
 
     max_new_tokens: int = setting(50, "maximum number of tokens", low=1, high=1_000_000)
@@ -132,7 +132,7 @@ class TextTask(ValidatedSettings):
     measures: tuple[str, ...] = setting((), "scores; the first one decides")
     source: ExampleSource = field(default_factory=ExampleSource)
     choices: Choices = field(default_factory=Choices)
-    writing: Writing = field(default_factory=Writing)
+    writing: GenerationSettings = field(default_factory=GenerationSettings)
     baseline: Baseline = field(default_factory=Baseline)
     variants: tuple[Variant, ...] = setting((), "other templates to score as well")
 

@@ -21,7 +21,7 @@ Needs = Literal["choice", "text", "likelihood"]
 
 
 @dataclass(frozen=True)
-class Answered:
+class TextAnswer:
     """The answer to one question; fields that the measures do not need are empty."""
 
     answers: tuple[str, ...]  # all right answers
@@ -31,7 +31,7 @@ class Answered:
     about: dict[str, Any] = field(default_factory=dict)  # further values to record in the predictions
 
 
-Rows = Callable[[Sequence[Answered]], np.ndarray]
+Rows = Callable[[Sequence[TextAnswer]], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ def _percent(sums: np.ndarray, num: int) -> float:
     return float(100 * sums[0] / num)
 
 
-def _mean(needs: Needs, of_one: Callable[[Answered], float], description: str) -> Measure:
+def _mean(needs: Needs, of_one: Callable[[TextAnswer], float], description: str) -> Measure:
     return Measure(needs, lambda found: np.array([[float(of_one(each))] for each in found]), description, _percent)
 
 
-def _by(rules: Rules, index: int) -> Callable[[Answered], float]:
+def _by(rules: Rules, index: int) -> Callable[[TextAnswer], float]:
     return lambda found: rules.score(found.text, found.answers)[index]
 
 
-def _is_the_word(found: Answered) -> bool:
+def _is_the_word(found: TextAnswer) -> bool:
     return found.text in {answer.strip(STRIPPED) for answer in found.answers}
 
 
@@ -64,7 +64,7 @@ def _rouge(name: str, description: str) -> Measure:
     return _mean("text", lambda found: best_rouge(found.text, found.answers)[name], description)
 
 
-def _log_probability(found: Sequence[Answered]) -> np.ndarray:
+def _log_probability(found: Sequence[TextAnswer]) -> np.ndarray:
     return np.array([[math.fsum(each.log_probabilities)] for each in found])
 
 
@@ -73,7 +73,7 @@ def _perplexity(sums: np.ndarray, num: int) -> float:
     return math.exp(exponent) if exponent < 700 else math.inf
 
 
-def _bleu_rows(found: Sequence[Answered]) -> np.ndarray:
+def _bleu_rows(found: Sequence[TextAnswer]) -> np.ndarray:
     return bleu_counts([each.text for each in found], [each.answers for each in found])
 
 

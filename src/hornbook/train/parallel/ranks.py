@@ -5,7 +5,7 @@ on a signal or on files that the main rank writes are made by it or agreed betwe
 its own part of a batch; counts of targets and gradients are summed over ranks, never averaged, so the number of ranks
 changes nothing but rounding (and which random numbers dropout draws).
 
-Sums of gradients are on the device (NCCL on CUDA), agreements on the host (Gloo): no rank waits for its device to learn
+Sums of gradients are on the device (NCCL on CUDA), agreements on the CPU (Gloo): no rank waits for its device to learn
 what the others decided. A run without torchrun is one rank, for which everything here does nothing.
 """
 
@@ -35,12 +35,12 @@ class OtherRankFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a run, seen from one of them. `host` is the group for agreements between hosts."""
+    """The ranks of a run, seen from one of them. `cpu_group` is the group for agreements between them."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # within its machine, and so the number of its GPU
-    host: dist.ProcessGroup | None = None
+    cpu_group: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:
@@ -60,7 +60,7 @@ class Ranks:
             return list(numbers)
         sums = torch.tensor(numbers, dtype=torch.int64)
         with collective():
-            dist.all_reduce(sums, group=self.host)
+            dist.all_reduce(sums, group=self.cpu_group)
         return sums.tolist()
 
     def any(self, flag: bool) -> bool:
@@ -73,7 +73,7 @@ class Ranks:
             return number
         found = torch.tensor(number, dtype=torch.int64)
         with collective():
-            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.host)
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.cpu_group)
         return int(found)
 
     def from_main(self, compute: Callable[[], Result]) -> Result:
@@ -82,7 +82,7 @@ class Ranks:
             return compute()
         values: list[Any] = [compute() if self.is_main else None]
         with collective():
-            dist.broadcast_object_list(values, 0, group=self.host)
+            dist.broadcast_object_list(values, 0, group=self.cpu_group)
         return values[0]
 
     @contextlib.contextmanager
@@ -120,7 +120,7 @@ class Ranks:
             return values
         with collective():
             lengths = [0] * self.size
-            dist.all_gather_object(lengths, len(values), group=self.host)
+            dist.all_gather_object(lengths, len(values), group=self.cpu_group)
             padded = values.new_zeros((max(lengths), *values.shape[1:]))
             padded[: len(values)] = values
             found = [torch.empty_like(padded) for _ in range(self.size)]
@@ -212,10 +212,10 @@ def _connected_ranks() -> Ranks:
         # torchrun may keep the store, with the addresses of processes that are gone, when it starts a run again.
         store = dist.PrefixStore(f"hornbook/{num_restarts()}/{size}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-        host = dist.new_group(backend="gloo", timeout=HOST_TIMEOUT)
+        cpu_group = dist.new_group(backend="gloo", timeout=HOST_TIMEOUT)
     if rank:
         discard_writes()
-    return Ranks(rank, size, local_rank, host)
+    return Ranks(rank, size, local_rank, cpu_group)
 
 
 def connects_ranks(function: Callable[P, Result]) -> Callable[P, Result]:

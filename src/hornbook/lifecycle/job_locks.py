@@ -14,14 +14,14 @@ from filelock import FileLock, Timeout
 
 from hornbook.lifecycle.locking import is_locked, run_lock
 
-CLAIMS = ".claims"  # in the folder of the work: a lock file per job
+JOB_LOCKS = ".job_locks"  # in the folder of the work: a lock file per job
 WAIT_SECONDS = 2.0  # between two looks at what the other processes have finished
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def locks_or_joins(function: Callable[P, R]) -> Callable[P, R]:
+def lock_or_join_output_folder(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator that holds the lock of the folder in the argument `out` while the function runs; with `join`, other
     processes may join it instead."""
     signature = inspect.signature(function)
@@ -29,22 +29,22 @@ def locks_or_joins(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
         given = signature.bind(*args, **kwargs).arguments
-        claims = Claims(given["out"])
+        job_locks = JobLocks(given["out"])
         if given.get("join"):
-            claims.join()
+            job_locks.join()
             return function(*args, **kwargs)
         with run_lock(given["out"]):
-            claims.refuse()
+            job_locks.refuse()
             return function(*args, **kwargs)
 
     return locked
 
 
-class Claims:
-    """The claims in a folder that processes share (`--join`). If it is not shared, its one process has every job."""
+class JobLocks:
+    """The locks of jobs in a folder that processes share (`--join`). If it is not shared, its process has every job."""
 
     def __init__(self, folder: str | Path, is_shared: bool = True):
-        self.folder, self.is_shared = Path(folder) / CLAIMS, is_shared
+        self.folder, self.is_shared = Path(folder) / JOB_LOCKS, is_shared
 
     def join(self) -> None:
         """Raises a `ValueError` if a process that does not share works in the folder."""
