@@ -28,10 +28,10 @@ from hornbook.runs.finetuning.job import with_teacher
 from hornbook.runs.finetuning.layers import with_head
 from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.runs.pretraining.presets import PRESETS, preset
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.spec import make_task, output_for
+from hornbook.tasks.spec import head_config_for, make_task
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.cuda_graphs import bucket_for, padded_to_bucket
 from hornbook.train.objective import StepInputs, TrainingModule
@@ -115,8 +115,8 @@ def seconds(round_: Callable[[], None], device: torch.device) -> float:
 def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str, float]:
     """Milliseconds per step of each side."""
     data, tokenizer = read(TASK, args.data), Tokenizer.load(args.vocabulary)
-    output = output_for(data)
-    task = make_task(known(TASK), data, output).task
+    head_config = head_config_for(data)
+    task = make_task(find_task(TASK), data, head_config).task
     made = TaskBatches(task.encode(data.splits["train"], tokenizer, LONGEST), BATCH_SIZE, seed=0)
     batches = [made(number).to(runtime.device) for number in range(args.batches)]
     config = shape(name, tokenizer.vocab_size)
@@ -125,16 +125,16 @@ def measured(name: str, args: argparse.Namespace, runtime: Runtime) -> dict[str,
     def fresh(config, seed: int):
         encoder = MODELS["bert"](config, ("pooler",))
         encoder.initialize(torch.Generator().manual_seed(seed))
-        return with_head(encoder, output, seed)[0].to(runtime.device)
+        return with_head(encoder, head_config, seed)[0].to(runtime.device)
 
     teacher = fresh(config, 0)
     sides = {}
     student = fresh(half, 1)
-    sides[PARTS[0]] = stepping(student, TaskObjective(output), runtime, batches)
+    sides[PARTS[0]] = stepping(student, TaskObjective(head_config), runtime, batches)
     sides[PARTS[1]] = passing(teacher, runtime, batches)
     opened = Teacher(name, Path(name), teacher, tokenizer, "")
     for words, recipe in RECIPES.items():
-        pair, objective = with_teacher(fresh(half, 1), TaskObjective(output), recipe, opened, 0, None)
+        pair, objective = with_teacher(fresh(half, 1), TaskObjective(head_config), recipe, opened, 0, None)
         sides[words] = stepping(pair, objective, runtime, batches)
     for round_ in sides.values():  # graphs are captured in the first round
         round_()

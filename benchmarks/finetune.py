@@ -37,7 +37,7 @@ from finetune_data import PLACES, Recipe, chosen_data, recipe_for
 
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.metrics.bootstrap import difference_interval
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 
 IN_PERCENT = ("f1", "exact")  # span measures: their official scripts report percent
 SLOWEST_FIRST = ("squad", "squad2", "commonsenseqa", "conll2003", "ud-pos", "rte")
@@ -133,7 +133,7 @@ def scores(args: argparse.Namespace) -> int:
             print(f"{where} failed:\n{answer['error']}", flush=True)
             continue
         done.append(answer)
-        shown = ", ".join(f"{name} {answer['scores'][name]:.4g}" for name in known(answer["task"]).measures)
+        shown = ", ".join(f"{name} {answer['scores'][name]:.4g}" for name in find_task(answer["task"]).measures)
         words = f"{shown}; {answer['training_seconds']:.1f} s training, {answer['startup_seconds']:.1f} s start-up"
         print(f"[{len(done)}/{len(jobs)}] {where}: {words}", flush=True)
     rows = [row for task in tasks for row in summary(task, [each for each in done if each["task"] == task])]
@@ -163,8 +163,8 @@ def _run_all(jobs: list[Job], num_processes: int):
 def summary(task: str, done: list[dict]) -> list[dict]:
     """A row per official measure of a task."""
     rows = []
-    for measure in known(task).measures:
-        scale = 1 if known(task).kind == "spans" and measure in IN_PERCENT else 100
+    for measure in find_task(task).measures:
+        scale = 1 if find_task(task).kind == "spans" and measure in IN_PERCENT else 100
         row: dict = {"task": task, "measure": measure}
         for side in ("ours", "theirs"):
             mine = [each for each in done if each["side"] == side]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hornbook.files import read_json
 from hornbook.runs.finetuning.settings import default_lr
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
@@ -48,7 +48,7 @@ class Recipe:
 
 def recipe_for(model: str, task: str, seed: int, threads: int, device: str, batch_size: int = 32, **more) -> Recipe:
     """Published epochs, and our default learning rate and lengths for the width of the model."""
-    named, config = known(task), read_json(Path(model) / "config.json")
+    named, config = find_task(task), read_json(Path(model) / "config.json")
     max_positions = config["max_position_embeddings"]
     asked = {
         "epochs": named.epochs,

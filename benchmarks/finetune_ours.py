@@ -12,9 +12,9 @@ from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.run import open_and_run, run_once
 from hornbook.runs.finetuning.settings import settings_for
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.records import DataSet
-from hornbook.tasks.spec import make_task, output_for
+from hornbook.tasks.spec import head_config_for, make_task
 from hornbook.train.job import Status
 
 NEVER = 1_000_000_000  # steps
@@ -69,10 +69,10 @@ def request_for(recipe: Recipe) -> FinetuneRequest:
 def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
     """Trains on `train` and scores `dev`; the run is written to the folder `out`."""
     clock = Clock()
-    named, request = known(recipe.task), request_for(recipe)
+    named, request = find_task(recipe.task), request_for(recipe)
     trained, tokenizer = load_folder(Path(recipe.model))
     settings = settings_for(named, trained, request.all_overrides())
-    spec = make_task(named, data, output_for(data))
+    spec = make_task(named, data, head_config_for(data))
     inputs = Inputs(named, data, settings, spec, data.splits["train"], [], trained, tokenizer)
     result = run_once(out, request, inputs, clock, lambda words: None)
     training = result.outcome.seconds

@@ -21,10 +21,10 @@ from finetune_rows import KINDS, answers_of, tags_of
 from torch import nn
 from transformers.utils import is_accelerate_available
 
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.evaluation import Evaluation, rescored
 from hornbook.tasks.records import DataSet
-from hornbook.tasks.spec import make_task, output_for
+from hornbook.tasks.spec import head_config_for, make_task
 
 EVALUATION_BATCH = 64
 
@@ -241,9 +241,9 @@ def train_with_trainer(prepared: Prepared, recipe: Recipe) -> Timed:
 
 def scores(prepared: Prepared, recipe: Recipe, data: DataSet) -> dict[str, float]:
     """Scores with the same scorer as ours; the no-answer threshold is the best one on dev, as for ours."""
-    task, dev = make_task(known(recipe.task), data, output_for(data)).task, data.splits["dev"]
+    task, dev = make_task(find_task(recipe.task), data, head_config_for(data)).task, data.splits["dev"]
     found = logits(prepared, recipe)
-    if task.output.type.of_sequences:
+    if task.head_config.type.of_sequences:
         predictions = task.decode(found, None, dev)
     elif task.unit == "word":
         predictions = tags_of(found, prepared.places, dev, data.labels)

@@ -61,7 +61,7 @@ def score_spans(predictions, gold, has_unanswerable):
         for name, is_answerable in (("HasAns", True), ("NoAns", False)):
             part = [score for question, score in scores.items() if bool(gold[question]) == is_answerable]
             if part:
-                result |= {f"{name}_{measure}": value for measure, value in percent(part).items()}
+                result |= {f"{name}_{metric}": value for metric, value in percent(part).items()}
     return result
 
 

@@ -338,7 +338,7 @@ def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
 )
 def test_fine_tuning_refuses_what_only_pretraining_reads(name, words):
     from hornbook.runs.finetuning.settings import settings_for
-    from hornbook.tasks.datasets import known
+    from hornbook.tasks.datasets import find_task
 
     with pytest.raises(ValueError, match=f"{name} would have no effect: .*{words}"):
-        settings_for(known("mrpc"), None, {name: 100})
+        settings_for(find_task("mrpc"), None, {name: 100})

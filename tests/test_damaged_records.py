@@ -10,7 +10,7 @@ from hornbook.data.state import BuildState
 from hornbook.files import read_json, refusing_damage
 from hornbook.interop.folder import load_model, weights_files
 from hornbook.lifecycle.run_folder import RunFolder
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.runs.finetuning import record as finetuned
@@ -138,15 +138,15 @@ def test_weights_in_another_folder_are_not_opened(run):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("columns", {"": None}), ("columns", {"text": 3}), ("measures", 3), ("measures", [{}, 1]), ("num_endings", [])],
+    [("columns", {"": None}), ("columns", {"text": 3}), ("metrics", 3), ("metrics", [{}, 1]), ("num_endings", [])],
 )
 def test_a_task(tmp_path, name, value):
-    kind, output = (
+    kind, head_config = (
         ("choice", HeadConfig("choice")) if name == "num_endings" else ("tagging", HeadConfig("tokens", 1, ("O",)))
     )
     (tmp_path / "task.json").write_text(json.dumps({"kind": kind, name: value}))
     try:
-        load_task(tmp_path, output)
+        load_task(tmp_path, head_config)
     except ValueError as error:
         assert "task.json is damaged" in str(error)
 

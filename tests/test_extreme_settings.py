@@ -10,7 +10,7 @@ from tiny import TINY_MODEL
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import PRESETS, preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 
 RESOLVED = {
     **{
@@ -18,8 +18,8 @@ RESOLVED = {
         for preset in ("bert-tiny", "albert-base", "roberta-base", "electra-small", "gpt1-base", "gpt2-small")
     },
     "distilbert from a teacher": lambda overrides: preset_settings("distilbert", overrides, has_teacher=True),
-    "finetune": lambda overrides: settings_for(known("mrpc"), None, overrides),
-    "distill on a task": lambda overrides: settings_for(known("mrpc"), None, overrides, has_teacher=True),
+    "finetune": lambda overrides: settings_for(find_task("mrpc"), None, overrides),
+    "distill on a task": lambda overrides: settings_for(find_task("mrpc"), None, overrides, has_teacher=True),
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from hornbook.interop.folder import save_model
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.registry import MODELS
 from hornbook.text.tokenizer import Tokenizer
 
@@ -13,12 +13,16 @@ LENGTH = 24  # tokens that they read
 
 
 def model_folder_of(
-    folder: Path, tokenizer_folder: Path, family: str, output: HeadConfig | None = None, seed: int = 0, **overrides
+    folder: Path, tokenizer_folder: Path, family: str, head_config: HeadConfig | None = None, seed: int = 0, **overrides
 ) -> Path:
     kind, tokenizer = MODELS[family], Tokenizer.load(tokenizer_folder)
     size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 128, "max_positions": LENGTH}
     config = kind.config_class(vocab_size=tokenizer.vocab_size, **size | overrides)
-    model = kind(kind.for_tokenizer(config, tokenizer.pad_id), () if output is None else kind.heads_for(output), output)
+    model = kind(
+        kind.for_tokenizer(config, tokenizer.pad_id),
+        () if head_config is None else kind.heads_for(head_config),
+        head_config,
+    )
     model.initialize(torch.Generator().manual_seed(seed))
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():  # loud, so that answers differ

@@ -12,7 +12,7 @@ from hornbook.deployment.comparison import compare, folder_for
 from hornbook.deployment.timing import time_interleaved
 from hornbook.files import read_json, write_json
 from hornbook.inference.predictor import Predictor
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.scores import comparison_figure
@@ -120,8 +120,8 @@ def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_to
 
 
 def test_a_row_without_a_score_is_reported(learned, tiny_tokenizer, tmp_path):
-    output = HeadConfig("sequence", 2, ("dark", "light"))
-    other = model_folder_of(tmp_path / "other", tiny_tokenizer, "bert", output)
+    head_config = HeadConfig("sequence", 2, ("dark", "light"))
+    other = model_folder_of(tmp_path / "other", tiny_tokenizer, "bert", head_config)
     found = compare([learned.run, other], length=8, **FAST)
     assert "score" not in found["rows"][1] and "kept" not in found["rows"][1]
     assert any(str(other) in note and "data=" in note for note in found["notes"])

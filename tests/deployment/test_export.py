@@ -27,7 +27,7 @@ from hornbook.deployment.readme import TEXTS
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe, lines
 from hornbook.report.run import RunRecord
 
@@ -72,11 +72,11 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
     ids = [random.integers(tokenizer.vocab_size, size=length) for length in lengths]
     segments = [(np.arange(length) >= length // 2).astype(np.int64) for length in lengths]
     batch = pack(ids, segments, group_size=together)
-    expected = model(batch) if model.output is None else model.outputs(batch)
+    expected = model(batch) if model.head_config is None else model.outputs(batch)
     assert expected.std() > 0.01
     assert (exported.answer(batch) - expected).abs().max() < 1e-5
     alone = [exported.answer(batch.slice(i, i + together)) for i in range(0, len(ids), together)]
-    if model.output is not None and model.output.kind == "spans":
+    if model.head_config is not None and model.head_config.kind == "spans":
         longest = max(lengths)
         alone = [
             torch.cat([each[:, :-1], each.new_full((1, longest + 1 - each.shape[1], 2), -1e4), each[:, -1:]], 1)
@@ -87,8 +87,8 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
 
 def test_pairs_in_both_orders_are_rows_together(tmp_path, tiny_tokenizer, random):
     """As GPT-1 reads them: each answer is of two rows."""
-    output = HeadConfig("sequence", 3, LABELS, pairs="both")
-    source = model_folder_of(tmp_path / "model", tiny_tokenizer, "gpt2", output, num_layers=2)
+    head_config = HeadConfig("sequence", 3, LABELS, pairs="both")
+    source = model_folder_of(tmp_path / "model", tiny_tokenizer, "gpt2", head_config, num_layers=2)
     export(source, "onnx", tmp_path / "exported", **FAST)
     test_ragged_batches_answer_as_before_and_as_one_at_a_time((source, tmp_path / "exported"), random)
 
@@ -113,10 +113,10 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
     # -I: no PYTHONPATH
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=both[1], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
-    output, answers = open_model(both[0]).output, None
-    if output is not None and output.kind == "sequence" and output.problem == "single":
+    head_config, answers = open_model(both[0]).head_config, None
+    if head_config is not None and head_config.kind == "sequence" and head_config.problem_type == "single":
         answers = [each.label for each in load_predictor(both[0], "cpu").predict(TEXTS)]
-    if output is not None and output.kind == "spans":
+    if head_config is not None and head_config.kind == "spans":
         predictor = load_predictor(both[0], "cpu")
         answers = predictor.predict(predictor.task.onnx_code(1, False)[0])[0].n_best[0].text
     assert answers is None or done.stdout.strip() == str(answers)
@@ -124,14 +124,14 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
 
 def test_an_exported_folder_predicts(both):
     model = open_model(both[0])
-    if model.output is None:
+    if model.head_config is None:
         return
     items = {
         "sequence": ["the river", "a lantern of the garden", ""],
         "tokens": ["the river", "a lantern of the garden"],
         "spans": [("the garden", "a river and a lantern"), ("bread", "the bridge of silver bread")],
         "choice": [("the river", ["a lantern", "and bread", "of silver"]), ("the", ["a", "of the morning"])],
-    }[model.output.kind]
+    }[model.head_config.kind]
     ours, theirs = (load_predictor(folder, "cpu").predict(items) for folder in both)
     for one, other in zip(ours, theirs, strict=True):
         for name in ("label", "tags", "answer", "choice"):
@@ -228,7 +228,7 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     source = open_model(both[0])
     texts = tmp_path / "texts.txt"
     texts.write_text("the river\na lantern\nthe lantern of the bridge\n", encoding="utf-8")
-    if source.output is not None and source.output.kind in ("spans", "choice"):
+    if source.head_config is not None and source.head_config.kind in ("spans", "choice"):
         texts.write_text("the river\ta lantern\tbread\nthe\ta\tof\na\tof the\tbridge\n", encoding="utf-8")
     features = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
     assert features.num_examples == 3
@@ -280,7 +280,7 @@ def test_error_for_unsupported_uses_of_an_exported_folder(both):
         load_folder(both[1])
     with pytest.raises(ValueError, match="is an exported model, not a run: describe it with hornbook info"):
         RunRecord.load(both[1])
-    if open_model(both[1]).output is None:
+    if open_model(both[1]).head_config is None:
         with pytest.raises(ValueError, match="exported from a model without a task head: export a fine-tuned run"):
             load_predictor([both[1]])
 

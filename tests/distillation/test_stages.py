@@ -15,13 +15,13 @@ from hornbook.report.run import RunRecord, read_stages
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.finetuning.api import Stopped, finetune
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 
 TINYBERT = {"objective.recipe": "tinybert"}
 
 
 def resolved(overrides: dict, num_examples: int = 1000) -> TaskDistillationSettings:
-    return settings_for(known("sst-2"), None, TINYBERT | overrides, True, num_examples)
+    return settings_for(find_task("sst-2"), None, TINYBERT | overrides, True, num_examples)
 
 
 def run_by(settings: FinetuneSettings) -> tuple[float, float, int]:

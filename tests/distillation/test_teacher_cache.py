@@ -85,13 +85,13 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
     overrides |= {"objective.recipe": "tinybert", "objective.cache": "all", "batch.micro_tokens": 100}
     inputs, teacher = opened(small, teacher_name, data, task, overrides)
     kept = kept_of(inputs, teacher, tmp_path)
-    output = inputs.spec.task.output
+    head_config = inputs.spec.task.head_config
     batch = TaskBatches(inputs.train_features, 7, 0)(1)
     for recipe in inputs.settings.objective.stages(is_task=True):
-        student = with_head(inputs.pretrained, output, 0)[0].eval()
-        pair, plain = with_teacher(student, TaskObjective(output), recipe, teacher, 0, None)
+        student = with_head(inputs.pretrained, head_config, 0)[0].eval()
+        pair, plain = with_teacher(student, TaskObjective(head_config), recipe, teacher, 0, None)
         wanted = plain.loss_sums(pair, plain.prepare(batch, 0))
-        pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
+        pair, objective = with_teacher(student, TaskObjective(head_config), recipe, teacher, 0, kept)
         pair._teacher = (None,)
         step_inputs = objective.prepare(batch, 0)
         for name, drawings in {

@@ -53,7 +53,7 @@ def test_the_best_order_is_found(model, tmp_path):
     queries, judged = {f"q{k}": text for k, text in DOCUMENTS.items()}, [(f"q{k}", k, 1) for k in DOCUMENTS]
     data = write_beir(tmp_path / "data", DOCUMENTS, queries, judged)
     found = hornbook.evaluate_retrieval(model, data)
-    assert {name: each["value"] for name, each in found["scores"].items()} == dict.fromkeys(evaluation.MEASURES, 1.0)
+    assert {name: each["value"] for name, each in found["scores"].items()} == dict.fromkeys(evaluation.METRICS, 1.0)
     assert found["wrong"] == [] and np.isclose(found["scores"]["ndcg@10"]["low"], 1)
 
 

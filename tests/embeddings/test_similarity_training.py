@@ -19,7 +19,7 @@ from hornbook.inference.opening import load
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embedding_settings
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.objectives.similarity import (
     SimilarityDistillation,
     SimilarityObjective,
@@ -113,7 +113,7 @@ def test_scored_pairs(model, tiny_tokenizer):
     from hornbook.text.tokenizer import Tokenizer
 
     examples = read("similarity", DATA["scored pairs"]).splits["train"]
-    task = Similarity(HeadConfig("vectors", problem="number"), ("spearman",), (0.0, 5.0))
+    task = Similarity(HeadConfig("vectors", problem_type="number"), ("spearman",), (0.0, 5.0))
     features = task.encode(examples, Tokenizer.load(tiny_tokenizer), 24)
     assert features.group_size == 2 and set(features.labels.tolist()) == {0.0, 1.0}
 
@@ -125,10 +125,10 @@ def stepper(micro_tokens: int, problem: str = "single", kind=SimilarityObjective
     config = BertConfig(
         64, num_layers=1, width=16, num_heads=2, inner_width=32, dropout=dropout, attention_dropout=dropout
     )
-    output = HeadConfig("vectors", problem=problem, pooling="mean")
-    model = Bert(config, (), output)
+    head_config = HeadConfig("vectors", problem_type=problem, pooling="mean")
+    model = Bert(config, (), head_config)
     model.initialize(torch.Generator().manual_seed(0))
-    module = TrainingModule(model.double(), kind(output))
+    module = TrainingModule(model.double(), kind(head_config))
     return Stepper(module, make_optimizer(model, OptimizerSettings()), CPU, 0, 0.0, micro_tokens)
 
 
@@ -213,8 +213,8 @@ def test_runs(form, model, tmp_path):
     data, logged = DATA[form], []
     result = trained(model, data, tmp_path / "run", epochs=2, log=logged.append)
     assert any(f"(train: {form})" in line for line in logged)
-    measure = "spearman" if form == "scored pairs" else "mrr"
-    assert set(result.scores["dev"]) == {measure, "pearson" if measure == "spearman" else "accuracy"}
+    metric = "spearman" if form == "scored pairs" else "mrr"
+    assert set(result.scores["dev"]) == {metric, "pearson" if metric == "spearman" else "accuracy"}
     run = hornbook.load(tmp_path / "run")
     assert run.embedding.normalize and run.embedding.max_length == 24 and not run.embedding.is_default
     a, b = "the river and bread", "bread of river"

@@ -44,7 +44,7 @@ settings.schedule.warmup_steps = 1
 name = "reviews"
 task = "classification"
 places = ["reviews", "reviews.csv"]
-measure = "accuracy"
+metric = "accuracy"
 seeds = [0, 1]
 
 [sentences]

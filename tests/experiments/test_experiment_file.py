@@ -36,8 +36,8 @@ from hornbook.runs.finetuning.settings import settings_for
         ("optimizer.lr = 1e-3", "schedule.steps = 5", r"cannot set schedule\.steps"),
         ("least = 0.0", 'least = 0.0\nquantity = "speed"', "has quantity|one of score"),
         ("[equal]", "[equal", "not valid TOML"),
-        ('measure = "accuracy"', 'parts = "by article"', "has no articles"),
-        ('measure = "accuracy"', 'measure = "acuracy"', "has no measure 'acuracy': use one of accuracy, macro_f1"),
+        ('metric = "accuracy"', 'parts = "by article"', "has no articles"),
+        ('metric = "accuracy"', 'metric = "acuracy"', "has no metric 'acuracy': use one of accuracy, macro_f1"),
     ],
 )
 def test_errors_name_the_file(tmp_path, old, new, said):

@@ -19,7 +19,7 @@ LABELLED = "--task classification --data {given}/texts.csv"
 QUESTION = """
 example = "{text} is"
 gold = "label"
-measures = ["accuracy"]
+metrics = ["accuracy"]
 [choices]
 labels = {light = "light", dark = "dark"}
 """

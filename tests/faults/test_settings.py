@@ -26,7 +26,7 @@ from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 
 pytestmark = pytest.mark.faults
 SECONDS = 60
@@ -159,7 +159,7 @@ def test_settings_of_finetune(places):
     tiny = {"runtime.threads": 1, "epochs": 1}
 
     def resolve(name, value):
-        return settings_for(known("classification"), None, tiny | {name: value})
+        return settings_for(find_task("classification"), None, tiny | {name: value})
 
     def work_of(name, value, out):
         changes = tiny | {name: value}
@@ -167,7 +167,7 @@ def test_settings_of_finetune(places):
             places.run, places.data, "classification", out, overrides=changes, log=lambda words: None
         )
 
-    found = accepted(settings_for(known("classification"), None, tiny), resolve)
+    found = accepted(settings_for(find_task("classification"), None, tiny), resolve)
     tried("settings of finetune", found, work_of, places)
 
 
@@ -179,13 +179,13 @@ def test_settings_of_distill(places, on):
         settings = preset_settings("distilbert", tiny, has_teacher=True)
     else:
         tiny |= {"epochs": 1, "objective.recipe": "distilbert"}
-        settings = settings_for(known("classification"), None, tiny, has_teacher=True)
+        settings = settings_for(find_task("classification"), None, tiny, has_teacher=True)
 
     def resolve(name, value):
         if on == "text":
             preset_settings("distilbert", tiny | {name: value}, has_teacher=True)
         else:
-            settings_for(known("classification"), None, tiny | {name: value}, has_teacher=True)
+            settings_for(find_task("classification"), None, tiny | {name: value}, has_teacher=True)
 
     def work_of(name, value, out):
         task = {"corpora": [places.corpus]} if on == "text" else {"task": "classification", "data": places.data}

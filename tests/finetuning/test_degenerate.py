@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.runs.finetuning.evaluation import degenerate, verdict
 from hornbook.tasks.evaluation import with_intervals
 from hornbook.tasks.kinds.choice import Choice, ChoicePrediction
@@ -46,9 +46,9 @@ def test_one_place_for_every_question(said, right, words):
 CLASSES = ("billing", "delivery", "refund")
 
 
-def classified(pairs: list[tuple[str, str]], train: list[str], measure: str = "accuracy") -> str | None:
+def classified(pairs: list[tuple[str, str]], train: list[str], metric: str = "accuracy") -> str | None:
     """`pairs` are what is right and what was predicted."""
-    task = Classification(HeadConfig("sequence", 3, CLASSES), (measure,))
+    task = Classification(HeadConfig("sequence", 3, CLASSES), (metric,))
     dev = [TextExample(str(i), "text", label=right) for i, (right, _) in enumerate(pairs)]
     predictions = [ClassPrediction(said, {}) for _, said in pairs]
     examples = [TextExample(str(i), "text", label=label) for i, label in enumerate(train)]

@@ -10,7 +10,7 @@ from hornbook.interop.builtin import builtin_folder
 from hornbook.interop.folder import load_folder
 from hornbook.models.electra import Electra
 from hornbook.runs.finetuning.settings import settings_for
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ from hornbook.tasks.datasets import known
     ],
 )
 def test_epochs(num_examples, overrides, epochs):
-    assert settings_for(known("classification"), None, overrides, num_examples=num_examples).epochs == epochs
-    named = settings_for(known("mrpc"), None, overrides, num_examples=num_examples)
+    assert settings_for(find_task("classification"), None, overrides, num_examples=num_examples).epochs == epochs
+    named = settings_for(find_task("mrpc"), None, overrides, num_examples=num_examples)
     assert named.epochs == overrides.get("epochs", 3)
 
 
@@ -50,12 +50,12 @@ def test_a_run_logs_it(tmp_path, tiny_tokenizer):
 )
 def test_an_electra_between_the_published_sizes_has_measured_settings(task, num_examples, lr, epochs):
     builtin, _ = load_folder(builtin_folder("en"))
-    found = settings_for(known(task), builtin, {}, num_examples=num_examples)
+    found = settings_for(find_task(task), builtin, {}, num_examples=num_examples)
     assert (found.optimizer.lr, found.epochs) == (lr, epochs)
-    changed = settings_for(known(task), builtin, {"optimizer.lr": 5e-5, "epochs": 2}, num_examples=num_examples)
+    changed = settings_for(find_task(task), builtin, {"optimizer.lr": 5e-5, "epochs": 2}, num_examples=num_examples)
     assert (changed.optimizer.lr, changed.epochs) == (5e-5, 2)
 
 
 def test_a_published_size_has_the_published_settings():
     small = Electra(replace(load_folder(builtin_folder("en"))[0].config, width=256, num_heads=4))
-    assert settings_for(known("sst-2"), small, {}, num_examples=67_349).optimizer.lr == 3e-4
+    assert settings_for(find_task("sst-2"), small, {}, num_examples=67_349).optimizer.lr == 3e-4

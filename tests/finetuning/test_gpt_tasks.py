@@ -20,12 +20,12 @@ from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.gpt import Gpt1, Gpt2
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.report.finetuned import FinetunedRun, transformers_code
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.records import TextExample
 from hornbook.text.marks import DELIMITER, EXTRACT, GPT1_TOKENS, START
@@ -66,7 +66,7 @@ def dev_score(result, name: str = "accuracy") -> float:
 
 
 @pytest.mark.parametrize(
-    ("family", "task", "rule", "number", "epochs", "measure"),
+    ("family", "task", "rule", "number", "epochs", "metric"),
     [
         ("openai-gpt", "classification", rules.keyword_pair, 500, 5, "accuracy"),
         ("gpt2", "classification", rules.keyword_pair, 500, 5, "accuracy"),
@@ -76,11 +76,11 @@ def dev_score(result, name: str = "accuracy") -> float:
     ],
     ids=["text of gpt1", "text of gpt2", "pair", "number", "choice"],
 )
-def test_a_gpt_learns_a_rule(tmp_path, family, task, rule, number, epochs, measure):
+def test_a_gpt_learns_a_rule(tmp_path, family, task, rule, number, epochs, metric):
     """Heads know of no family: texts in both, the rest in one. A GPT-1 reads pairs in the test of both orders."""
     smaller = {"inner_width": 128} if family == "gpt2" else {}
     result = run(tmp_path, rules.random_gpt(tmp_path / "gpt", family, **smaller), task, rule, number, epochs)
-    assert dev_score(result, measure) >= LEARNED and result.degenerate is None
+    assert dev_score(result, metric) >= LEARNED and result.degenerate is None
 
 
 def test_a_gpt_learns_from_both_orders(tmp_path):
@@ -92,12 +92,12 @@ def test_a_gpt_learns_from_both_orders(tmp_path):
 def test_tags_and_spans_are_found_from_the_left(tmp_path):
     """The deciding word is on the left in both rules."""
     gpt = rules.random_gpt(tmp_path / "gpt")
-    for task, rule, number, epochs, measure in (
+    for task, rule, number, epochs, metric in (
         ("tagging", rules.titled_names, 500, 6, "entity_f1"),
         ("spans-or-none", rules.place_if_told, 750, 8, "exact"),
     ):
         result = run(tmp_path / task, gpt, task, rule, number, epochs, task__no_answer="classifier")
-        assert dev_score(result, measure) >= (100 if measure == "exact" else 1) * 0.9
+        assert dev_score(result, metric) >= (100 if metric == "exact" else 1) * 0.9
 
 
 # --- What the model reads ---------------------------------------------------------------------------------------------
@@ -213,10 +213,12 @@ def test_published_settings(family):
         model = {"openai-gpt": Gpt1, "gpt2": Gpt2}[family](
             PRESETS["gpt1-base" if family == "openai-gpt" else "gpt2-small"].model
         )
-    found = {name: settings_for(known(name), model, {}) for name in ("mnli", "mrpc", "qqp", "sts-b", "swag", "squad2")}
+    found = {
+        name: settings_for(find_task(name), model, {}) for name in ("mnli", "mrpc", "qqp", "sts-b", "swag", "squad2")
+    }
     if family == "gpt2":
         assert all(each.task.format == "tokenizer" and not each.task.lm_weight for each in found.values())
-        changed = settings_for(known("rte"), model, GPT1)
+        changed = settings_for(find_task("rte"), model, GPT1)
         assert (changed.task.format, changed.task.lm_weight) == ("gpt1", 0.5)
         return
     for name, each in found.items():
@@ -224,10 +226,12 @@ def test_published_settings(family):
         assert (each.optimizer.lr, each.schedule.warmup_fraction, each.schedule.power) == (6.25e-5, 0.002, 1)
         assert (each.task.pair_encoding == "both") == (name in ("mrpc", "qqp", "sts-b"))
     assert model.config.head_dropout == 0.1
-    taught = settings_for(known("mrpc"), model, {}, has_teacher=True)  # who learns from a teacher, and not beside it
+    taught = settings_for(
+        find_task("mrpc"), model, {}, has_teacher=True
+    )  # who learns from a teacher, and not beside it
     assert (taught.task.format, taught.task.lm_weight) == ("gpt1", 0.0)
     with pytest.raises(ValueError, match=r"task\.lm_weight would have no effect: a student"):
-        settings_for(known("mrpc"), model, {"task.lm_weight": 0.5}, has_teacher=True)
+        settings_for(find_task("mrpc"), model, {"task.lm_weight": 0.5}, has_teacher=True)
 
 
 def test_refusals(tmp_path, gpt1):
@@ -291,7 +295,7 @@ def test_an_empty_text_is_read_at_the_end_of_text_token_in_any_batch(gpt1, pair_
     task = Classification(HeadConfig("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
     pair = None if pair_encoding == "joint" else ""
     features = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
-    group_size = task.output.group_size
+    group_size = task.head_config.group_size
     assert [each.tolist() for each in features.ids[-group_size:]] == [[tokenizer.eos_id]] * group_size
 
 

@@ -8,7 +8,7 @@ import torch
 
 from hornbook.interop.folder import load_model, read_weights
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.layers import keeps_head, with_head
 from hornbook.runs.finetuning.settings import TaskSettings
@@ -86,7 +86,7 @@ def test_a_classifier_of_answerability_is_added_to_a_span_head():
     [
         HeadConfig("sequence", 2, ("b", "a")),
         HeadConfig("sequence", 3, ("a", "b", "c")),
-        HeadConfig("sequence", 2, ("a", "b"), problem="multi"),
+        HeadConfig("sequence", 2, ("a", "b"), problem_type="multi"),
         HeadConfig("sequence", 2, ("a", "b"), head="mlp"),
         HeadConfig("tokens", 2, ("a", "b")),
     ],
@@ -101,4 +101,4 @@ def test_a_run_that_transformers_wrote_has_a_span_head_that_fits(tmp_path, encod
 
     first = trained(encoder, "spans", tmp_path / "first", lr=1e-3)
     transformers.AutoModelForQuestionAnswering.from_pretrained(first).save_pretrained(tmp_path / "theirs")
-    assert HeadConfig("spans").fits(load_model(tmp_path / "theirs").output)
+    assert HeadConfig("spans").fits(load_model(tmp_path / "theirs").head_config)

@@ -126,7 +126,7 @@ def test_the_interval_over_seeds():
     assert (found["low"], found["high"]) == pytest.approx(expected)
     assert found["seeds"] == [0.7, 0.8, 0.75]
     apart = [{"value": value, "low": 0.0, "high": 1.0} for value in (0.1, 0.9)]
-    for in_percent, highest in ((False, 1.0), (True, 100.0)):  # clipped to the range of the measure
+    for in_percent, highest in ((False, 1.0), (True, 100.0)):  # clipped to the range of the metric
         clipped = curve._interval(apart, "accuracy", in_percent)
         assert clipped["low"] == 0.0 and clipped["high"] == pytest.approx(
             min(highest, 0.5 + 0.4 * stats.t.ppf(0.975, 1))

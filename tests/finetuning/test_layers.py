@@ -7,7 +7,7 @@ import torch
 from hornbook.batch import pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
@@ -46,7 +46,7 @@ def features(num: int = 20) -> Features:
 def trained_for(model: Bert, num_steps: int, settings: LayerSettings | None = None, lr: float = 0.01) -> Bert:
     settings = settings or LayerSettings()
     optimizer = make_optimizer(model, OptimizerSettings(lr=lr), lr_multiplier(model, settings))
-    stepper = Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, CPU, 0, 1.0, 4096)
+    stepper = Stepper(TrainingModule(model, TaskObjective(model.head_config)), optimizer, CPU, 0, 1.0, 4096)
     batches = TaskBatches(features(), 8, 0)
     for number in range(num_steps):
         stepper.train_step(batches(number), number, lr)
@@ -136,7 +136,7 @@ def test_the_optimizer_steps_by_these_shares():
     optimizer = make_optimizer(
         model, OptimizerSettings(lr=lr, weight_decay=0.0, eps=1e-12), lr_multiplier(model, settings)
     )
-    stepper = Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, CPU, 0, 0.0, 4096)
+    stepper = Stepper(TrainingModule(model, TaskObjective(model.head_config)), optimizer, CPU, 0, 0.0, 4096)
     stepper.train_step(TaskBatches(features(), 8, 0)(0), 0, lr)
     share, num_checked = lr_multiplier(model, settings), 0
     for name, value in model.named_parameters():
@@ -154,7 +154,7 @@ def test_the_optimizer_steps_by_these_shares():
 def test_the_encoder_is_kept_and_the_head_is_new():
     trained = pretrained()
     model, anew = with_head(trained, CLASSES, 0)
-    assert anew == [] and model.heads == ("pooler",) and model.output == CLASSES
+    assert anew == [] and model.heads == ("pooler",) and model.head_config == CLASSES
     before = trained.state_dict()
     new = {name for name in model.state_dict() if name not in before}
     assert new == {"task.out.weight", "task.out.bias"}
@@ -178,7 +178,7 @@ def test_through_another_task_first(second):
     trained_for(model, 4)
     learned = copied(model)
     model, anew = with_head(model, second, 1)
-    assert anew == [] and model.output == second
+    assert anew == [] and model.head_config == second
     fresh, _ = with_head(pretrained(), second, 1)
     for name, value in model.state_dict().items():
         if name.startswith("task."):
@@ -204,7 +204,7 @@ def test_random_weights_share_nothing_with_the_trained_ones():
     """The same network, as before any training; the seed decides all of it."""
     trained = pretrained()
     model = from_random(trained, CLASSES, 0)
-    assert model.config == trained.config and model.output == CLASSES
+    assert model.config == trained.config and model.head_config == CLASSES
     before = trained.state_dict()
     for name, value in model.state_dict().items():
         if name in before and value.ndim == 2:

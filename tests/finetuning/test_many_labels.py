@@ -12,7 +12,7 @@ from hornbook.batch import pack
 from hornbook.inference.predictor import load_predictor
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.runs.finetuning.inputs import open_inputs
 from hornbook.runs.finetuning.layers import start_at_frequencies, with_head
 from hornbook.runs.finetuning.record import FinetuneRequest

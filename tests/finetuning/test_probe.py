@@ -86,8 +86,8 @@ def test_tags_by_the_bilstm(tmp_path, encoder, monkeypatch):
 
 
 def test_the_published_tagger_has_two_layers_of_768():
-    output = tagger.HeadConfig("tokens", 5, tuple("abcde"))
-    model = tagger.Tagger(np.zeros((3, 8), np.float32), output, tagger.WIDTH)
+    head_config = tagger.HeadConfig("tokens", 5, tuple("abcde"))
+    model = tagger.Tagger(np.zeros((3, 8), np.float32), head_config, tagger.WIDTH)
     assert model.lstm.bidirectional
     assert (model.lstm.hidden_size, model.lstm.num_layers, model.out.in_features) == (768, 2, 2 * 768)
 

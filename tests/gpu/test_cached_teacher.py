@@ -8,7 +8,7 @@ import torch
 
 from gpu.test_cuda_graphs import OUTPUTS, batch_of, small
 from hornbook.batch import Batch
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.cached_teacher import TeacherColumns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.matching import Match, StageRecipe
@@ -56,17 +56,19 @@ class InMemory:
         return np.concatenate([self.of_sequences[each] for each in sequences.tolist()])
 
 
-def losses_of(output: HeadConfig, recipe: StageRecipe, is_kept: bool, runtime: Runtime) -> tuple[list[float], dict]:
-    student, large = small(output).to(runtime.device), small(output).to(runtime.device)
+def losses_of(
+    head_config: HeadConfig, recipe: StageRecipe, is_kept: bool, runtime: Runtime
+) -> tuple[list[float], dict]:
+    student, large = small(head_config).to(runtime.device), small(head_config).to(runtime.device)
     with torch.no_grad():
         for parameter in large.parameters():
             parameter.mul_(1.5)
-    plain = TaskDistillation(TaskObjective(output), output, recipe, student.config, large.config)
-    batches = [batch_of(output, number).to(runtime.device) for number in range(5)]
-    columns = columns_for(needed(plain.matches, plain.layers), output, large.config, batches[0].group_size)
+    plain = TaskDistillation(TaskObjective(head_config), head_config, recipe, student.config, large.config)
+    batches = [batch_of(head_config, number).to(runtime.device) for number in range(5)]
+    columns = columns_for(needed(plain.matches, plain.layers), head_config, large.config, batches[0].group_size)
     kept = InMemory(large.eval(), columns, batches, runtime) if is_kept else None
     teacher = Teacher("", None, copy.deepcopy(large), None, "")
-    pair, objective = with_teacher(student, TaskObjective(output), recipe, teacher, 0, kept)
+    pair, objective = with_teacher(student, TaskObjective(head_config), recipe, teacher, 0, kept)
     stepper = Stepper(
         TrainingModule(pair, objective), make_optimizer(pair, OptimizerSettings(lr=1e-4)), runtime, 0, 1.0, 65_536
     )
@@ -85,9 +87,9 @@ def losses_of(output: HeadConfig, recipe: StageRecipe, is_kept: bool, runtime: R
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_kept_rows_are_those_of_a_teacher_that_runs(name, recipe, graphs):
     runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
-    output = OUTPUTS[name]
-    kept, weights = losses_of(output, RECIPES[recipe], True, runtime)
-    wanted, others = losses_of(output, RECIPES[recipe], False, runtime)
+    head_config = OUTPUTS[name]
+    kept, weights = losses_of(head_config, RECIPES[recipe], True, runtime)
+    wanted, others = losses_of(head_config, RECIPES[recipe], False, runtime)
     np.testing.assert_allclose(kept, wanted, rtol=0.02)
     for parameter, value in weights.items():
         torch.testing.assert_close(value, others[parameter], rtol=0, atol=2e-3)

@@ -10,7 +10,7 @@ from hornbook.batch import pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective
 from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
@@ -27,8 +27,8 @@ from train.formulas import check
 pytestmark = pytest.mark.gpu
 OUTPUTS = {
     "class": HeadConfig("sequence", 3),
-    "number": HeadConfig("sequence", 1, problem="number"),
-    "several": HeadConfig("sequence", 4, problem="multi"),
+    "number": HeadConfig("sequence", 1, problem_type="number"),
+    "several": HeadConfig("sequence", 4, problem_type="multi"),
     "separate": HeadConfig("sequence", 2, pairs="separate"),
     "both orders": HeadConfig("sequence", 2, pairs="both"),
     "cnn": HeadConfig("sequence", 2, head="cnn"),
@@ -40,39 +40,39 @@ OUTPUTS = {
 }
 
 
-def small(output: HeadConfig, dropout: float = 0.0) -> Bert:
+def small(head_config: HeadConfig, dropout: float = 0.0) -> Bert:
     config = BertConfig(
         vocab_size=200, num_layers=2, width=64, num_heads=2, inner_width=128, max_positions=128, dropout=dropout,
         attention_dropout=dropout,
     )  # fmt: skip
-    model = Bert(config, Bert.heads_for(output), output)
+    model = Bert(config, Bert.heads_for(head_config), head_config)
     model.initialize(torch.Generator().manual_seed(3))
     return model.cuda()
 
 
-def batch_of(output: HeadConfig, number: int):
+def batch_of(head_config: HeadConfig, number: int):
     random = np.random.default_rng(number)
-    together = 4 if output.kind == "choice" else output.group_size
+    together = 4 if head_config.kind == "choice" else head_config.group_size
     num_units = (8, 8, 3, 12, 8)[number % 5]
     ids = [random.integers(5, 200, random.integers(3, 60)) for _ in range(num_units * together)]
     labels = token_labels = None
-    if output.kind == "tokens":
+    if head_config.kind == "tokens":
         token_labels = [random.integers(-1, 5, len(each)) for each in ids]
-    elif output.kind == "spans":
+    elif head_config.kind == "spans":
         labels = np.array([sorted(random.integers(0, len(each), 2)) for each in ids])
-    elif output.problem == "number":
+    elif head_config.problem_type == "number":
         labels = random.normal(size=len(ids)).astype(np.float32)
-    elif output.problem == "multi":
+    elif head_config.problem_type == "multi":
         labels = random.integers(0, 2, (len(ids), 4)).astype(np.float32)
     else:
-        labels = np.repeat(random.integers(0, together if output.kind == "choice" else 2, num_units), together)
+        labels = np.repeat(random.integers(0, together if head_config.kind == "choice" else 2, num_units), together)
     return pack(ids, labels=labels, token_labels=token_labels, group_size=together).to(torch.device("cuda"))
 
 
 def stepper(model: Bert, graphs: bool, settings: OptimizerSettings | None = None) -> Stepper:
     runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
     optimizer = make_optimizer(model, settings or OptimizerSettings(lr=1e-3))
-    return Stepper(TrainingModule(model, TaskObjective(model.output)), optimizer, runtime, 0, 1.0, 65_536)
+    return Stepper(TrainingModule(model, TaskObjective(model.head_config)), optimizer, runtime, 0, 1.0, 65_536)
 
 
 PUBLISHED = [
@@ -162,20 +162,20 @@ def test_frozen_layers_are_unchanged():
 @pytest.mark.parametrize("name", ["class", "both orders", "choice"])
 def test_captured_auxiliary_language_model_equals_the_eager_one(name):
     """As GPT-1 is fine-tuned: two terms off one pass, with as many targets as there are tokens."""
-    output, dropouts = OUTPUTS[name], dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout"), 0.0)
+    head_config, dropouts = OUTPUTS[name], dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout"), 0.0)
     config = Gpt1Config(200, 2, 64, 2, 256, 128, head_dropout=0.0, **dropouts)
-    model = Gpt1(config, Gpt1.heads_for(output), output)
+    model = Gpt1(config, Gpt1.heads_for(head_config), head_config)
     model.initialize(torch.Generator().manual_seed(3))
     made = []
     for graphs in (False, True):
         each = copy.deepcopy(model).cuda()
         runtime = Runtime(torch.device("cuda"), torch.bfloat16, False, 1, 0, "test", graphs)
-        objective = AuxiliaryLanguageModel(TaskObjective(output), 0.5)
+        objective = AuxiliaryLanguageModel(TaskObjective(head_config), 0.5)
         made.append(
             Stepper(TrainingModule(each, objective), make_optimizer(each, OptimizerSettings()), runtime, 0, 1.0, 65_536)
         )
     for number in range(6):
-        a, b = (each.train_step(batch_of(output, number), number, 1e-3) for each in made)
+        a, b = (each.train_step(batch_of(head_config, number), number, 1e-3) for each in made)
         for term in ("task", "clm"):
             assert float(b.terms[term]) == pytest.approx(float(a.terms[term]), rel=2e-2, abs=2e-3), (number, term)
     assert 1 <= len(made[1].captured.captured) < 6

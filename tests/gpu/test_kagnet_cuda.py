@@ -23,7 +23,7 @@ def test_outputs_and_gradients_are_those_of_a_cpu(features):
         model = make().to(device).train()  # cuDNN computes gradients of an LSTM in training mode only
         model.task.dropout.p = 0.0
         batch = features.packed(range(6)).to(torch.device(device))
-        step_inputs = TaskObjective(model.output).prepare(batch, seed=0)
+        step_inputs = TaskObjective(model.head_config).prepare(batch, seed=0)
         step_inputs = bucketed(step_inputs) if device == "cuda" else step_inputs
         logits = model.outputs(step_inputs.batch)[:3]
         logits.square().sum().backward()

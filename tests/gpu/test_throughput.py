@@ -5,7 +5,7 @@ import torch
 from deployment.model_folders import model_folder_of
 
 from hornbook.deployment.comparison import compare
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 
 pytestmark = [
     pytest.mark.gpu,
@@ -14,8 +14,8 @@ pytestmark = [
 
 
 def test_throughput_is_measured_on_both(tiny_tokenizer, tmp_path):
-    output = HeadConfig("sequence", 2, ("dark", "light"))
-    models = [model_folder_of(tmp_path / str(seed), tiny_tokenizer, "bert", output, seed) for seed in (0, 1)]
+    head_config = HeadConfig("sequence", 2, ("dark", "light"))
+    models = [model_folder_of(tmp_path / str(seed), tiny_tokenizer, "bert", head_config, seed) for seed in (0, 1)]
     data = tmp_path / "texts.csv"
     data.write_text("text,label\n" + "the river,dark\na lantern,light\n" * 20, encoding="utf-8")
     found = compare(models, data=str(data), rounds=3, batch_size=4)

@@ -55,7 +55,7 @@ def test_it_is_what_the_model_attends_to(random, make, layer):
     model.eval()
     attention = model.blocks[layer].attention
     through = []
-    attention.register_forward_hook(lambda _, inputs, output: through.append((inputs[0], output)))
+    attention.register_forward_hook(lambda _, inputs, head_config: through.append((inputs[0], head_config)))
     with torch.no_grad():
         model(batch)
         x_TD, theirs_TD = through[layer % 3 if len(through) == 3 else 0]  # one block may stand for all

@@ -18,7 +18,7 @@ from finetuned import (
 
 from hornbook.files import read_json
 from hornbook.inference.predictor import combine, load_predictor
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.kinds import kind_for
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer
@@ -262,16 +262,16 @@ def test_an_ensemble_of_numbers_and_of_spans(folder, plain_encoder, questions):
 
 
 @pytest.mark.parametrize(
-    ("output", "to_chances"),
+    ("head_config", "to_chances"),
     [
         (HeadConfig("sequence", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
-        (HeadConfig("sequence", 3, problem="multi"), lambda x: 1 / (1 + np.exp(-x))),
+        (HeadConfig("sequence", 3, problem_type="multi"), lambda x: 1 / (1 + np.exp(-x))),
         (HeadConfig("tokens", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
     ],
 )
-def test_combined_answers_decode_to_the_mean(output, to_chances, random):
+def test_combined_answers_decode_to_the_mean(head_config, to_chances, random):
     first, second = random.normal(size=(2, 4, 3)) * 3
-    found = combine(kind_for(output).build(output, {}), [list(first), list(second)])
+    found = combine(kind_for(head_config).build(head_config, {}), [list(first), list(second)])
     wanted = (to_chances(first) + to_chances(second)) / 2
     np.testing.assert_allclose(to_chances(np.stack(found)), wanted, atol=1e-9)
 
@@ -305,8 +305,8 @@ def test_the_score_is_the_one_of_the_run(task, rows, folder, plain_encoder, tmp_
     found = load_predictor(run).evaluate(tmp_path)
     wanted = read_json(run / "scores.json")
     assert set(found["splits"]["dev"]) == set(wanted["splits"]["dev"])
-    for measure, value in wanted["splits"]["dev"].items():
-        assert found["splits"]["dev"][measure] == pytest.approx(value, abs=1e-5)
+    for metric, value in wanted["splits"]["dev"].items():
+        assert found["splits"]["dev"][metric] == pytest.approx(value, abs=1e-5)
     assert found["metric_for_best"] == wanted["metric_for_best"] and found["examples"] == {"dev": 8}
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from hornbook.batch import pack
 from hornbook.interop.folder import WEIGHTS, load_folder, load_model, save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import MASKED_LOGIT
+from hornbook.models.head_config import MASKED_LOGIT
 from hornbook.text.tokenizer import Tokenizer
 
 IDS = [[2, 9, 17, 25, 33, 3], [2, 8, 3]]

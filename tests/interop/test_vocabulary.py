@@ -7,7 +7,7 @@ from hornbook.interop.folder import load_folder, save_model
 from hornbook.interop.vocabulary import extend_vocabulary, with_new_tokens
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.transformer import PADDED
 from hornbook.text.marks import marked, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
@@ -114,7 +114,7 @@ def test_new_tokens_are_newly_initialised(old, tied, num_spare):
     """All else bit for bit, also rows that no token has had; a task's head is left behind."""
     size = {"num_layers": 1, "width": 64, "num_heads": 2, "inner_width": 24, "max_positions": 32}
     config = Gpt2Config(vocab_size=old.vocab_size + num_spare, tied=tied, **size)
-    model = Gpt2(config, output=HeadConfig("sequence", 3))
+    model = Gpt2(config, head_config=HeadConfig("sequence", 3))
     model.initialize(torch.Generator().manual_seed(1))
     new = with_pad_token(marked(old))
     larger, again, other = (with_new_tokens(model, old, new, seed) for seed in (0, 0, 1))

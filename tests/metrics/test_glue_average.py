@@ -17,7 +17,7 @@ def test_two_measures_are_averaged_within_the_task_first():
 
 
 def test_all_nine_tasks():
-    scores = {task: dict.fromkeys(measures, 80.0) for task, measures in OFFICIAL.items()}
+    scores = {task: dict.fromkeys(metrics, 80.0) for task, metrics in OFFICIAL.items()}
     assert glue_average(scores) == (80.0, tuple(OFFICIAL))
     assert len(OFFICIAL) == 9
 

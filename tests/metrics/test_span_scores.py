@@ -164,9 +164,9 @@ def test_equal_scores_are_taken_one_by_one_as_in_the_official_search():
     assert best_threshold({"2": 0.5, "1": 0.5}, ours, gold, "exact") == (50.0, 0.0)
 
 
-@pytest.mark.parametrize("measure", ["exact", "f1"])
+@pytest.mark.parametrize("metric", ["exact", "f1"])
 @pytest.mark.parametrize("shift", [0.0, -5.0])
-def test_best_threshold_equals_a_search_over_all_thresholds(measure, shift):
+def test_best_threshold_equals_a_search_over_all_thresholds(metric, shift):
     generator = np.random.default_rng(3)
     words = ["cat", "black cat", "black cat sat", "dog", ""]
     for _ in range(60):
@@ -174,9 +174,9 @@ def test_best_threshold_equals_a_search_over_all_thresholds(measure, shift):
         gold = {name: () if generator.random() < 0.5 else (words[generator.integers(4)],) for name in names}
         ours = {name: words[generator.integers(5)] for name in names}
         scores = {name: shift + float(generator.random()) * 10 for name in names}
-        best, threshold = best_threshold({**scores, "other": 0.0}, ours, gold, measure)
+        best, threshold = best_threshold({**scores, "other": 0.0}, ours, gold, metric)
         reached = {
-            at: score_spans(apply_threshold(ours, scores, at), gold, has_unanswerable=True)[measure]
+            at: score_spans(apply_threshold(ours, scores, at), gold, has_unanswerable=True)[metric]
             for at in (-100.0, *scores.values(), threshold)
         }
         assert best == pytest.approx(max(reached.values()))

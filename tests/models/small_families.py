@@ -13,7 +13,7 @@ from hornbook.models.bert import Bert
 from hornbook.models.distilbert import Distilbert
 from hornbook.models.electra import Electra
 from hornbook.models.encoder import Encoder, EncoderConfig
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.roberta import Roberta
 from hornbook.models.transformer import PADDED
 
@@ -43,8 +43,8 @@ class Family:
         kind = getattr(transformers, f"{self.model.naming.stem}Config")
         return kind(**size | self.theirs | changes)
 
-    def their_class(self, output: HeadConfig) -> type[transformers.PreTrainedModel]:
-        return getattr(transformers, self.model.naming.class_of((), output))
+    def their_class(self, head_config: HeadConfig) -> type[transformers.PreTrainedModel]:
+        return getattr(transformers, self.model.naming.class_of((), head_config))
 
     def padded(self, ids: list, segments: list) -> dict[str, torch.Tensor]:
         """The sequences as `transformers` takes them: a rectangle with a mask."""

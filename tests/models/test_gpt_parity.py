@@ -12,7 +12,7 @@ from small_families import moved, to_padded
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.gpt import Gpt, Gpt1, Gpt2
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import PADDED
 from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
@@ -36,10 +36,10 @@ def their_model(folder, family: str, kind: type | None = None, **changes):
     return model
 
 
-def our_model(family: str, output: HeadConfig | None = None, seed: int = 3, **changes) -> Gpt:
+def our_model(family: str, head_config: HeadConfig | None = None, seed: int = 3, **changes) -> Gpt:
     kind = FAMILIES[family][0]
     config = kind.config_class(vocab_size=VOCABULARY, max_positions=POSITIONS, **SIZE | changes)
-    model = kind(config, ("clm",), output)
+    model = kind(config, ("clm",), head_config)
     model.initialize(torch.Generator().manual_seed(seed))
     return moved(model, by=0.05)
 
@@ -173,7 +173,7 @@ def test_what_is_not_this_network_is_refused(tmp_path, key):
 
 
 @pytest.mark.parametrize(
-    ("family", "output"),
+    ("family", "head_config"),
     [
         ("gpt2", HeadConfig("sequence", 3)),
         ("openai-gpt", HeadConfig("sequence", 3)),
@@ -182,21 +182,21 @@ def test_what_is_not_this_network_is_refused(tmp_path, key):
     ],
     ids=str,
 )
-def test_heads_of_tasks(tmp_path, random, family, output):
+def test_heads_of_tasks(tmp_path, random, family, head_config):
     """A sequence is judged at its last token; the folder opens there as the class of that head, and here again."""
-    ours = our_model(family, output, pad_id=0)
+    ours = our_model(family, head_config, pad_id=0)
     save_model(tmp_path, ours)
-    kind = getattr(transformers, ours.naming.class_of((), output))
+    kind = getattr(transformers, ours.naming.class_of((), head_config))
     theirs, report = kind.from_pretrained(tmp_path, output_loading_info=True, attn_implementation="eager")
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     ids = texts(random)
     inputs, found = padded(ids), load_model(tmp_path).outputs(pack(ids))
     out = theirs.eval()(**inputs)
-    if output.kind == "spans":
+    if head_config.kind == "spans":
         expected = torch.stack([out.start_logits, out.end_logits], -1)
         is_there = inputs["attention_mask"].bool()
         assert torch.allclose(found[is_there], expected[is_there], atol=1e-5)
-    elif output.kind == "tokens":
+    elif head_config.kind == "tokens":
         assert torch.allclose(found, out.logits[inputs["attention_mask"].bool()], atol=1e-5)
     else:
         assert torch.allclose(found, out.logits, atol=1e-5)
@@ -209,7 +209,7 @@ def test_double_heads(tmp_path, random, family):
     kind = {"openai-gpt": transformers.OpenAIGPTDoubleHeadsModel, "gpt2": transformers.GPT2DoubleHeadsModel}[family]
     theirs = their_model(tmp_path, family, kind).double()
     ours = load_model(tmp_path).double()
-    assert ours.output == HeadConfig("choice") and ours.heads == ("clm",) and ours.config.head_dropout == 0.1
+    assert ours.head_config == HeadConfig("choice") and ours.heads == ("clm",) and ours.config.head_dropout == 0.1
     ids = texts(random, [13, 5, POSITIONS, 2, 27, 27])
     rows = padded(ids)["input_ids"]
     last = torch.tensor([len(row) - 1 for row in ids])

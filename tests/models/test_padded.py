@@ -7,7 +7,7 @@ from small_families import FAMILIES, OUR_SIZE, moved, sequences, to_padded
 
 from hornbook.batch import pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.padded import PaddedModel, input_names, output_names
 
 LABELS = ("no", "maybe", "yes")
@@ -38,11 +38,11 @@ CONFIGS |= {
 LENGTHS = [13, 3, 20, 7, 7, 16]
 
 
-def model_of(name: str, output: HeadConfig | None):
+def model_of(name: str, head_config: HeadConfig | None):
     kind, config = CONFIGS[name]
     torch.manual_seed(0)
-    heads = () if output is None else kind.heads_for(output)
-    return moved(kind(config, heads, output)).double()
+    heads = () if head_config is None else kind.heads_for(head_config)
+    return moved(kind(config, heads, head_config)).double()
 
 
 def padded_inputs(model, ids: list, segments: list, together: int, filler: int) -> list[torch.Tensor]:
@@ -56,11 +56,11 @@ def padded_inputs(model, ids: list, segments: list, together: int, filler: int) 
     return [each.unflatten(0, (-1, together)) for each in named] if together > 1 else named
 
 
-def as_packed(found: tuple[torch.Tensor, ...], output: HeadConfig | None) -> torch.Tensor:
+def as_packed(found: tuple[torch.Tensor, ...], head_config: HeadConfig | None) -> torch.Tensor:
     """The named tensors in the shape that a packed batch is answered in."""
-    if output is None or output.kind == "tokens":
+    if head_config is None or head_config.kind == "tokens":
         return torch.cat([row[:length] for row, length in zip(found[0], LENGTHS, strict=True)])
-    if output.kind == "spans":
+    if head_config.kind == "spans":
         return torch.cat([torch.stack(found[:2], -1), *(each[:, None] for each in found[2:])], 1)
     return found[0]
 
@@ -69,16 +69,16 @@ def as_packed(found: tuple[torch.Tensor, ...], output: HeadConfig | None) -> tor
 @pytest.mark.parametrize("name", CONFIGS)
 @torch.no_grad()
 def test_padded_rows_answer_as_a_packed_batch(name, kind, random):
-    output, together = OUTPUTS[kind], TOGETHER.get(kind, 1)
-    model = model_of(name, output)
+    head_config, together = OUTPUTS[kind], TOGETHER.get(kind, 1)
+    model = model_of(name, head_config)
     ids, segments = sequences(random, LENGTHS)
     batch = pack(ids, segments, group_size=together)
-    expected = model(batch) if output is None else model.outputs(batch)
+    expected = model(batch) if head_config is None else model.outputs(batch)
     for filler in (0, 55):
         found = PaddedModel(model)(*padded_inputs(model, ids, segments, together, filler))
-        assert len(found) == len(output_names(output))
-        assert (as_packed(found, output) - expected).abs().max() < 1e-9
-        if output is not None and output.kind == "spans":
+        assert len(found) == len(output_names(head_config))
+        assert (as_packed(found, head_config) - expected).abs().max() < 1e-9
+        if head_config is not None and head_config.kind == "spans":
             assert (found[0][1, LENGTHS[1] :] == MASKED_LOGIT).all()
 
 

@@ -11,7 +11,7 @@ from small_families import FAMILIES, POSITIONS, check_gradients, moved, sequence
 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.roberta import Roberta
 from hornbook.runs.pretraining.presets import PRESETS
 
@@ -151,7 +151,7 @@ def test_a_head_that_the_family_lacks():
 
 
 @pytest.mark.parametrize(
-    ("output", "heads", "has_layer"),
+    ("head_config", "heads", "has_layer"),
     [
         (HeadConfig("sequence", 2), (), True),
         (HeadConfig("sequence", 2, head="mlp"), (), True),
@@ -163,10 +163,10 @@ def test_a_head_that_the_family_lacks():
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_what_a_task_goes_through(output, heads, has_layer):
+def test_what_a_task_goes_through(head_config, heads, has_layer):
     """`<s>` through a layer of the task's own; endings through the pooler, as published."""
-    assert Roberta.heads_for(output) == heads
-    assert (Roberta.cls_layer(SMALL.config(), output) is not None) == has_layer
+    assert Roberta.heads_for(head_config) == heads
+    assert (Roberta.cls_layer(SMALL.config(), head_config) is not None) == has_layer
 
 
 def test_positions_count_from_the_pad_token_of_the_vocabulary():

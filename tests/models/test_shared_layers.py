@@ -12,7 +12,7 @@ from hornbook.batch import pack
 from hornbook.interop.folder import WEIGHTS, hf_weights, load_model, load_weights, read_weights, save_model
 from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models.albert import Albert
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import PADDED
 from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings

@@ -10,7 +10,7 @@ from small_families import FAMILIES, Family, check_gradients, moved, sequences, 
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.encoder import Encoder
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 
@@ -43,36 +43,36 @@ def family(request) -> Family:
 
 
 def their_model(family: Family, name: str) -> transformers.PreTrainedModel:
-    output = KINDS[name]
+    head_config = KINDS[name]
     torch.manual_seed(0)
-    labels = dict(enumerate(output.labels)) or None
+    labels = dict(enumerate(head_config.labels)) or None
     about = {} if labels is None else {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}
-    if output.kind == "sequence":
-        about["problem_type"] = PROBLEMS[output.problem]
-    return moved(family.their_class(output)(family.their_config(**about)))
+    if head_config.kind == "sequence":
+        about["problem_type"] = PROBLEMS[head_config.problem_type]
+    return moved(family.their_class(head_config)(family.their_config(**about)))
 
 
-def our_model(family: Family, output: HeadConfig) -> Encoder:
-    model = family.model(family.config(), family.model.heads_for(output), output)
+def our_model(family: Family, head_config: HeadConfig) -> Encoder:
+    model = family.model(family.config(), family.model.heads_for(head_config), head_config)
     model.initialize(torch.Generator().manual_seed(0))
     return moved(model)
 
 
-def labels_for(output: HeadConfig, random: np.random.Generator, lengths: list[int], together: int) -> dict:
+def labels_for(head_config: HeadConfig, random: np.random.Generator, lengths: list[int], together: int) -> dict:
     """As `pack` takes them. Numbers are eighths, which float32 holds exactly."""
     groups = len(lengths) // together
-    if output.kind == "tokens":
-        return {"token_labels": [random.integers(-1, output.num_labels, n) for n in lengths]}
-    if output.kind == "spans":
+    if head_config.kind == "tokens":
+        return {"token_labels": [random.integers(-1, head_config.num_labels, n) for n in lengths]}
+    if head_config.kind == "spans":
         return {"labels": np.array([sorted(random.integers(0, n, 2)) for n in lengths])}
-    if output.kind == "choice":
+    if head_config.kind == "choice":
         labels = random.integers(0, together, groups)
-    elif output.problem == "number":
+    elif head_config.problem_type == "number":
         labels = random.integers(-16, 40, groups) / 8
-    elif output.problem == "multi":
-        labels = random.integers(0, 2, (groups, output.num_labels)).astype(np.float32)
+    elif head_config.problem_type == "multi":
+        labels = random.integers(0, 2, (groups, head_config.num_labels)).astype(np.float32)
     else:
-        labels = random.integers(0, output.num_labels, groups)
+        labels = random.integers(0, head_config.num_labels, groups)
     return {"labels": np.repeat(labels, together, 0)}
 
 
@@ -81,30 +81,30 @@ def their_inputs(family: Family, ids: list, segments: list, together: int = 1) -
     return {name: each.view(-1, together, each.shape[1]) if together > 1 else each for name, each in inputs.items()}
 
 
-def their_labels(output: HeadConfig, labels: dict, longest: int, together: int) -> dict[str, torch.Tensor]:
-    if output.kind == "tokens":
+def their_labels(head_config: HeadConfig, labels: dict, longest: int, together: int) -> dict[str, torch.Tensor]:
+    if head_config.kind == "tokens":
         return {"labels": to_padded([np.where(row < 0, -100, row) for row in labels["token_labels"]], longest, -100)}
     values = torch.from_numpy(labels["labels"][::together])
-    if output.kind == "spans":
+    if head_config.kind == "spans":
         return {"start_positions": values[:, 0], "end_positions": values[:, 1]}
     return {"labels": values.double() if values.is_floating_point() else values}
 
 
-def their_answers(output: HeadConfig, out, lengths: list[int]) -> list[torch.Tensor]:
+def their_answers(head_config: HeadConfig, out, lengths: list[int]) -> list[torch.Tensor]:
     """The outputs of the padded batch at real tokens."""
-    if output.kind == "spans":
+    if head_config.kind == "spans":
         both = torch.stack([out.start_logits, out.end_logits], -1)
         return [row[:n] for row, n in zip(both, lengths, strict=True)]
-    if output.kind == "tokens":
+    if head_config.kind == "tokens":
         return [row[:n] for row, n in zip(out.logits, lengths, strict=True)]
     return list(out.logits)
 
 
-def our_answers(output: HeadConfig, found: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
-    if output.kind == "spans":
+def our_answers(head_config: HeadConfig, found: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
+    if head_config.kind == "spans":
         assert all((row[n : max(lengths)] == MASKED_LOGIT).all() for row, n in zip(found, lengths, strict=False))
         return [row[:n] for row, n in zip(found, lengths, strict=False)]
-    return list(found.split(lengths)) if output.kind == "tokens" else list(found)
+    return list(found.split(lengths)) if head_config.kind == "tokens" else list(found)
 
 
 def check_close(found: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float = 1e-9) -> None:
@@ -120,18 +120,18 @@ def check_close(found: list[torch.Tensor], expected: list[torch.Tensor], toleran
     ("name", "lengths"), [(name, LENGTHS) for name in KINDS if name != "spans"] + [("spans", [11] * 5), ("spans", [20])]
 )
 def test_answers_loss_and_gradients(tmp_path, random, family, name, lengths):
-    output, together = KINDS[name], TOGETHER.get(name, 1)
+    head_config, together = KINDS[name], TOGETHER.get(name, 1)
     their_model(family, name).save_pretrained(tmp_path)
-    theirs = family.their_class(output).from_pretrained(tmp_path, attn_implementation="eager").double().eval()
+    theirs = family.their_class(head_config).from_pretrained(tmp_path, attn_implementation="eager").double().eval()
     ours = load_model(tmp_path).double()
     ids, segments = sequences(random, lengths)
-    labels = labels_for(output, random, lengths, together)
+    labels = labels_for(head_config, random, lengths, together)
     batch = pack(ids, segments, **labels, group_size=together)
     expected = theirs(
-        **their_inputs(family, ids, segments, together), **their_labels(output, labels, max(lengths), together)
+        **their_inputs(family, ids, segments, together), **their_labels(head_config, labels, max(lengths), together)
     )
-    check_close(our_answers(output, ours.outputs(batch), lengths), their_answers(output, expected, lengths))
-    objective = TaskObjective(output)
+    check_close(our_answers(head_config, ours.outputs(batch), lengths), their_answers(head_config, expected, lengths))
+    objective = TaskObjective(head_config)
     step_inputs = objective.prepare(batch, 0)
     loss = objective.loss_sums(ours, step_inputs)["task"] / step_inputs.counts()["task"]
     assert loss.dtype == torch.float64 and abs(loss.item() - expected.loss.item()) <= 1e-9
@@ -155,14 +155,14 @@ def test_spans_of_uneven_sequences(tmp_path, random, family):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_opens_what_transformers_saved(tmp_path, family, name):
-    output = KINDS[name]
+    head_config = KINDS[name]
     their_model(family, name).save_pretrained(tmp_path)
     ours = load_model(tmp_path)
-    assert ours.output == output
-    assert ours.heads == family.model.heads_for(output)
-    task = load_task(tmp_path, ours.output)
+    assert ours.head_config == head_config
+    assert ours.heads == family.model.heads_for(head_config)
+    task = load_task(tmp_path, ours.head_config)
     kinds = {"single": "classification", "multi": "multi-label", "number": "regression", "tokens": "tagging"}
-    assert task.kind == kinds.get(name, output.kind)
+    assert task.kind == kinds.get(name, head_config.kind)
 
 
 @pytest.mark.parametrize(("num_labels", "problem"), [(1, "number"), (2, "single"), (3, "single")])
@@ -170,29 +170,29 @@ def test_problem_type_that_is_not_given(tmp_path, family, num_labels, problem):
     """Their folders often lack `problem_type`: one label is a number, several are classes, as they take it."""
     kind = family.their_class(KINDS["single"])
     kind(family.their_config(num_labels=num_labels)).save_pretrained(tmp_path)
-    output = load_model(tmp_path).output
-    assert (output.problem, output.num_labels) == (problem, num_labels)
+    head_config = load_model(tmp_path).head_config
+    assert (head_config.problem_type, head_config.num_labels) == (problem, num_labels)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_transformers_opens_what_is_saved(tmp_path, random, family, name):
-    output, together = KINDS[name], TOGETHER.get(name, 1)
-    ours = our_model(family, output)
+    head_config, together = KINDS[name], TOGETHER.get(name, 1)
+    ours = our_model(family, head_config)
     save_model(tmp_path, ours)
-    theirs, report = family.their_class(output).from_pretrained(
+    theirs, report = family.their_class(head_config).from_pretrained(
         tmp_path, output_loading_info=True, attn_implementation="eager"
     )
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    if output.labels:
-        assert theirs.config.id2label == dict(enumerate(output.labels))
-        assert theirs.config.label2id == {label: i for i, label in enumerate(output.labels)}
-    if output.kind == "sequence":
-        assert theirs.config.problem_type == PROBLEMS[output.problem]
+    if head_config.labels:
+        assert theirs.config.id2label == dict(enumerate(head_config.labels))
+        assert theirs.config.label2id == {label: i for i, label in enumerate(head_config.labels)}
+    if head_config.kind == "sequence":
+        assert theirs.config.problem_type == PROBLEMS[head_config.problem_type]
     assert theirs.config.architectures == [type(theirs).__name__]
     ids, segments = sequences(random, LENGTHS)
     expected = theirs.double().eval()(**their_inputs(family, ids, segments, together))
     found = ours.double().outputs(pack(ids, segments, group_size=together))
-    check_close(our_answers(output, found, LENGTHS), their_answers(output, expected, LENGTHS))
+    check_close(our_answers(head_config, found, LENGTHS), their_answers(head_config, expected, LENGTHS))
 
 
 def test_transformers_opens_the_spans_of_a_model_with_a_classifier(tmp_path, random, family):
@@ -216,7 +216,7 @@ def test_folder_gives_the_model_back(tmp_path, family, name):
     ours = our_model(family, (KINDS | OWN)[name])
     save_model(tmp_path, ours)
     again = load_model(tmp_path)
-    assert again.output == ours.output and again.heads == ours.heads and again.config == ours.config
+    assert again.head_config == ours.head_config and again.heads == ours.heads and again.config == ours.config
     state = again.state_dict()
     assert state.keys() == ours.state_dict().keys()
     assert all(torch.equal(value, state[key]) for key, value in ours.state_dict().items())
@@ -225,8 +225,8 @@ def test_folder_gives_the_model_back(tmp_path, family, name):
 @pytest.mark.parametrize("name", [*KINDS, *OWN])
 def test_no_neighbour_changes_an_answer(random, family, name):
     """Alone, in a batch, and in a batch with dead sequences at the end, of which one may be empty."""
-    output, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
-    model = our_model(family, output).double()
+    head_config, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
+    model = our_model(family, head_config).double()
     ids, segments = sequences(random, LENGTHS)
     batch = pack(ids, segments, group_size=together)
     groups = range(0, len(ids), together)
@@ -234,16 +234,16 @@ def test_no_neighbour_changes_an_answer(random, family, name):
     filled = [batch.bucketed(batch.num_tokens + 9, num_filled), batch.bucketed(128, num_filled)]
     for each in (batch, *filled):
         found = model.outputs(each)
-        if output.kind == "tokens":
+        if head_config.kind == "tokens":
             rows = found[: each.num_real_tokens].split(LENGTHS)
         else:
             rows = found[: len(groups)]
         for row, first in zip(rows, groups, strict=True):
             own = slice(first, first + together)
             alone = model.outputs(pack(ids[own], segments[own], group_size=together))
-            alone = alone if output.kind == "tokens" else alone[0]
-            if output.kind == "spans":
-                classifier = [row[-1:]] if output.answerable else []
+            alone = alone if head_config.kind == "tokens" else alone[0]
+            if head_config.kind == "spans":
+                classifier = [row[-1:]] if head_config.answerable else []
                 row = torch.cat([row[: LENGTHS[first]], *classifier])
             assert row.shape == alone.shape
             assert (row - alone).abs().max() <= 1e-12
@@ -252,14 +252,14 @@ def test_no_neighbour_changes_an_answer(random, family, name):
 @pytest.mark.parametrize("name", [*KINDS, *OWN])
 def test_every_layer_of_a_head_learns(random, family, name):
     """Each parameter gets a gradient from the loss, but for the bias of a choice: it moves all endings alike."""
-    output, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
-    model = our_model(family, output).double()
+    head_config, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
+    model = our_model(family, head_config).double()
     ids, segments = sequences(random, LENGTHS)
-    labels = labels_for(output, random, LENGTHS, together)
-    objective = TaskObjective(output)
+    labels = labels_for(head_config, random, LENGTHS, together)
+    objective = TaskObjective(head_config)
     batch = pack(ids, segments, **labels, group_size=together)
     objective.loss_sums(model, objective.prepare(batch, 0))["task"].backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
-        if (output.kind, parameter_name) != ("choice", "task.out.bias"):
+        if (head_config.kind, parameter_name) != ("choice", "task.out.bias"):
             assert parameter.grad.any(), parameter_name

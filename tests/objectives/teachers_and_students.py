@@ -7,7 +7,7 @@ from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.encoder import Encoder
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import CorpusDistillation, pair_for
 from hornbook.objectives.masking import Masking, MaskingSettings
@@ -17,12 +17,12 @@ LENGTHS = [12, 30, 7, 21]
 QUERIES, KEYS, VALUES = range(3)
 
 
-def encoder(kind: type[Encoder], seed: int, heads=("mlm",), output: HeadConfig | None = None, **size) -> Encoder:
+def encoder(kind: type[Encoder], seed: int, heads=("mlm",), head_config: HeadConfig | None = None, **size) -> Encoder:
     usual = {"num_layers": 2, "width": 24, "num_heads": 2, "inner_width": 32, "max_positions": 32, "init_std": 0.3}
     config = kind.config_class(VOCABULARY, **usual | {"dropout": 0.0, "attention_dropout": 0.0} | size)
-    if output is not None:
-        heads = kind.heads_for(output)
-    model = kind(config, heads, output)
+    if head_config is not None:
+        heads = kind.heads_for(head_config)
+    model = kind(config, heads, head_config)
     model.initialize(torch.Generator().manual_seed(seed))
     return model.double().eval()
 

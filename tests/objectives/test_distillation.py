@@ -28,7 +28,7 @@ from hornbook.models.distilbert import Distilbert
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt2
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.objectives.distillation.matching import PUBLISHED, Match, StageRecipe, layer_pairs
 from hornbook.objectives.distillation.objective import CorpusDistillation
 from hornbook.objectives.distillation.task_objective import TaskDistillation
@@ -180,9 +180,9 @@ def labelled_batch(name: str) -> Batch:
 
 
 def task_pair(name: str, recipe: StageRecipe, student_kind: type[Encoder] = Distilbert):
-    output = OUTPUTS[name]
-    student, teacher = encoder(student_kind, 0, output=output), teacher_of(output=output)
-    objective = TaskDistillation(TaskObjective(output), output, recipe, student.config, teacher.config)
+    head_config = OUTPUTS[name]
+    student, teacher = encoder(student_kind, 0, head_config=head_config), teacher_of(head_config=head_config)
+    objective = TaskDistillation(TaskObjective(head_config), head_config, recipe, student.config, teacher.config)
     return objective, pair_of(objective, student, teacher)
 
 
@@ -262,10 +262,10 @@ def test_a_block_gives_what_its_attention_reads(kind):
 
 
 def test_a_gpt_learns_from_a_gpt():
-    output = OUTPUTS["multi"]
-    student, teacher = (encoder(Gpt2, seed, output=output) for seed in (0, 1))
+    head_config = OUTPUTS["multi"]
+    student, teacher = (encoder(Gpt2, seed, head_config=head_config) for seed in (0, 1))
     recipe = StageRecipe((Match("attention", "kl", layers="last"), Match("hidden", "mse"), Match("logits", "mse")))
-    objective = TaskDistillation(TaskObjective(output), output, recipe, student.config, teacher.config)
+    objective = TaskDistillation(TaskObjective(head_config), head_config, recipe, student.config, teacher.config)
     pair = pair_of(objective, student, teacher)
     sums = objective.loss_sums(pair, drawn_of(objective, labelled_batch("multi")))
     assert all(value.item() > 0.01 for value in sums.values())

@@ -7,7 +7,7 @@ import torch
 
 from hornbook.batch import Batch, pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.objectives import clm
 from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective, next_tokens
 from hornbook.objectives.mlm import summed_loss
@@ -21,9 +21,9 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0
 MODELS = {"gpt1": (Gpt1, Gpt1Config), "gpt2": (Gpt2, Gpt2Config)}
 
 
-def model_of(family: str = "gpt2", output: HeadConfig | None = None, **overrides):
+def model_of(family: str = "gpt2", head_config: HeadConfig | None = None, **overrides):
     kind, config = MODELS[family]
-    model = kind(config(**SIZE | NO_DROPOUT | overrides), output=output)
+    model = kind(config(**SIZE | NO_DROPOUT | overrides), head_config=head_config)
     model.initialize(torch.Generator().manual_seed(0))
     return model.double().eval()
 
@@ -135,11 +135,11 @@ OUTPUTS = {
 }
 
 
-def drawn_beside_task(random, output: HeadConfig, together: int) -> tuple[AuxiliaryLanguageModel, StepInputs]:
+def drawn_beside_task(random, head_config: HeadConfig, together: int) -> tuple[AuxiliaryLanguageModel, StepInputs]:
     rows = [random.integers(5, 90, length) for length in (12, 7, 20, 3, 9, 31)]
-    labels = None if output.kind == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
-    tags = [random.integers(-1, 4, len(row)) for row in rows] if output.kind == "tokens" else None
-    objective = AuxiliaryLanguageModel(TaskObjective(output), 0.5)
+    labels = None if head_config.kind == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
+    tags = [random.integers(-1, 4, len(row)) for row in rows] if head_config.kind == "tokens" else None
+    objective = AuxiliaryLanguageModel(TaskObjective(head_config), 0.5)
     batch = pack(rows, labels=labels, token_labels=tags, group_size=together, max_length=40)
     return objective, objective.prepare(batch, 0)
 
@@ -148,13 +148,13 @@ def drawn_beside_task(random, output: HeadConfig, together: int) -> tuple[Auxili
 @pytest.mark.parametrize("family", MODELS)
 def test_auxiliary_language_model_adds_its_loss_to_that_of_the_task(random, family, name):
     """The task's as alone, and the mean over the texts of the mean cross-entropy of their next tokens, text by text."""
-    output, together = OUTPUTS[name]
-    model = model_of(family, output)
-    objective, step_inputs = drawn_beside_task(random, output, together)
+    head_config, together = OUTPUTS[name]
+    model = model_of(family, head_config)
+    objective, step_inputs = drawn_beside_task(random, head_config, together)
     counts, batch = step_inputs.counts(), step_inputs.batch
     with torch.no_grad():
         found, hits = objective.loss_sums(model, step_inputs), objective.evaluate(model, step_inputs)
-        alone = TaskObjective(output).loss_sums(model, step_inputs)["task"]
+        alone = TaskObjective(head_config).loss_sums(model, step_inputs)["task"]
         means = []
         for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
             ids = batch.ids_T[start:stop]
@@ -168,9 +168,9 @@ def test_auxiliary_language_model_adds_its_loss_to_that_of_the_task(random, fami
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_auxiliary_language_model_with_micro_batches_and_buckets(random, name):
-    output, together = OUTPUTS[name]
-    model = model_of("gpt1", output)
-    objective, step_inputs = drawn_beside_task(random, output, together)
+    head_config, together = OUTPUTS[name]
+    model = model_of("gpt1", head_config)
+    objective, step_inputs = drawn_beside_task(random, head_config, together)
 
     def gradients(parts: list[StepInputs]) -> dict:
         model.zero_grad()

@@ -18,7 +18,7 @@ QUESTION = """
 description = "Say which colour it is."
 example = "{text} is"
 gold = "label"
-measures = ["accuracy"]
+metrics = ["accuracy"]
 [choices]
 labels = {r = "red", g = "dark green"}
 """
@@ -26,7 +26,7 @@ WRITING = """
 example = "{text} is"
 separator = "\\n"
 gold = "label"
-measures = ["exact", "f1"]
+metrics = ["exact", "f1"]
 [writing]
 max_new_tokens = 4
 """

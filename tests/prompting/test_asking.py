@@ -11,7 +11,7 @@ import hornbook
 from hornbook.evaluation.prompting.asking import PromptEvaluator, extract_answer
 from hornbook.inference.scoring import next_token_scores
 from hornbook.tasks.text.definition import Choices, GenerationSettings, read_task
-from hornbook.tasks.text.measures import MEASURES
+from hornbook.tasks.text.metrics import METRICS
 from hornbook.tasks.text.prompts import Prompt
 from hornbook.tasks.text.sources import Item
 from hornbook.text.stop_words import STOP_WORDS
@@ -76,7 +76,7 @@ def test_choices_are_scored_by_their_likelihood(gpt, task, normalize):
 
 
 def test_the_likelihood_of_the_right_answer(gpt, writing):
-    task = replace(writing, measures=("greedy", "last_token", "perplexity"), answer="{answer}")
+    task = replace(writing, metrics=("greedy", "last_token", "perplexity"), answer="{answer}")
     prompt, likeliest = with_readable_answer(gpt)
     answers = [likeliest, f"~{likeliest}", " red"]
     found = PromptEvaluator(task, gpt).ask(
@@ -138,12 +138,12 @@ def test_what_is_kept(what, text, expected):
 
 
 def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatch):
-    task = replace(writing, measures=("word",), writing=GenerationSettings(keep="word"))
+    task = replace(writing, metrics=("word",), writing=GenerationSettings(keep="word"))
     item = Item("0", {}, ("Shane",))
     assert PromptEvaluator(task, gpt)._reply(item, " Shane.", None).answers == ("Shane",)
     monkeypatch.setattr(type(gpt.tokenizer), "normalize", lambda self, text: text.lower())
     found = PromptEvaluator(task, gpt)._reply(item, " shane.", None)
-    assert MEASURES["word"].rows([found]).tolist() == [[1.0]]
+    assert METRICS["word"].rows([found]).tolist() == [[1.0]]
 
 
 def test_room_for_the_longest_choice(gpt, task, writing):

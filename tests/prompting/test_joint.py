@@ -21,7 +21,7 @@ from hornbook.train.checkpoint import Checkpoints
 SIZE = """
 example = "How large is {text}?"
 gold = "label"
-measures = ["exact"]
+metrics = ["exact"]
 [writing]
 max_new_tokens = 8
 """

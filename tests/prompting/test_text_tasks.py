@@ -34,9 +34,9 @@ def test_the_published_settings():
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ('measures = ["accuracy"]', 'measures = ["acuracy"]', "did you mean accuracy"),
-        ('measures = ["accuracy"]', 'measures = ["rouge1"]', "not a measure for a task that has"),
-        ('measures = ["accuracy"]', "measures = []", "measures is missing"),
+        ('metrics = ["accuracy"]', 'metrics = ["acuracy"]', "did you mean accuracy"),
+        ('metrics = ["accuracy"]', 'metrics = ["rouge1"]', "not a metric for a task that has"),
+        ('metrics = ["accuracy"]', "metrics = []", "metrics is missing"),
         ('example = "{text} is"', "", "example is missing"),
         ('example = "{text} is"', "example = 3", "must be a text"),
         ("description", "descripton", "did you mean 'description'"),
@@ -61,7 +61,7 @@ def test_mistakes_are_answered_with_the_fix(tmp_path, before, after, words):
 
 def test_a_free_answer_has_no_accuracy(tmp_path):
     file = write_task(tmp_path / "colour.toml", WRITING.replace('"exact"', '"accuracy"'))
-    with pytest.raises(ValueError, match="not a measure for a task that generates"):
+    with pytest.raises(ValueError, match="not a metric for a task that generates"):
         read_task(file)
 
 

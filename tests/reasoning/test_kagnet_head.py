@@ -11,8 +11,8 @@ from hornbook.batch import concatenate
 from hornbook.graph.reasoning.grounding import SchemaStreams
 from hornbook.graph.schema import SchemaGraphs
 from hornbook.models.bert import Bert, BertConfig
+from hornbook.models.head_config import GraphReasoning, HeadConfig
 from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, segment_softmax
-from hornbook.models.outputs import GraphReasoning, HeadConfig
 from hornbook.tasks.features import Features
 
 SIZE = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 32, "vocab_size": 64}
@@ -222,6 +222,6 @@ def test_the_folder_keeps_the_layers(features, tmp_path):
     model = make(convolution=False, width=12)
     save_model(tmp_path, model)
     again = load_model(tmp_path)
-    assert again.output == model.output
+    assert again.head_config == model.head_config
     batch = features.packed(range(6))
     assert torch.equal(again.outputs(batch), model.outputs(batch))

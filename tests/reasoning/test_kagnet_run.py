@@ -171,7 +171,7 @@ def test_ablations_and_controls_train_and_open_again(tmp_path, tiny_run, with_ve
     found = again.predict([(row["context"], row["endings"]) for row in rows])
     for each, row in zip(found, rows, strict=True):
         assert each.probabilities == pytest.approx(row["probabilities"], abs=1e-4)
-    shape = again.members[0].model.output.graph
+    shape = again.members[0].model.head_config.graph
     assert (shape.convolution, shape.lstm, shape.attention) == tuple(
         settings.get(f"reason.{name}", True) for name in ("convolution", "lstm", "attention")
     )

@@ -70,7 +70,7 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
             "runtime": {"seed": 3},
         },
     }
-    task = {"task": "reviews", "kind": kind, "measures": list(found)} | overrides.pop("task_details", {})
+    task = {"task": "reviews", "kind": kind, "metrics": list(found)} | overrides.pop("task_details", {})
     files = {
         "run.json": json.dumps(run | overrides),
         "scores.json": json.dumps(

@@ -11,7 +11,7 @@ from made_up_tasks import KINDS, REGRESSION_ROWS, write_task_run
 
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.report.card import with_yaml_header, write_card
 from hornbook.report.finetuned import FinetunedRun, python_code, transformers_code
 from hornbook.text.tokenizer import Tokenizer
@@ -110,8 +110,8 @@ def test_a_test_part_that_was_scored_is_no_longer_a_limit(make_card, tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
-        {"architectures": ["BertModel"], "hornbook_output": {"head": "cnn"}},
-        {"hornbook_output": {"head": "linear", "answerable": True}},
+        {"architectures": ["BertModel"], "hornbook_head": {"head": "cnn"}},
+        {"hornbook_head": {"head": "linear", "answerable": True}},
     ],
 )
 def test_a_head_of_our_own_claims_nothing_of_transformers(make_card, config):

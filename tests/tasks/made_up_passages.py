@@ -4,7 +4,7 @@ import random as chance
 
 import numpy as np
 
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer

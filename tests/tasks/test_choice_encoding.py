@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.records import ChoiceExample
 from hornbook.text.tokenizer import Tokenizer

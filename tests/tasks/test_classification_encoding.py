@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import transformers
 
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.regression import Regression

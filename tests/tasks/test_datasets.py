@@ -1,9 +1,9 @@
 import pytest
 
-from hornbook.tasks.datasets import KNOWN, OTHER_SPELLINGS, known
+from hornbook.tasks.datasets import KNOWN, OTHER_SPELLINGS, find_task
 from hornbook.tasks.kinds import KINDS
 
-MEASURES = {
+METRICS = {
     "classification": {"accuracy", "f1", "macro_f1", "matthews"},
     "multi-label": {"micro_f1", "macro_f1", "exact_match"},
     "regression": {"pearson", "spearman"},
@@ -20,8 +20,8 @@ MEASURES = {
 def test_every_line_is_whole(name):
     entry = KNOWN[name]
     assert entry.name == name == name.lower()
-    assert entry.measures and set(entry.measures) <= MEASURES[entry.kind]
-    assert "f1" not in entry.measures or entry.kind == "spans" or entry.positive, "whose F1?"
+    assert entry.metrics and set(entry.metrics) <= METRICS[entry.kind]
+    assert "f1" not in entry.metrics or entry.kind == "spans" or entry.positive, "whose F1?"
     assert entry.layout.files and callable(entry.layout.read) and callable(entry.own_layout.from_tables)
     assert entry.positive is None or entry.positive in entry.labels
 
@@ -43,7 +43,7 @@ def test_every_line_is_whole(name):
     ],
 )
 def test_common_spellings(spelling, name):
-    assert known(spelling).name == name
+    assert find_task(spelling).name == name
 
 
 def test_other_spellings_lead_somewhere():
@@ -52,13 +52,13 @@ def test_other_spellings_lead_somewhere():
 
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(ValueError, match=r"'mrcp'.*did you mean mrpc"):
-        known("mrcp")
+        find_task("mrcp")
     with pytest.raises(ValueError, match=r"the known ones are cola, "):
-        known("zzzzzzzzzzzz")
+        find_task("zzzzzzzzzzzz")
 
 
 def test_published_settings():
-    squad, squad2, swag, cola = (known(name) for name in ("squad", "squad2", "swag", "cola"))
+    squad, squad2, swag, cola = (find_task(name) for name in ("squad", "squad2", "swag", "cola"))
     assert (squad.batch_size, squad.learning_rate, squad.epochs) == (32, 5e-5, 3)
     assert (squad2.batch_size, squad2.learning_rate, squad2.epochs) == (48, 5e-5, 2)
     assert (swag.batch_size, swag.learning_rate, swag.epochs) == (16, 2e-5, 3)
@@ -66,13 +66,13 @@ def test_published_settings():
 
 
 def test_submission_names():
-    assert known("sts-b").submissions == {"test": "STS-B.tsv"}
-    assert known("mnli").submissions == {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
-    assert known("diagnostic").submissions == {"test": "AX.tsv"}
-    assert not known("nsmc").submissions
+    assert find_task("sts-b").submissions == {"test": "STS-B.tsv"}
+    assert find_task("mnli").submissions == {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
+    assert find_task("diagnostic").submissions == {"test": "AX.tsv"}
+    assert not find_task("nsmc").submissions
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_measure_is_one_of_its_kind(name):
     kind = KINDS[KNOWN[name].kind]
-    assert {*KNOWN[name].measures} <= {*kind.default_measures, *kind.other_measures}
+    assert {*KNOWN[name].metrics} <= {*kind.default_metrics, *kind.other_metrics}

@@ -9,7 +9,7 @@ import pytest
 from finetuned import encoder, finetuned, words
 
 from hornbook.inference.predictor import load_predictor
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.report.card import write_card
 from hornbook.tasks.kinds.marked import EntityTyping
 from hornbook.tasks.kinds.multi_label import FEWEST, THRESHOLDS, MultiLabel
@@ -18,7 +18,7 @@ from hornbook.tasks.spec import TaskSpec, load_task, save_task
 
 LABELS = ("a", "b", "c", "d")
 OUTPUT = HeadConfig("sequence", 4, LABELS, "multi")
-TASK = MultiLabel(OUTPUT, MultiLabel.default_measures)
+TASK = MultiLabel(OUTPUT, MultiLabel.default_metrics)
 
 
 def noisy(random: np.random.Generator, num: int = 200) -> tuple[list[TextExample], list[np.ndarray]]:
@@ -45,7 +45,7 @@ def test_it_has_the_best_score_of_all(random):
 
 def test_it_is_for_the_first_measure(random):
     examples, logits = noisy(random)
-    tasks = [MultiLabel(OUTPUT, measures) for measures in (("micro_f1",), ("exact_match",))]
+    tasks = [MultiLabel(OUTPUT, metrics) for metrics in (("micro_f1",), ("exact_match",))]
     for_f1, for_exact = (each.tuned(examples, each.decode(logits, None, examples)) for each in tasks)
     exact = [
         each.scorer(examples, each.decode(logits, None, examples))(None)["exact_match"] for each in (for_f1, for_exact)

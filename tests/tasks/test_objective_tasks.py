@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed
@@ -32,30 +32,30 @@ KINDS = {
 TOGETHER = {"choice": 4, "separate": 2}
 
 
-def model_for(output: HeadConfig) -> Bert:
+def model_for(head_config: HeadConfig) -> Bert:
     config = BertConfig(
         VOCABULARY, num_layers=1, width=16, num_heads=2, inner_width=32, max_positions=32, dropout=0.0, init_std=0.3
     )
-    model = Bert(dataclasses.replace(config, attention_dropout=0.0), Bert.heads_for(output), output)
+    model = Bert(dataclasses.replace(config, attention_dropout=0.0), Bert.heads_for(head_config), head_config)
     model.initialize(torch.Generator().manual_seed(0))
     return model.double()
 
 
 def batch_for(name: str, random: np.random.Generator, num_groups: int = 9) -> Batch:
-    output, together = KINDS[name], TOGETHER.get(name, 1)
+    head_config, together = KINDS[name], TOGETHER.get(name, 1)
     lengths = random.integers(3, 21, num_groups * together).tolist()
     ids = [random.integers(0, VOCABULARY, n) for n in lengths]
-    if output.kind == "tokens":
-        return pack(ids, token_labels=[random.integers(-1, output.num_labels, n) for n in lengths])
-    if output.kind == "spans":
+    if head_config.kind == "tokens":
+        return pack(ids, token_labels=[random.integers(-1, head_config.num_labels, n) for n in lengths])
+    if head_config.kind == "spans":
         labels = np.array([sorted(random.integers(1, n, 2)) for n in lengths])
         labels[::3] = 0
         return pack(ids, labels=labels)
-    if output.kind == "choice":
+    if head_config.kind == "choice":
         labels = random.integers(0, together, num_groups)
-    elif output.problem == "number":
+    elif head_config.problem_type == "number":
         labels = random.normal(size=num_groups)
-    elif output.problem == "multi":
+    elif head_config.problem_type == "multi":
         labels = random.integers(0, 2, (num_groups, 3)).astype(float)
     else:
         labels = random.integers(-1, 3, num_groups)

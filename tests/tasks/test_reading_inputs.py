@@ -4,7 +4,7 @@ import re
 import pytest
 from task_files import lines, question, squad, write
 
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification

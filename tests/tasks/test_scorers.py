@@ -8,7 +8,7 @@ import pytest
 
 from hornbook.metrics.bootstrap import interval
 from hornbook.metrics.regression import mean_squared_error, pearson
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.evaluation import with_intervals
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
@@ -107,12 +107,12 @@ def test_tags(random):
 
 def test_intervals_are_those_of_each_score_alone(random):
     gold, found, examples, predictions = classes(random, 80)
-    measures = ("matthews", "macro_f1")
-    scores = with_intervals(Classification(HeadConfig("sequence", 3, LABELS), measures), examples, predictions)
-    for name in measures:
-        measure = getattr(one_call_scores, name)
-        low, high = interval(lambda c, f=measure: f(of(gold, c), of(found, c)), 80)
-        assert scores[name] == {"value": measure(gold, found), "low": low, "high": high}
+    metrics = ("matthews", "macro_f1")
+    scores = with_intervals(Classification(HeadConfig("sequence", 3, LABELS), metrics), examples, predictions)
+    for name in metrics:
+        metric = getattr(one_call_scores, name)
+        low, high = interval(lambda c, f=metric: f(of(gold, c), of(found, c)), 80)
+        assert scores[name] == {"value": metric(gold, found), "low": low, "high": high}
 
 
 def test_the_interval_of_accuracy_has_a_width_where_all_are_right(random):

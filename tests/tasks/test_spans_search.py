@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_up_passages import SPAN, examples_of, gold_scores, plain, trained, windows_of
 
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.records import SpanExample
@@ -149,7 +149,7 @@ def test_no_answer_score_and_threshold(wordpiece, answerable):
     assert again == other.decode(found, features, examples)
     assert [each.answer == "" for each in again] == [score > middle for score in scores]
     assert {each.answer == "" for each in again} == {True, False}
-    assert all(each.answer for each in Spans(task.output).decode(found, features, examples)), "a task without none"
+    assert all(each.answer for each in Spans(task.head_config).decode(found, features, examples)), "a task without none"
 
 
 def test_best_threshold_is_the_best_of_all(wordpiece):

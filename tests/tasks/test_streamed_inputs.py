@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.reading import streaming
 from hornbook.tasks.reading.inputs import inputs_in, original_columns, stream_inputs
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
@@ -71,7 +71,7 @@ def test_pieces_are_read_as_the_whole(monkeypatch, tmp_path, name, size):
     def notes() -> Notes:
         return Notes(needs_labels=False, requested=RequestedColumns("body" if "lines" not in name else None))
 
-    entry, one, two = known("classification"), notes(), notes()
+    entry, one, two = find_task("classification"), notes(), notes()
     expected = inputs_in(path, entry, one)
     columns = original_columns(expected, one) or [{} for _ in expected]
     monkeypatch.setattr(streaming, "PIECE_BYTES", size)
@@ -97,4 +97,4 @@ def test_wide_encodings_are_read_at_once(monkeypatch, tmp_path):
     path.write_text(csv_text(), encoding="utf-16")
     monkeypatch.setattr(streaming, "PIECE_BYTES", 300)
     notes = Notes(needs_labels=False, requested=RequestedColumns("body"))
-    assert [len(found) for found, _ in stream_inputs(path, known("classification"), notes)] == [200]
+    assert [len(found) for found, _ in stream_inputs(path, find_task("classification"), notes)] == [200]

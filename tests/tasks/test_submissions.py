@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from hornbook.models.outputs import HeadConfig
-from hornbook.tasks.datasets import known
+from hornbook.models.head_config import HeadConfig
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction, Spans
 from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
@@ -99,8 +99,8 @@ def test_the_submission_of_a_glue_run_goes_by_its_test_parts(tmp_path):
 
 
 def _classification(name: str) -> TaskSpec:
-    labels = known(name).labels or ("0", "1")
-    task = Classification(HeadConfig("sequence", len(labels), labels), known(name).measures)
+    labels = find_task(name).labels or ("0", "1")
+    task = Classification(HeadConfig("sequence", len(labels), labels), find_task(name).metrics)
     return TaskSpec(name, task)
 
 

@@ -5,7 +5,7 @@ import random as chance
 import numpy as np
 import pytest
 
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.tagging import Tagging
 from hornbook.tasks.records import TaggedExample

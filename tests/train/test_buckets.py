@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.objectives.clm import ClmObjective
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.cuda_graphs import _copy_into, _no_garbage_collection, bucket_for, offsets_host, padded_to_bucket

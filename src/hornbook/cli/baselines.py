@@ -180,7 +180,7 @@ def glue(runs: argument(list[Path], "Finished runs of GLUE's tasks.")) -> None:
             found[task]["accuracy_mismatched"] = splits["dev-mismatched"]["accuracy"]["value"]
     average, counted = glue_average(found)
     rows = [(task, name, f"{100 * found[task][name]:.1f}") for task in counted for name in OFFICIAL[task]]
-    table(rows, ("task", "measure", "dev"))
+    table(rows, ("task", "metric", "dev"))
     missing = [task for task in OFFICIAL if task not in counted]
     without = f"; without {', '.join(missing)}" if missing else ""
     print_result(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")

@@ -48,7 +48,7 @@ def prompt_command(
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
     from hornbook.evaluation.prompting.run import prompt
     from hornbook.report.prompting import degenerate_words, rows_of
-    from hornbook.report.wording import measure
+    from hornbook.report.wording import metric_label
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
     with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
@@ -68,9 +68,9 @@ def prompt_command(
             log=log,
         )
     rows = [(name, num, *(text for _, text in cells), note) for name, num, cells, note in rows_of(found)]
-    table(rows, ("model", "examples", *map(measure, found["measures"]), ""))
-    for name, each in found["measures"].items():
-        print_result(f"{measure(name)}: {each['words']}")
+    table(rows, ("model", "examples", *map(metric_label, found["metrics"]), ""))
+    for name, each in found["metrics"].items():
+        print_result(f"{metric_label(name)}: {each['words']}")
     if reason := degenerate_words(found):
         log(f"note: {reason}")
     print_result(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
@@ -96,8 +96,8 @@ def _list() -> None:
     from hornbook.tasks.text.definition import read_task, shipped
 
     tasks = [read_task(name) for name in shipped()]
-    rows = [(each.name, ", ".join(each.measures), each.about) for each in tasks]
-    table(rows, ("task", "measures", "description"), is_prose=True)
+    rows = [(each.name, ", ".join(each.metrics), each.about) for each in tasks]
+    table(rows, ("task", "metrics", "description"), is_prose=True)
     print_json({each.name: each.about for each in tasks})
 
 

@@ -120,7 +120,7 @@ def evaluate_retrieval_command(
         (name, f"{each['value']:.4f}", f"{each['low']:.4f} to {each['high']:.4f}")
         for name, each in found["scores"].items()
     ]
-    table(rows, ("measure", "score", "95% interval"))
+    table(rows, ("metric", "score", "95% interval"))
     rows = [
         (shortened(each["text"]), shortened(each["wrong_text"]), shortened(each["right_text"] or ""), _rank(each))
         for each in found["wrong"][:num_errors]

@@ -189,7 +189,7 @@ def print_scores(splits: dict) -> None:
         for split, scores in splits.items()
         for name, found in scores.items()
     ]
-    table(rows, ("split", "measure", "score", "95% interval"))
+    table(rows, ("split", "metric", "score", "95% interval"))
 
 
 def print_tables(tables: dict, split: str) -> None:
@@ -198,7 +198,7 @@ def print_tables(tables: dict, split: str) -> None:
         rows = [
             (
                 name,
-                *(f"{each[measure]:.3f}" for measure in ("precision", "recall", "f1")),
+                *(f"{each[metric]:.3f}" for metric in ("precision", "recall", "f1")),
                 each["gold"],
                 each["predicted"],
             )

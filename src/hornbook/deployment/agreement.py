@@ -33,13 +33,13 @@ def agreement(
     """Runs both models on the same inputs. `progress` is called with the number of inputs done."""
     pairs = list(zip(answers(one, features), answers(other, features, progress), strict=True))
     largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
-    if one.output is None:
+    if one.head_config is None:
         return Agreement(len(pairs), largest, None, min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs))
     task = one.predictor.task
     chosen = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
     if chosen[0][0] is None:
         return Agreement(len(pairs), largest, None)
-    if one.output.type.per_token:
+    if one.head_config.type.per_token:
         same = np.concatenate([a == b for a, b in chosen])
     else:
         same = np.array([np.array_equal(a, b) for a, b in chosen])
@@ -50,7 +50,7 @@ def answers(
     model: MeasuredModel, features: Features, progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
     """Returns the output of a model for each unit; for tagging and vectors, for each sequence."""
-    per_token = model.output is None or model.output.type.per_token
+    per_token = model.head_config is None or model.head_config.type.per_token
     return outputs_by_unit(lambda batch: model.answer(batch).numpy(), features, per_token, BATCH_TOKENS, progress)
 
 

@@ -141,7 +141,7 @@ def _score(
     device: str,
     show: Show,
 ) -> tuple[list[dict | None], dict[str, Any]]:
-    """Returns the score of each model on the data, and the task, measure, split and notes."""
+    """Returns the score of each model on the data, and the task, metric, split and notes."""
     found, noted = [], {}
     if not any(columns[role] for role in ("text", "pair", "label")):
         columns = columns | models[0].predictor.members[0].columns
@@ -172,7 +172,7 @@ def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[
     of_task = [each for each in models if each.predictor is not None]
     if not of_task:
         return [None] * len(models), {"notes": []}
-    metric_for_best = of_task[0].predictor.task.measures[0]
+    metric_for_best = of_task[0].predictor.task.metrics[0]
     found = [_recorded_score(model, metric_for_best) for model in models]
     notes = _degenerate_notes(models)
     without = [each.name for each, score in zip(models, found, strict=True) if score is None]

@@ -25,7 +25,7 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import EXPORT_FILE, measured_words
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
@@ -65,7 +65,7 @@ def export(
     source = open_model(model)
     if is_exported(source.folder):
         raise ValueError(f"{source.folder} is already exported: give the original run or model")
-    if source.output is not None and source.output.type.compares:
+    if source.head_config is not None and source.head_config.type.is_embedding:
         raise ValueError(f"{source.folder}: export of embedding models is not supported: use hornbook embed, or Python")
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
@@ -82,7 +82,7 @@ def export(
             parameters=source.parameters,
             bytes=(folder / ONNX_FILE).stat().st_size,
             input_names=list(input_names(source.model.config)),
-            output_names=list(output_names(source.output)),
+            output_names=list(output_names(source.head_config)),
         )
         exported = open_model(folder).with_threads(threads)
         agreed = agreement(source, exported, features, lambda done: show("inputs compared", done))
@@ -90,7 +90,7 @@ def export(
         before, after = _latency([source, exported], length, rounds, threads, random, show)
         record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
         record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
-        shape = (1, *([source.group_size] if rows_together(source.output) else []), length)
+        shape = (1, *([source.group_size] if rows_together(source.head_config) else []), length)
         memory = peak_memory(folder / ONNX_FILE, shape)
         record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
         if data is not None:
@@ -148,7 +148,7 @@ def comparison_inputs(
             )
         return source.encode(source.batchable(examples)[:NUM_COMPARED])
     if texts is not None:
-        examples = inputs_in(texts, known("classification"), Notes(needs_labels=False))
+        examples = inputs_in(texts, find_task("classification"), Notes(needs_labels=False))
         encodings, _ = encode_texts(examples[:NUM_COMPARED], source.tokenizer, source.model.config.max_positions)
         ids = [np.array(each.ids, np.int64) for each in encodings]
         return Features(ids, [np.array(each.type_ids, np.int64) for each in encodings], np.arange(len(ids)), len(ids))

@@ -16,7 +16,7 @@ from hornbook.interop.folder import weights_files
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_any
 from hornbook.models.flops import forward_flops, shape_of
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.report.exported import EXPORT_FILE
 from hornbook.tasks.features import Features
@@ -43,8 +43,8 @@ class MeasuredModel:
         )
 
     @property
-    def output(self) -> HeadConfig | None:
-        return self.model.output
+    def head_config(self) -> HeadConfig | None:
+        return self.model.head_config
 
     @property
     def group_size(self) -> int:
@@ -60,7 +60,7 @@ class MeasuredModel:
 
     @torch.no_grad()
     def answer(self, batch: Batch) -> Tensor:
-        return self.model(batch) if self.output is None else self.model.outputs(batch)
+        return self.model(batch) if self.head_config is None else self.model.outputs(batch)
 
     def flops(self, num_tokens: float) -> float:
         """FLOPs of the forward pass of one sequence of `num_tokens` tokens."""
@@ -96,9 +96,9 @@ def open_model(name: str | Path) -> MeasuredModel:
     if is_exported(folder) and not (folder / EXPORT_FILE).is_file():
         raise ValueError(f"{folder} holds an {ONNX_FILE} but no {EXPORT_FILE}: export the model again")
     model, tokenizer = load_any(folder)
-    if model.output is not None and model.output.graph is not None:
+    if model.head_config is not None and model.head_config.graph is not None:
         raise ValueError(f"{name} reads a knowledge graph, so it can be neither exported nor compared: use evaluate")
-    predictor = None if model.output is None else Predictor([build_finetuned_model(folder, model, tokenizer, run)])
+    predictor = None if model.head_config is None else Predictor([build_finetuned_model(folder, model, tokenizer, run)])
     if is_exported(folder):
         parameters, files = read_json(folder / EXPORT_FILE)["parameters"], [folder / ONNX_FILE]
     else:
@@ -109,6 +109,6 @@ def open_model(name: str | Path) -> MeasuredModel:
 
 def used_parameters(model: Transformer) -> int:
     """Counts the parameters used for the output, without pre-training heads that the task does not use."""
-    used = () if model.output is None else model.heads_for(model.output)
+    used = () if model.head_config is None else model.heads_for(model.head_config)
     unused = [name for name in model.heads if name not in used]
     return sum(each.numel() for name, each in model.named_parameters() if name.partition(".")[0] not in unused)

@@ -9,9 +9,9 @@ TEXTS = ["A charming journey.", "Slow, very slow."]
 
 
 def readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tuple[str, str]]) -> str:
-    output, config, tokenizer, padding = model.output, model.model.config, model.tokenizer, ""
+    head_config, config, tokenizer, padding = model.head_config, model.model.config, model.tokenizer, ""
     task, texts, code = "", TEXTS, ""
-    if output is not None:
+    if head_config is not None:
         task = model.predictor.spec.name
         texts, code = model.predictor.task.onnx_code(model.group_size, bool(model.predictor.spec.has_pairs))
     if tokenizer.pad_id is not None:
@@ -22,7 +22,7 @@ def readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tup
         format=format,
         task=task,
         inputs=input_names(config),
-        outputs=output_names(output),
+        outputs=output_names(head_config),
         max_positions=config.max_positions,
         is_grouped=model.group_size > 1,
         padding=padding,

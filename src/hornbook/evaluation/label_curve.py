@@ -274,8 +274,8 @@ def _quiet(message: str) -> None:
     """Drops messages about the data, which were already logged once."""
 
 
-def _interval(found: list[dict[str, float]], measure: str, in_percent: bool) -> dict[str, Any]:
-    """The mean over seeds with its 95% t interval, clipped to the range of the measure. With one seed, or if all seeds
+def _interval(found: list[dict[str, float]], metric: str, in_percent: bool) -> dict[str, Any]:
+    """The mean over seeds with its 95% t interval, clipped to the range of the metric. With one seed, or if all seeds
     have the same score (a linear model on all examples), the bootstrap interval over the dev examples."""
     scores = [each["value"] for each in found]
     mean = float(np.mean(scores))
@@ -283,5 +283,5 @@ def _interval(found: list[dict[str, float]], measure: str, in_percent: bool) -> 
     if spread < 1e-12:
         return {"score": mean, "low": found[0]["low"], "high": found[0]["high"], "seeds": scores}
     low, high = mean_interval(scores)
-    lowest = -1.0 if measure in ("matthews", "pearson", "spearman") else 0.0
+    lowest = -1.0 if metric in ("matthews", "pearson", "spearman") else 0.0
     return {"score": mean, "low": max(lowest, low), "high": min(100.0 if in_percent else 1.0, high), "seeds": scores}

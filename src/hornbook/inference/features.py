@@ -31,7 +31,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_file
 from hornbook.models.gpt import Gpt
 from hornbook.models.pooling import pool_tokens
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
@@ -183,7 +183,7 @@ def extract_features(
     requested = RequestedColumns(text, pair)
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
     if isinstance(texts, str | Path):
-        examples = inputs_in(texts, known("classification"), notes)
+        examples = inputs_in(texts, find_task("classification"), notes)
     else:
         examples = [TextExample(str(number), str(each)) for number, each in enumerate(texts)]
     if not examples:

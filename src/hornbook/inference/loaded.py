@@ -89,7 +89,7 @@ class LoadedModel:
         """The `Predictor` of a fine-tuned model, sharing its weights."""
         from hornbook.inference.predictor import Predictor, build_finetuned_model, read_finished_record, with_linker
 
-        if self.model.output is None:
+        if self.model.head_config is None:
             raise ValueError(
                 f"{self.folder} has no task head, so it cannot predict: fine-tune it with "
                 f"hornbook.finetune({str(self.folder)!r}, data, task)"

@@ -94,7 +94,7 @@ def evaluate(
         task: `similarity` for a model without a task head, whose vectors are compared.
 
     Returns:
-        A dictionary: `splits` (value, low and high by split and measure), `tables` (the scores of each class and the
+        A dictionary: `splits` (value, low and high by split and metric), `tables` (the scores of each class and the
         confusion matrix), `examples`, `unlabelled`, `notes` and `problems`.
 
     >>> import hornbook

@@ -28,8 +28,8 @@ from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
-from hornbook.models.outputs import HeadConfig
-from hornbook.tasks.datasets import known
+from hornbook.models.head_config import HeadConfig
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.evaluation import tables, with_intervals
 from hornbook.tasks.features import Features
 from hornbook.tasks.items import as_examples
@@ -53,7 +53,7 @@ FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  #
 TRAITS = {  # that members of an ensemble must share, as named in an error
     "kind": "their task kind",
     "labels": "their labels",
-    "problem": "their problem type",
+    "problem_type": "their problem type",
     "pairs": "how they encode pairs",
     "answerable": "how they detect unanswerable questions",
     "allows_no_answer": "whether they may give no answer",
@@ -101,7 +101,7 @@ class Predictor:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return self.task.output.labels
+        return self.task.head_config.labels
 
     @property
     def device(self) -> torch.device:
@@ -212,7 +212,7 @@ class Predictor:
     ) -> tuple[TaskSpec, DataSet]:
         """Reads data in the layout of the run's task, without holding out a split; returns the task and the data.
 
-        The task is the run's own, except that an MNLI run also reads GLUE's diagnostic set, which has its own measures.
+        The task is the run's own, except that an MNLI run also reads GLUE's diagnostic set, which has its own metrics.
         The column names given to the run are used unless any is given here.
         """
         columns = {"text": text, "pair": pair, "label": label}
@@ -220,8 +220,8 @@ class Predictor:
             columns = self.members[0].columns
         spec = self.spec
         if spec.name == "mnli" and _is_diagnostic(data):
-            measures = tuple(dict.fromkeys([*known(DIAGNOSTIC).measures, *spec.task.measures]))
-            spec = replace(spec, name=DIAGNOSTIC, task=replace(spec.task, measures=measures))
+            metrics = tuple(dict.fromkeys([*find_task(DIAGNOSTIC).metrics, *spec.task.metrics]))
+            spec = replace(spec, name=DIAGNOSTIC, task=replace(spec.task, metrics=metrics))
             if not columns and "full" in Path(data).name:
                 columns = FULL_DIAGNOSTIC
         trained = spec.roles if spec is self.spec else None
@@ -261,7 +261,7 @@ class Predictor:
         """
         spec, found = self.read(data, **reading)
         scores: dict[str, Any] = {
-            **{"task": spec.name, "metric_for_best": spec.task.measures[0]},
+            **{"task": spec.name, "metric_for_best": spec.task.metrics[0]},
             **{"splits": {}, "tables": {}, "examples": {}, "unlabelled": {}, "truncated_texts": {}},
             **{"unknown_labels": [], "messages": list(found.messages), "problems": found.problems.to_dict()},
             "notes": self._warn_trained_on(found),
@@ -330,15 +330,15 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
     folder = model_folder(name)
     run = read_finished_record(folder)
     model, tokenizer = load_any(folder)
-    if task is not None and model.output is not None and not model.output.type.compares:
+    if task is not None and model.head_config is not None and not model.head_config.type.is_embedding:
         raise ValueError(f"{folder} has the head of another task: leave out task=, or give the model it started from")
-    if model.output is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
+    if model.head_config is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
-        model.add_output(HeadConfig("vectors", problem="number", pooling=settings.pooling))
+        model.add_task_head(HeadConfig("vectors", problem_type="number", pooling=settings.pooling))
         member = build_finetuned_model(folder, model, tokenizer, run)
         return replace(member, max_length=min(member.max_length, settings.max_length or member.max_length))
-    if model.output is None:
+    if model.head_config is None:
         if is_exported(folder):
             raise ValueError(f"{folder} was exported from a model without a task head: export a fine-tuned run instead")
         raise ValueError(
@@ -383,7 +383,7 @@ def build_finetuned_model(
 ) -> FinetunedModel:
     """Builds a `FinetunedModel` from a model with a task head, its folder and the contents of its `run.json`. `graph`
     is the folder of the knowledge graph whose paths it reads, if it was moved."""
-    spec = load_task(folder, model.output)
+    spec = load_task(folder, model.head_config)
     settings, request = run.get("settings") or {}, run.get("request") or {}
     max_length = spec.max_length or (settings.get("task") or {}).get("max_length")
     max_length = max_length or spec.task.max_length or model.config.max_positions
@@ -393,7 +393,7 @@ def build_finetuned_model(
         ((run.get("inputs") or {}).get("data") or {}).get("fingerprint"),
         (settings.get("runtime") or {}).get("seed", 0),
     )
-    grounder = None if model.output.graph is None else open_saved_grounder(spec.reason or {}, folder, graph)
+    grounder = None if model.head_config.graph is None else open_saved_grounder(spec.reason or {}, folder, graph)
     return FinetunedModel(
         folder, model, tokenizer, spec, max_length, spec.columns or columns, trained_on, seed, grounder
     )
@@ -444,11 +444,11 @@ def _trait(member: FinetunedModel, what: str) -> Any:
     if what == "kind":
         return member.spec.kind
     if what == "graph":
-        return (member.spec.graph or {}).get("fingerprint"), member.spec.task.output.graph
+        return (member.spec.graph or {}).get("fingerprint"), member.spec.task.head_config.graph
     if what == "tokenizer":
         return member.tokenizer.fingerprint
     task = member.spec.task
-    return getattr(task, "allows_no_answer", False) if what == "allows_no_answer" else getattr(task.output, what)
+    return getattr(task, "allows_no_answer", False) if what == "allows_no_answer" else getattr(task.head_config, what)
 
 
 def _text(trait: Any) -> str:

@@ -84,8 +84,8 @@ def load_model(folder: Path) -> nn.Module:
         if config.num_layers > len(weights):
             raise ValueError(f"it has {config.num_layers} layers, and the weights fewer")
         with torch.device("meta"):  # no memory is allocated before the shapes are checked
-            output = family.naming.output_in(hf_config, weights)
-            model = family(config, family.naming.heads_in(set(weights), config.tied), output)
+            head_config = family.naming.head_config_in(hf_config, weights)
+            model = family(config, family.naming.heads_in(set(weights), config.tied), head_config)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(f"{config_file} cannot be used ({reason}): restore the file") from None

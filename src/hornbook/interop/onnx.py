@@ -21,8 +21,8 @@ from hornbook.batch import Batch
 from hornbook.files import read_json, replacing
 from hornbook.interop.folder import ONNX_FILE, WEIGHTS, load_folder
 from hornbook.models import registry
+from hornbook.models.head_config import HeadConfig, read_head_config
 from hornbook.models.heads import HEADS
-from hornbook.models.outputs import HeadConfig, read_output
 from hornbook.models.padded import PaddedModel, input_names, output_names, rows_together
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.text.tokenizer import Tokenizer
@@ -47,19 +47,19 @@ def write_onnx(model: Transformer, file: Path) -> None:
     from torch.export import Dim
 
     padded = PaddedModel(model).eval()
-    names, output = input_names(model.config), model.output
+    names, head_config = input_names(model.config), model.head_config
     # Small example rows; the exporter would treat a size of 1 as fixed.
-    group = (3 if output.type.is_grouped else 2,) if rows_together(output) else ()
+    group = (3 if head_config.type.is_grouped else 2,) if rows_together(head_config) else ()
     shape = (2, *group, min(8, model.config.max_positions))
     sizes = {0: Dim("batch_size"), len(shape) - 1: Dim("sequence_length", max=model.config.max_positions)}
-    if output is not None and output.type.is_grouped:
+    if head_config is not None and head_config.type.is_grouped:
         sizes[1] = Dim("num_choices")
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             padded,
             tuple(torch.full(shape, int(name == "attention_mask")) for name in names),
             input_names=list(names),
-            output_names=list(output_names(output)),
+            output_names=list(output_names(head_config)),
             dynamic_shapes=dict.fromkeys(names, sizes),
             dynamo=True,
             verbose=False,
@@ -98,25 +98,25 @@ class OnnxModel(nn.Module):
     """An exported model that takes packed batches, as the original does. It has no parameters."""
 
     def __init__(
-        self, file: Path, config: TransformerConfig, output: HeadConfig | None, num_threads: int | None = None
+        self, file: Path, config: TransformerConfig, head_config: HeadConfig | None, num_threads: int | None = None
     ):
         super().__init__()
-        self.file, self.config, self.output = Path(file), config, output
+        self.file, self.config, self.head_config = Path(file), config, head_config
         self.session = session(file, num_threads)
 
     def with_threads(self, num_threads: int) -> "OnnxModel":
-        return OnnxModel(self.file, self.config, self.output, num_threads)
+        return OnnxModel(self.file, self.config, self.head_config, num_threads)
 
     def forward(self, batch: Batch) -> Tensor:
         """Returns the last hidden states, T x D, of a model without a task head."""
-        assert self.output is None
+        assert self.head_config is None
         (x_NSD,), mask_NS = self._run(batch)
         return torch.from_numpy(x_NSD[mask_NS])
 
     def outputs(self, batch: Batch) -> Tensor:
-        """Returns the task outputs per sequence or token (`models/outputs.py` lists the shapes)."""
+        """Returns the task outputs per sequence or token (`models/head_config.py` lists the shapes)."""
         found, mask_NS = self._run(batch)
-        return torch.from_numpy(HEADS[self.output.kind].from_rows(found, mask_NS))
+        return torch.from_numpy(HEADS[self.head_config.kind].from_rows(found, mask_NS))
 
     def _run(self, batch: Batch) -> tuple[list[np.ndarray], np.ndarray]:
         lengths_N = np.diff(batch.offsets_host)
@@ -128,9 +128,9 @@ class OnnxModel(nn.Module):
             "attention_mask": mask_NS.astype(np.int64),
             "token_type_ids": segments_NS,
         }
-        shape = (-1, batch.group_size, ids_NS.shape[1]) if rows_together(self.output) else ids_NS.shape
+        shape = (-1, batch.group_size, ids_NS.shape[1]) if rows_together(self.head_config) else ids_NS.shape
         inputs = {name: rows[name].reshape(shape) for name in input_names(self.config)}
-        return self.session.run(list(output_names(self.output)), inputs), mask_NS
+        return self.session.run(list(output_names(self.head_config)), inputs), mask_NS
 
 
 def session(file: Path, num_threads: int | None = None):
@@ -158,9 +158,9 @@ def open_onnx(folder: Path) -> OnnxModel:
         config = registry.family(hf_config.get("model_type")).config_from_hf(hf_config)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / 'config.json'} cannot be used: {error}") from None
-    own = hf_config.get("hornbook_output")
-    output = read_output(hf_config, None, own["num_labels"]) if own else None
-    return OnnxModel(folder / ONNX_FILE, config, output)
+    own = hf_config.get("hornbook_head")
+    head_config = read_head_config(hf_config, None, own["num_labels"]) if own else None
+    return OnnxModel(folder / ONNX_FILE, config, head_config)
 
 
 def load_any(folder: Path) -> tuple[nn.Module, Tokenizer]:

@@ -1,4 +1,4 @@
-"""The official GLUE measures of each task, and their average."""
+"""The official GLUE metrics of each task, and their average."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,9 @@ OFFICIAL: dict[str, tuple[str, ...]] = {
 
 
 def glue_average(scores: Mapping[str, Mapping[str, float]]) -> tuple[float, tuple[str, ...]]:
-    """(mean over tasks of the mean over each task's official measures, the tasks averaged).
+    """(mean over tasks of the mean over each task's official metrics, the tasks averaged).
 
-    Averages are comparable only over the same tasks: many papers omit WNLI. Other measures are ignored; the average has
+    Averages are comparable only over the same tasks: many papers omit WNLI. Other metrics are ignored; the average has
     the unit of the scores.
     """
     unknown = [task for task in scores if task not in OFFICIAL]
@@ -28,10 +28,10 @@ def glue_average(scores: Mapping[str, Mapping[str, float]]) -> tuple[float, tupl
     if not counted:
         raise ValueError("nothing to average: give the scores of at least one task")
     for task in counted:
-        missing = [measure for measure in OFFICIAL[task] if measure not in scores[task]]
+        missing = [metric for metric in OFFICIAL[task] if metric not in scores[task]]
         if missing:
             raise ValueError(
-                f"'{task}' has no '{missing[0]}', an official measure of this task; add it, or remove the task"
+                f"'{task}' has no '{missing[0]}', an official metric of this task; add it, or remove the task"
             )
-    means = [sum(scores[task][measure] for measure in OFFICIAL[task]) / len(OFFICIAL[task]) for task in counted]
+    means = [sum(scores[task][metric] for metric in OFFICIAL[task]) / len(OFFICIAL[task]) for task in counted]
     return sum(means) / len(means), counted

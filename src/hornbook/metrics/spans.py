@@ -96,7 +96,7 @@ def best_threshold(
     no_answer_scores: Mapping[str, float],
     predictions: Mapping[str, str],
     gold: Mapping[str, Sequence[str]],
-    measure: Literal["exact", "f1"],
+    metric: Literal["exact", "f1"],
     rules: Rules = SQUAD_2,
 ) -> tuple[float, float]:
     """(best score in percent, threshold): questions with a no-answer score above the threshold are left unanswered.
@@ -106,10 +106,10 @@ def best_threshold(
     returned score. If answering nothing is best, the official threshold is 0, which suits probabilities; for scores
     that reach 0 or below we return a threshold just below the lowest.
     """
-    if measure not in ("exact", "f1"):
-        raise ValueError(f"unknown measure '{measure}'; use 'exact' or 'f1'")
+    if metric not in ("exact", "f1"):
+        raise ValueError(f"unknown metric '{metric}'; use 'exact' or 'f1'")
     _check_complete(no_answer_scores, gold, "no-answer score")
-    index = 0 if measure == "exact" else 1
+    index = 0 if metric == "exact" else 1
     scores = {question: score[index] for question, score in question_scores(predictions, gold, rules).items()}
     in_order = sorted((question for question in no_answer_scores if question in gold), key=no_answer_scores.__getitem__)
 

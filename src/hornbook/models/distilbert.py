@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead
+from hornbook.models.head_config import HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import ENCODER, Naming
-from hornbook.models.outputs import HeadConfig, reads_cls
 
 NORM_EPS = 1e-12  # fixed in its `transformers` class
 
@@ -90,8 +90,8 @@ class Distilbert(Encoder):
     )
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: HeadConfig) -> ClsLayer | None:
-        return ClsLayer(config.width, F.relu, 0.0) if reads_cls(output) else None
+    def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
+        return ClsLayer(config.width, F.relu, 0.0) if reads_cls(head_config) else None
 
     @classmethod
     def config_from_hf(cls, hf_config: dict) -> DistilbertConfig:

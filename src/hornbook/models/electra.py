@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
+from hornbook.models.head_config import HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import ENCODER, Naming
-from hornbook.models.outputs import HeadConfig, reads_cls
 from hornbook.nn.fused_ops import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
@@ -97,14 +97,14 @@ class Electra(Encoder):
     )
 
     @classmethod
-    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
+    def heads_for(cls, head_config: HeadConfig) -> tuple[str, ...]:
         return ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: HeadConfig) -> ClsLayer | None:
-        if not reads_cls(output):
+    def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
+        if not reads_cls(head_config):
             return None
-        return ClsLayer(config.width, F.gelu, 0.0 if output.type.is_grouped else config.head_dropout)
+        return ClsLayer(config.width, F.gelu, 0.0 if head_config.type.is_grouped else config.head_dropout)
 
     def rtd_logits(self, x_TD: Tensor) -> Tensor:
         """The logit that each token was replaced, T."""

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.pooling import first_token_indices, last_token_indices
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
@@ -78,14 +78,14 @@ class Encoder(Transformer):
     clm_matrix = None  # the head is more than one matrix
 
     @classmethod
-    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
+    def heads_for(cls, head_config: HeadConfig) -> tuple[str, ...]:
         """The pre-training heads that a task uses: the pooler, if there is one and the task reads `[CLS]`."""
-        return ("pooler",) if "pooler" in cls.head_factories and reads_cls(output) else ()
+        return ("pooler",) if "pooler" in cls.head_factories and reads_cls(head_config) else ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: HeadConfig) -> ClsLayer | None:
+    def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
         """A left-to-right model has no pre-trained pooler, so a task adds a layer over the last token."""
-        if config.direction != "left" or not reads_cls(output):
+        if config.direction != "left" or not reads_cls(head_config):
             return None
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 

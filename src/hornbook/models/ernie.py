@@ -119,8 +119,8 @@ class Ernie(Bert):
         prefix="bert.",
     )
 
-    def __init__(self, config: ErnieConfig, heads: tuple[str, ...] | None = None, output=None):
-        super().__init__(config, heads, output)
+    def __init__(self, config: ErnieConfig, heads: tuple[str, ...] | None = None, head_config=None):
+        super().__init__(config, heads, head_config)
         self.entities = embedding(config.num_entities, config.entity_width)
         self.entities.weight.requires_grad_(config.trains_entities)
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import setting
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.naming import TASK_CLASSES, Naming
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import last_token_indices
 from hornbook.models.transformer import Activation, Transformer, TransformerConfig
 from hornbook.nn.int8 import Int8Linear
@@ -165,7 +165,7 @@ class Gpt(Transformer):
         return dataclasses.replace(config, eos_id=eos_id, pad_id=pad_id)
 
     @classmethod
-    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
+    def heads_for(cls, head_config: HeadConfig) -> tuple[str, ...]:
         """Tasks may also predict the next token as an auxiliary objective."""
         return ("clm",)
 

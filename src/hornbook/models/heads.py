@@ -1,4 +1,4 @@
-"""The task heads that compute the outputs of `models/outputs.py`, for any family: one class per kind of output.
+"""The task heads that compute the outputs of `models/head_config.py`, for any family: one class per kind of output.
 
 A head maps the hidden states of a packed batch to its outputs; families supply the pooled vectors. Its class also has
 the loss on labels and on a teacher's outputs, and the form of the outputs in padded graphs and in cached rows.
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import pool_tokens, upcast
 
 CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
@@ -43,22 +43,22 @@ class TaskHead(nn.Module):
     """
 
     @staticmethod
-    def losses(output: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, whether the prediction is correct) of each target, K each."""
         return F.cross_entropy(outputs, values, reduction="none"), outputs.argmax(-1) == values
 
     @staticmethod
-    def match_losses(output: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+    def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
         """The loss of each target, K, on the outputs of a teacher."""
         return row_losses(ours, theirs)
 
     @staticmethod
-    def padded_names(output: HeadConfig) -> tuple[str, ...]:
+    def padded_names(head_config: HeadConfig) -> tuple[str, ...]:
         """Names of the outputs of a padded graph."""
         return ("logits",)
 
     @staticmethod
-    def to_rows(output: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+    def to_rows(head_config: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
         """The outputs of `num_rows` padded rows of `length` tokens, in the order of `padded_names`."""
         return (logits,)
 
@@ -68,9 +68,9 @@ class TaskHead(nn.Module):
         return found[0]
 
     @staticmethod
-    def row_widths(output: HeadConfig, group_size: int) -> tuple[int, int]:
+    def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
         """Numbers per unit and per token, when outputs are cached as rows."""
-        return output.num_labels, 0
+        return head_config.num_labels, 0
 
     @staticmethod
     def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
@@ -86,39 +86,39 @@ class TaskHead(nn.Module):
 class SequenceHead(TaskHead):
     """Logits from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
 
-    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
-        self.output, self.dropout, self.cls = output, nn.Dropout(config.head_dropout), cls
+        self.head_config, self.dropout, self.cls = head_config, nn.Dropout(config.head_dropout), cls
         features = width = config.width
-        if output.pairs == "separate":
+        if head_config.pairs == "separate":
             features = 3 * width
-        elif output.head == "mlp":
+        elif head_config.head == "mlp":
             self.inner = nn.Linear(width, width)
-        elif output.head == "cnn":
+        elif head_config.head == "cnn":
             self.convolutions = nn.ModuleList(nn.Conv1d(width, CNN_CHANNELS, window) for window in CNN_WINDOWS)
             features = CNN_CHANNELS * len(CNN_WINDOWS)
-        elif output.head == "bilstm":
+        elif head_config.head == "bilstm":
             self.lstm = nn.LSTM(width, width // 2, batch_first=True, bidirectional=True)
             features = 2 * (width // 2)
-        elif output.head == "attention":
+        elif head_config.head == "attention":
             self.inner, self.query = nn.Linear(width, width), nn.Linear(width, 1, bias=False)
-        self.out = nn.Linear(features, output.num_labels, bias=with_bias)
+        self.out = nn.Linear(features, head_config.num_labels, bias=with_bias)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return self.out(self.dropout(self._features(x_TD, batch, pooled_ND)))
 
     def _features(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        if self.output.pairs == "separate":  # u, v, |u - v|, as in Sentence-BERT
+        if self.head_config.pairs == "separate":  # u, v, |u - v|, as in Sentence-BERT
             u, v = pooled_ND.unflatten(0, (-1, 2)).unbind(1)
             return torch.cat([u, v, (u - v).abs()], -1)
-        if self.output.pairs == "both":
+        if self.head_config.pairs == "both":
             return pooled_ND.unflatten(0, (-1, 2)).sum(1)
-        if self.output.head == "linear":
+        if self.head_config.head == "linear":
             return pooled_ND
-        if self.output.head == "mlp":
+        if self.head_config.head == "mlp":
             return torch.tanh(self.inner(self.dropout(pooled_ND)))
         x_NSD, mask_NS = to_padded(x_TD, batch)
-        return getattr(self, f"_{self.output.head}")(x_NSD, mask_NS)
+        return getattr(self, f"_{self.head_config.head}")(x_NSD, mask_NS)
 
     def _cnn(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
         """Kim 2014: convolutions over 2, 3 and 4 tokens, with max pooling over the tokens where they start."""
@@ -140,26 +140,26 @@ class SequenceHead(TaskHead):
         return (scores_NS.softmax(-1).to(x_NSD.dtype)[..., None] * x_NSD).sum(1)
 
     @staticmethod
-    def losses(output: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if output.problem == "number":
+    def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if head_config.problem_type == "number":
             errors = (outputs[:, 0] - values) ** 2
             return errors, errors < 0.25
-        if output.problem == "multi":
+        if head_config.problem_type == "multi":
             losses = F.binary_cross_entropy_with_logits(outputs, values.to(outputs.dtype), reduction="none").mean(-1)
             return losses, ((outputs > 0) == (values > 0.5)).all(-1)
-        return TaskHead.losses(output, outputs, values)
+        return TaskHead.losses(head_config, outputs, values)
 
     @staticmethod
-    def match_losses(output: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
-        if output.problem == "number":
+    def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+        if head_config.problem_type == "number":
             return (upcast(ours) - upcast(theirs))[:, 0] ** 2
-        return row_losses(ours, theirs, is_binary=output.problem == "multi")
+        return row_losses(ours, theirs, is_binary=head_config.problem_type == "multi")
 
 
 class ChoiceHead(TaskHead):
     """One logit from the pooled `[CLS]` of every ending; the softmax runs over the endings of a question."""
 
-    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.dropout, self.cls = nn.Dropout(config.head_dropout), cls
         self.out = nn.Linear(config.width, 1)
@@ -168,23 +168,23 @@ class ChoiceHead(TaskHead):
         return self.out(self.dropout(pooled_ND)).view(-1, batch.group_size)
 
     @staticmethod
-    def row_widths(output: HeadConfig, group_size: int) -> tuple[int, int]:
+    def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
         return group_size, 0
 
 
 class TokenHead(TaskHead):
     """A linear layer on every token."""
 
-    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.dropout = nn.Dropout(config.token_dropout)
-        self.out = nn.Linear(config.width, output.num_labels)
+        self.out = nn.Linear(config.width, head_config.num_labels)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return self.out(self.dropout(x_TD))
 
     @staticmethod
-    def to_rows(output: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+    def to_rows(head_config: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
         return (logits.unflatten(0, (num_rows, length)),)
 
     @staticmethod
@@ -192,19 +192,19 @@ class TokenHead(TaskHead):
         return found[0][mask_NS]
 
     @staticmethod
-    def row_widths(output: HeadConfig, group_size: int) -> tuple[int, int]:
-        return 0, output.num_labels
+    def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
+        return 0, head_config.num_labels
 
 
 class SpanHead(TaskHead):
     """Start and end logits for every token and, if `answerable`, a classifier of answerability on the token that
     represents the sequence."""
 
-    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.dropout = nn.Dropout(config.span_dropout)
         self.out = nn.Linear(config.width, 2)
-        self.answerable = nn.Linear(config.width, 2) if output.answerable else None
+        self.answerable = nn.Linear(config.width, 2) if head_config.answerable else None
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         logits_NS2, mask_NS = to_padded(self.out(self.dropout(x_TD)), batch)
@@ -215,37 +215,37 @@ class SpanHead(TaskHead):
         return torch.cat([logits_NS2, upcast(has_answer_N2)[:, None]], 1)
 
     @staticmethod
-    def losses(output: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        spans_KS2 = outputs[:, :-1] if output.answerable else outputs
+    def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        spans_KS2 = outputs[:, :-1] if head_config.answerable else outputs
         losses = F.cross_entropy(spans_KS2, values, reduction="none").mean(-1)
         is_correct = (spans_KS2.argmax(1) == values).all(-1)
-        if output.answerable:
+        if head_config.answerable:
             has_none = (values[:, 1] == 0).long()
             losses = losses * (1 - has_none) + F.cross_entropy(outputs[:, -1], has_none, reduction="none")
         return losses, is_correct
 
     @staticmethod
-    def match_losses(output: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+    def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
         """The mean of the start and end losses, plus that of answerability if it is predicted."""
-        ends = slice(None, -1) if output.answerable else slice(None)
+        ends = slice(None, -1) if head_config.answerable else slice(None)
         losses_K = row_losses(ours[:, ends], theirs[:, ends], dim=1).mean(-1)
-        return losses_K + row_losses(ours[:, -1], theirs[:, -1]) if output.answerable else losses_K
+        return losses_K + row_losses(ours[:, -1], theirs[:, -1]) if head_config.answerable else losses_K
 
     @staticmethod
-    def padded_names(output: HeadConfig) -> tuple[str, ...]:
-        return ("start_logits", "end_logits", *(("answerable_logits",) if output.answerable else ()))
+    def padded_names(head_config: HeadConfig) -> tuple[str, ...]:
+        return ("start_logits", "end_logits", *(("answerable_logits",) if head_config.answerable else ()))
 
     @staticmethod
-    def to_rows(output: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+    def to_rows(head_config: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
         start_NS, end_NS = logits[:, :length].unbind(-1)
-        return (start_NS, end_NS, logits[:, length]) if output.answerable else (start_NS, end_NS)
+        return (start_NS, end_NS, logits[:, length]) if head_config.answerable else (start_NS, end_NS)
 
     @staticmethod
     def from_rows(found: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
         return np.concatenate([np.stack(found[:2], -1), *(each[:, None] for each in found[2:])], 1)
 
     @staticmethod
-    def row_widths(output: HeadConfig, group_size: int) -> tuple[int, int]:
+    def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
         return 0, 2
 
     @staticmethod
@@ -263,15 +263,15 @@ class SpanHead(TaskHead):
 class VectorHead(TaskHead):
     """The pooled vector of every text, without weights of its own; texts that are compared are adjacent."""
 
-    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
-        self.pooling = output.pooling or "mean"
+        self.pooling = head_config.pooling or "mean"
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         return pool_tokens(x_TD, batch, self.pooling).unflatten(0, (-1, batch.group_size))
 
     @staticmethod
-    def losses(output: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The squared error of the cosine of the first two texts; without a score, its distance from 1."""
         cosines_K = F.cosine_similarity(outputs[:, 0], outputs[:, 1], dim=-1)
         errors_K = cosines_K - values if values.is_floating_point() else cosines_K - 1

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import SEQUENCES, Batch, Stream, stream_field
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.heads import ChoiceHead, ClsLayer, TaskHead
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import upcast
 from hornbook.nn.embeddings import embedding
 
@@ -89,9 +89,9 @@ class GraphConvolution(nn.Module):
 class KagNetHead(ChoiceHead):
     """With `keeps_weights`, the attention of the last batch is kept in `weights`."""
 
-    def __init__(self, config, output: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         TaskHead.__init__(self)
-        shape = self.shape = output.graph
+        shape = self.shape = head_config.graph
         self.dropout, self.cls = nn.Dropout(config.head_dropout), cls
         self.concepts = nn.Linear(shape.concept_width, CONCEPT_WIDTH)
         widths = [CONCEPT_WIDTH, *CONVOLUTIONS] if shape.convolution else [CONCEPT_WIDTH]

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hornbook.models.outputs import HeadConfig, hf_output, read_output, reads_cls
+from hornbook.models.head_config import HeadConfig, hf_head_entries, read_head_config, reads_cls
 
 OWN_HEAD = "hornbook_head"  # prefix of task heads that no `transformers` class has
 CONFIG_NAMES = {
@@ -84,18 +84,20 @@ class Naming:
         """Whether `transformers` stores this weight transposed."""
         return ours.endswith(".weight") and ours.startswith("blocks.") and ours.split(".", 2)[2][:-7] in self.transposed
 
-    def has_class(self, output: HeadConfig, unusual: str = "") -> bool:
+    def has_class(self, head_config: HeadConfig, unusual: str = "") -> bool:
         """Whether `transformers` has a class with the layers of this output. For an encoder with the `unusual`
         direction left it has none that reads the last token: its classes read `[CLS]`, which then attends only to
         itself. For a GPT that reads in both directions it has none at all."""
-        if unusual == "both" or (unusual == "left" and reads_cls(output)):
+        if unusual == "both" or (unusual == "left" and reads_cls(head_config)):
             return False
-        return output.has_transformers_class and output.kind in self.task_classes
+        return head_config.has_transformers_class and head_config.kind in self.task_classes
 
-    def class_of(self, heads: tuple[str, ...], output: HeadConfig | None = None, unusual: str = "") -> str:
+    def class_of(self, heads: tuple[str, ...], head_config: HeadConfig | None = None, unusual: str = "") -> str:
         """The name of the `transformers` class that has these heads."""
-        if output is not None:
-            return self.stem + (self.task_classes[output.kind] if self.has_class(output, unusual) else "Model")
+        if head_config is not None:
+            return self.stem + (
+                self.task_classes[head_config.kind] if self.has_class(head_config, unusual) else "Model"
+            )
         if unusual == "left" and "mlm" in heads:
             return self.stem + self.causal
         endings = (ending for required, ending in self.classes if set(required) <= set(heads))
@@ -120,8 +122,8 @@ class Naming:
             block = self.block_prefix(model.config, int(number))
             return tuple(f"{prefix}{block}.{each}.{kind}" for each in self.block[part])
         tables = [(self.encoder, prefix), (self.heads, "")]
-        if model.output is not None and self.has_class(model.output, self._unusual(model)):
-            tables.append((self._task_names(model.output), ""))
+        if model.head_config is not None and self.has_class(model.head_config, self._unusual(model)):
+            tables.append((self._task_names(model.head_config), ""))
         for table, before in tables:
             if ours in table or stem in table:
                 return (before + (table.get(ours) or f"{table[stem]}.{kind}"),)
@@ -134,19 +136,19 @@ class Naming:
         return "" if model.config.direction == usual else model.config.direction
 
     def _class_of(self, model: nn.Module) -> str:
-        return self.class_of(model.heads, model.output, self._unusual(model))
+        return self.class_of(model.heads, model.head_config, self._unusual(model))
 
-    def _task_names(self, output: HeadConfig) -> Mapping[str, str]:
-        default = {"task.out": output.type.hf_weight}
-        return self.task.get(output.kind, default)
+    def _task_names(self, head_config: HeadConfig) -> Mapping[str, str]:
+        default = {"task.out": head_config.type.hf_weight}
+        return self.task.get(head_config.kind, default)
 
-    def output_in(self, hf_config: dict, weights: dict[str, Tensor]) -> HeadConfig | None:
+    def head_config_in(self, hf_config: dict, weights: dict[str, Tensor]) -> HeadConfig | None:
         """The output of a folder's task head, if it has a supported one."""
         class_name = (hf_config.get("architectures") or [""])[0]
         kind = next((kind for kind, ending in self.task_classes.items() if class_name == self.stem + ending), None)
         name = f"{OWN_HEAD}.out" if kind is None else self._task_names(HeadConfig(kind))["task.out"]
         head = weights.get(f"{name}.weight")
-        return read_output(hf_config, None if head is None else kind, 1 if head is None else len(head))
+        return read_head_config(hf_config, None if head is None else kind, 1 if head is None else len(head))
 
     def hf_config(self, model: nn.Module) -> dict:
         """`config.json` as `transformers` writes it; settings that it does not have keep our names."""
@@ -160,8 +162,8 @@ class Naming:
         hf_config |= {theirs: config[ours] for ours, theirs in names.items()}
         activations = {ours: theirs for theirs, ours in reversed(self.activations.items())}  # the first name
         hf_config[self.activation] = activations[model.config.activation]
-        if model.output is not None:
-            hf_config |= hf_output(model.output)
+        if model.head_config is not None:
+            hf_config |= hf_head_entries(model.head_config)
         if model.config.positions != "learned":
             hf_config["position_kind"] = model.config.positions
         if config.get("direction") == "left":

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch, Tokens
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import HEADS
-from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 
@@ -77,7 +77,7 @@ class PaddedModel(nn.Module):
 
     def __init__(self, model: Transformer):
         super().__init__()
-        if model.output is not None and model.output.head == "bilstm":
+        if model.head_config is not None and model.head_config.head == "bilstm":
             raise ValueError(
                 "the bilstm head needs the length of each sequence and cannot be exported as a padded graph: fine-tune "
                 "with another head (task.head=): linear, mlp, cnn or attention"
@@ -92,7 +92,7 @@ class PaddedModel(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The tensors named by `output_names`, in that order."""
-        group_size = input_ids.shape[1] if rows_together(self.model.output) else 1
+        group_size = input_ids.shape[1] if rows_together(self.model.head_config) else 1
         ids_NS, mask_NS = input_ids.flatten(0, -2), attention_mask.flatten(0, -2)
         segments_NS = torch.zeros_like(ids_NS) if token_type_ids is None else token_type_ids.flatten(0, -2)
         num_rows, length = ids_NS.shape
@@ -107,11 +107,11 @@ class PaddedModel(nn.Module):
         batch = PaddedBatch({"tokens": tokens}, max_length=length, group_size=group_size, num_real_N=mask_NS.sum(-1))
         rows = PaddedRows(mask_NS != 0, self.model.config.direction)
         x_TD = self.model(batch, caches=[rows] * len(self.model.blocks))
-        output = self.model.output
-        if output is None:
+        head_config = self.model.head_config
+        if head_config is None:
             return (x_TD.unflatten(0, (num_rows, length)),)
         logits = self.model.outputs_of(x_TD, batch)
-        return HEADS[output.kind].to_rows(output, logits, num_rows, length)
+        return HEADS[head_config.kind].to_rows(head_config, logits, num_rows, length)
 
 
 def input_names(config: TransformerConfig) -> tuple[str, ...]:
@@ -119,12 +119,12 @@ def input_names(config: TransformerConfig) -> tuple[str, ...]:
     return names if config.num_segments > 1 else names[:2]
 
 
-def output_names(output: HeadConfig | None) -> tuple[str, ...]:
-    if output is None:
+def output_names(head_config: HeadConfig | None) -> tuple[str, ...]:
+    if head_config is None:
         return ("last_hidden_state",)
-    return HEADS[output.kind].padded_names(output)
+    return HEADS[head_config.kind].padded_names(head_config)
 
 
-def rows_together(output: HeadConfig | None) -> bool:
+def rows_together(head_config: HeadConfig | None) -> bool:
     """Whether rows are classified in groups, which adds a dimension to the inputs."""
-    return output is not None and output.is_grouped
+    return head_config is not None and head_config.is_grouped

@@ -13,9 +13,9 @@ import torch
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
+from hornbook.models.head_config import HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import Naming
-from hornbook.models.outputs import HeadConfig, reads_cls
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Roberta(Encoder):
     )
 
     @classmethod
-    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
+    def heads_for(cls, head_config: HeadConfig) -> tuple[str, ...]:
         """Multiple choice uses the pooler, as published; other tasks add a layer."""
-        return ("pooler",) if output.type.is_grouped else ()
+        return ("pooler",) if head_config.type.is_grouped else ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, output: HeadConfig) -> ClsLayer | None:
-        if output.type.is_grouped or not reads_cls(output):
-            return super().cls_layer(config, output)
+    def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
+        if head_config.type.is_grouped or not reads_cls(head_config):
+            return super().cls_layer(config, head_config)
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 
     @classmethod

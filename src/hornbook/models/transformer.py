@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import HEADS, ClsLayer
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.nn.attention import Direction, prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
 from hornbook.nn.cache import KeyValueCache
@@ -127,7 +127,7 @@ class TransformerConfig(ValidatedSettings, group="model"):
 
 class Transformer(nn.Module):
     """Embeddings and blocks, with the pre-training heads named in `heads` (default: all heads of the family) and, if
-    `output` is given, the head of a task."""
+    `head_config` is given, the head of a task."""
 
     family: ClassVar[str]
     config_class: ClassVar[type[TransformerConfig]]
@@ -142,7 +142,7 @@ class Transformer(nn.Module):
     classifier_bias: ClassVar[bool] = True  # whether the classifier of a sequence task has a bias
 
     def __init__(
-        self, config: TransformerConfig, heads: tuple[str, ...] | None = None, output: HeadConfig | None = None
+        self, config: TransformerConfig, heads: tuple[str, ...] | None = None, head_config: HeadConfig | None = None
     ):
         super().__init__()
         self.config = config
@@ -150,7 +150,7 @@ class Transformer(nn.Module):
         if unknown := [name for name in self.heads if name not in self.head_factories]:
             has = ", ".join(self.head_factories)
             raise ValueError(f"{self.family} has no {unknown[0]} head and cannot be trained for it; it has {has}")
-        self.output = output
+        self.head_config = head_config
         self.embeddings = Embeddings(
             config.padded_vocab_size,
             config.embedding_width,
@@ -178,8 +178,8 @@ class Transformer(nn.Module):
         for name, make in self.head_factories.items():
             setattr(self, name, make(config) if name in self.heads else None)
         self.task = None
-        if output is not None:
-            self.add_output(output)
+        if head_config is not None:
+            self.add_task_head(head_config)
 
     def make_blocks(self, **arguments: Any) -> nn.ModuleList:
         """The stack of blocks; `arguments` are those of each block."""
@@ -190,11 +190,11 @@ class Transformer(nn.Module):
         batch than its tokens."""
         return self.blocks
 
-    def add_output(self, output: HeadConfig) -> None:
+    def add_task_head(self, head_config: HeadConfig) -> None:
         """Adds the head of a task; its weights, if it has any, are not initialised yet."""
-        cls = self.cls_layer(self.config, output)
-        make = HEADS[output.kind] if output.graph is None else KagNetHead
-        self.output, self.task = output, make(self.config, output, cls, self.classifier_bias)
+        cls = self.cls_layer(self.config, head_config)
+        make = HEADS[head_config.kind] if head_config.graph is None else KagNetHead
+        self.head_config, self.task = head_config, make(self.config, head_config, cls, self.classifier_bias)
 
     @classmethod
     def in_words(cls) -> str:
@@ -202,12 +202,12 @@ class Transformer(nn.Module):
         return f"{'an' if cls.family[0] in 'aeiou' else 'a'} {cls.family}"
 
     @classmethod
-    def heads_for(cls, output: HeadConfig) -> tuple[str, ...]:
+    def heads_for(cls, head_config: HeadConfig) -> tuple[str, ...]:
         """The pre-training heads that a task uses."""
         return ()
 
     @classmethod
-    def cls_layer(cls, config: TransformerConfig, output: HeadConfig) -> ClsLayer | None:
+    def cls_layer(cls, config: TransformerConfig, head_config: HeadConfig) -> ClsLayer | None:
         """The layer between the token that represents a sequence and the classifier, for families without a pre-trained
         pooler."""
         return None
@@ -319,15 +319,15 @@ class Transformer(nn.Module):
         return token_ND
 
     def outputs(self, batch: Batch) -> Tensor:
-        """The outputs of the task head per sequence or token (`models/outputs.py` lists the shapes)."""
+        """The outputs of the task head per sequence or token (`models/head_config.py` lists the shapes)."""
         return self.outputs_of(self(batch), batch)
 
     def outputs_of(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """The outputs of the task head from the last hidden states."""
-        if not reads_cls(self.output) and not self.output.answerable:
+        if not reads_cls(self.head_config) and not self.head_config.answerable:
             return self.task(x_TD, batch, None)
         token_ND = x_TD[self.sequence_tokens(x_TD, batch)]
-        if self.output.answerable:
+        if self.head_config.answerable:
             return self.task(x_TD, batch, token_ND)
         pool = self.pooled if self.task.cls is None else self.task.cls
         return self.task(x_TD, batch, pool(token_ND))

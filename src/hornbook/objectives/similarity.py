@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import upcast
 from hornbook.train.objective import StepInputs, group_targets
 
@@ -35,14 +35,14 @@ class SimilarityObjective:
 
     is_capturable = False  # the place of a micro-batch in the batch is read on the host
 
-    def __init__(self, output: HeadConfig, temperature: float = 0.05):
+    def __init__(self, head_config: HeadConfig, temperature: float = 0.05):
         self.weights = {"task": 1.0}
-        self.output, self.temperature = output, temperature
+        self.head_config, self.temperature = head_config, temperature
 
     @property
     def shares_vectors(self) -> bool:
         """Whether the loss compares the texts of the whole batch."""
-        return self.output.problem != "number"
+        return self.head_config.problem_type != "number"
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         num_real = batch.num_real_sequences

@@ -50,7 +50,7 @@ def write_card(folder: str | Path) -> Path:
 
 def _text(run: FinetunedRun) -> str:
     scores = [
-        (plain(split), wording.measure(name), run.interval_in_words(name, found))
+        (plain(split), wording.metric_label(name), run.interval_in_words(name, found))
         for split, scores in run.splits.items()
         for name, found in scores.items()
     ]

@@ -32,7 +32,7 @@ def write_comparison_page(folder: Path) -> Path:
 
 def headings(found: dict) -> tuple[str, ...]:
     has_gpu = any("cuda" in each["throughput"] for each in found["rows"])
-    score = (wording.measure(found["metric_for_best"]), "score kept") if has_scores(found) else ()
+    score = (wording.metric_label(found["metric_for_best"]), "score kept") if has_scores(found) else ()
     gpu = ("inputs/s, GPU",) if has_gpu else ()
     return (
         *("model", "runtime", "size", "parameters", "FLOPs", "p50, ms", "p99, ms", "speedup"),
@@ -72,7 +72,7 @@ def how_measured(found: dict) -> list[str]:
     if has_scores(found):
         where = f"{found['task']}, {found['split']}"
         how = "computed for this comparison" if found.get("data") else "as recorded by the runs"
-        lines.append(f"Scores: {wording.measure(found['metric_for_best'])} on {where}, with 95% intervals, {how}.")
+        lines.append(f"Scores: {wording.metric_label(found['metric_for_best'])} on {where}, with 95% intervals, {how}.")
     return lines
 
 
@@ -102,4 +102,4 @@ def about_comparison(folder: Path) -> dict:
 def title(found: dict) -> str:
     if not has_scores(found):
         return "Inputs per second on the CPU, against latency"
-    return f"{wording.capital(wording.measure(found['metric_for_best']))} on {found['task']}, against latency"
+    return f"{wording.capital(wording.metric_label(found['metric_for_best']))} on {found['task']}, against latency"

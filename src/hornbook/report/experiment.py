@@ -96,7 +96,7 @@ def notes(results: dict) -> list[str]:
         )
         lines.append(f"Intervals are 95% t intervals over fine-tuning seeds of one pre-training run. {seed_note}")
     lines.append("The number after ± is half the width of the interval.")
-    if any(task["measure"] != "accuracy" or task["seeds"] > 1 for task in results["tasks"].values()):
+    if any(task["metric"] != "accuracy" or task["seeds"] > 1 for task in results["tasks"].values()):
         lines.append("Scores are on dev, with the last weights of each fine-tuning run, in points out of 100.")
     else:
         lines.append("Scores are accuracies of the pre-trained models as they are, in points out of 100.")
@@ -157,7 +157,7 @@ def _tasks(results: dict) -> list[str]:
 
 
 def _task_titles(results: dict) -> list[str]:
-    return ["mean", *(f"{task}, {wording.measure(results['tasks'][task]['measure'])}" for task in _tasks(results))]
+    return ["mean", *(f"{task}, {wording.metric_label(results['tasks'][task]['metric'])}" for task in _tasks(results))]
 
 
 def _scores(results: dict) -> Table:

@@ -69,7 +69,7 @@ class FinetunedRun(RunRecord):
 
     @cached_property
     def judged(self) -> Judged:
-        has_entities = "entity_f1" in (self.task.get("measures") or self.splits.get("dev", {}))
+        has_entities = "entity_f1" in (self.task.get("metrics") or self.splits.get("dev", {}))
         return Judged(self.predictions, self.labels, self.allows_no_answer, has_entities)
 
     @property
@@ -135,7 +135,7 @@ class FinetunedRun(RunRecord):
     @property
     def label_threshold(self) -> float | None:
         """Minimum probability of a predicted label in a multi-label task, if one was chosen on dev; else None."""
-        threshold = self.task.get("threshold") if self.task_kind.problem == "multi" else None
+        threshold = self.task.get("threshold") if self.task_kind.problem_type == "multi" else None
         return threshold if isinstance(threshold, float) and threshold != THRESHOLD else None
 
     @property
@@ -145,7 +145,7 @@ class FinetunedRun(RunRecord):
     @property
     def has_transformers_class(self) -> bool:
         """Whether `transformers` has a class with the same head."""
-        own = self.config.get("hornbook_output") or {}
+        own = self.config.get("hornbook_head") or {}
         has_class = "For" in self.hf_class or self.has_double_heads
         has_class = has_class and self.config.get("model_type") != "hornbook-ernie"  # only Hornbook opens it
         return has_class and not own.get("answerable") and own.get("head", "linear") == "linear"
@@ -204,7 +204,8 @@ class FinetunedRun(RunRecord):
     def dev_score_in_words(self) -> str:
         if not math.isfinite(number(self.dev_score.get("value"))):
             return ""
-        return f"{wording.measure(self.metric_for_best)} {self.interval_in_words(self.metric_for_best, self.dev_score)}"
+        name = self.metric_for_best
+        return f"{wording.metric_label(name)} {self.interval_in_words(name, self.dev_score)}"
 
 
 def load_run(folder: str | Path) -> RunRecord:

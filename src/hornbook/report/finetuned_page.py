@@ -64,7 +64,7 @@ def _scores(run: FinetunedRun) -> Table:
     names = dict.fromkeys(name for scores in run.splits.values() for name in scores)
     rows = [
         (
-            wording.measure(name) + (" (model selection)" if name == run.metric_for_best else ""),
+            wording.metric_label(name) + (" (model selection)" if name == run.metric_for_best else ""),
             *(run.interval_in_words(name, found[name]) if name in found else "" for found in run.splits.values()),
         )
         for name in sorted(names, key=lambda name: name != run.metric_for_best)
@@ -153,7 +153,7 @@ def _illustration(run: FinetunedRun, found: dict) -> dict[str, object]:
         best = sorted(tokens, key=lambda token, which=which: -token[which])[:NUM_LIKELIEST]
         said = ", ".join(f"{passage[token[0] : token[1]].strip()} {wording.percent(token[which])}" for token in best)
         likeliest.append((name, said))
-    if run.allows_no_answer and not (run.config.get("hornbook_output") or {}).get("answerable"):
+    if run.allows_no_answer and not (run.config.get("hornbook_head") or {}).get("answerable"):
         start, end = map(wording.percent, found["none"])
         score = f"no-answer score {found['no_answer_score']:.2f}"
         likeliest.append(("no answer", f"start {start}, end {end}; {score}"))

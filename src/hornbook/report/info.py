@@ -302,12 +302,12 @@ def _model(folder: Path) -> dict:
 def _head(folder: Path, config: dict) -> dict:
     """The task of a fine-tuned model: from task.json if a run wrote the folder, otherwise from its class."""
     named = str((config.get("architectures") or [""])[0])
-    own, task = config.get("hornbook_output") or {}, {}
+    own, task = config.get("hornbook_head") or {}, {}
     if (folder / "task.json").is_file():
         task = read_json(folder / "task.json")
-    problem = own.get("problem") or PROBLEMS.get(config.get("problem_type"))
+    problem_type = own.get("problem_type") or PROBLEMS.get(config.get("problem_type"))
     fitting = [each for each in KINDS.values() if own.get("kind") == each.output_kind or _is_class_of(each, named)]
-    fitting.sort(key=lambda each: each.problem != problem)
+    fitting.sort(key=lambda each: each.problem_type != problem_type)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
     labels = config.get("id2label") or {}
     has_labels = kind is not None and kind.has_labels

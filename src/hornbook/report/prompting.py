@@ -21,7 +21,7 @@ def write_prompted_page(folder: Path) -> Path:
     image, is_whole = None, scores["done"] == scores["runs"]
     if scores["points"]:
         image = picture(shots_figure(scores), "Score by number of examples in the prompt", folder / PICTURE)
-    titles = ("prompt or baseline", "examples", *map(wording.measure, scores["measures"]), "")
+    titles = ("prompt or baseline", "examples", *map(wording.metric_label, scores["metrics"]), "")
     rows = [(name, shots, *(score for _, score in cells), note) for name, shots, cells, note in rows_of(scores)]
     files = sorted((folder / "predictions").glob("*-seed-0.jsonl"))
     return write_page(
@@ -38,11 +38,11 @@ def write_prompted_page(folder: Path) -> Path:
     )
 
 
-def score_words(scores: dict, measure: str, found: dict | None) -> str:
+def score_words(scores: dict, metric: str, found: dict | None) -> str:
     """The score with its interval: `48.2% (45.1% to 51.0%)`, or `35.1 (33.0 to 37.9)` if it is not a percentage."""
     if found is None:
         return ""
-    form = "{:.1f}%" if scores["measures"][measure]["share"] else "{:.4g}"
+    form = "{:.1f}%" if scores["metrics"][metric]["share"] else "{:.4g}"
     values = [form.format(found[name]) for name in ("value", "low", "high") if found.get(name) is not None]
     return f"{values[0]} ({values[1]} to {values[2]})" if len(values) > 1 else values[0]
 
@@ -51,10 +51,10 @@ def rows_of(scores: dict) -> list[tuple[str, str, list[tuple[str, str]], str]]:
     """One row per point and baseline: (prompt variant or baseline, number of examples, (metric, score) pairs, note)."""
     rows = []
     for point in scores["points"]:
-        cells = [(name, score_words(scores, name, point["scores"].get(name))) for name in scores["measures"]]
+        cells = [(name, score_words(scores, name, point["scores"].get(name))) for name in scores["metrics"]]
         rows.append((point["variant"], f"{point['shots']}", cells, _note(point)))
     for name, found in scores["baselines"].items():
-        cells = [(measure, score_words(scores, measure, found.get(measure))) for measure in scores["measures"]]
+        cells = [(metric, score_words(scores, metric, found.get(metric))) for metric in scores["metrics"]]
         rows.append((name, "", cells, "baseline"))
     return rows
 
@@ -121,7 +121,7 @@ def prompted_lines(found: dict) -> list[tuple[str, str]]:
         return out
     for name, num_examples, cells, _ in rows_of(scores):
         count = f", {wording.counted(int(num_examples), 'example')}" if num_examples else ""
-        text = ", ".join(f"{wording.measure(measure)} {score}" for measure, score in cells if score)
+        text = ", ".join(f"{wording.metric_label(metric)} {score}" for metric, score in cells if score)
         out.append((f"{name}{count}", text))
     if text := degenerate_words(scores):
         out.append(("degenerate", text))

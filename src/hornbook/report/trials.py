@@ -127,7 +127,7 @@ def _summary(trials: ScoredRuns) -> str:
         f"spread {trials.format_score(about['spread'])}",
         f"{bad} of {len(trials.rows)} degenerate" if bad else "none degenerate",
     ]
-    return f"By {wording.measure(trials.metric_for_best)} on dev: {'; '.join(parts)}."
+    return f"By {wording.metric_label(trials.metric_for_best)} on dev: {'; '.join(parts)}."
 
 
 def _trials_table(trials: ScoredRuns) -> Table:

@@ -74,7 +74,7 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.0f} bytes"
 
 
-MEASURES = {
+METRICS = {
     "matthews": "Matthews correlation",
     "f1": "F1",
     "macro_f1": "macro F1",
@@ -105,9 +105,9 @@ MEASURES = {
 NOT_SHARES = ("matthews", "pearson", "spearman", "mean_squared_error")
 
 
-def measure(name: str) -> str:
+def metric_label(name: str) -> str:
     """The display name of a metric."""
-    return MEASURES.get(name, name.replace("_", " "))
+    return METRICS.get(name, name.replace("_", " "))
 
 
 def score(name: str, value: object, in_percent: bool) -> str:
@@ -129,7 +129,7 @@ def score_with_interval(name: str, found: dict, in_percent: bool) -> str:
 
 def named_scores(scores: dict[str, dict], in_percent: bool) -> list[str]:
     """Each metric with its score and interval."""
-    return [f"{measure(name)} {score_with_interval(name, found, in_percent)}" for name, found in scores.items()]
+    return [f"{metric_label(name)} {score_with_interval(name, found, in_percent)}" for name, found in scores.items()]
 
 
 def problem_rows(problems: dict | None) -> list[tuple[str, str]]:

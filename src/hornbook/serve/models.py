@@ -170,7 +170,7 @@ def _opened(brief: str, name: str, device: str, weights: Weights) -> ServedModel
         predictor = load_predictor(name, device)
         return ServedModel(brief, predictor.tokenizer, folder, predictor=predictor)
     loaded = load(name, weights if weights == "float" or _is_gpt(folder) else "float", device)
-    predictor = loaded.predictor if loaded.model.output is not None else None
+    predictor = loaded.predictor if loaded.model.head_config is not None else None
     return ServedModel(brief, loaded.tokenizer, folder, loaded, predictor)
 
 

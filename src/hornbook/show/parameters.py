@@ -75,7 +75,7 @@ def _folder(name: str | Path) -> Path:
 def on_meta_device(model: Transformer) -> Transformer:
     """The same model without weights, and with matrices where those of `model` are in int8."""
     with torch.device("meta"):
-        return type(model)(model.config, model.heads, model.output)
+        return type(model)(model.config, model.heads, model.head_config)
 
 
 def ledger_of(

@@ -1,6 +1,6 @@
 """The registry of published data sets and task kinds.
 
->>> known("SST2").measures
+>>> find_task("SST2").metrics
 ('accuracy',)
 """
 
@@ -18,12 +18,12 @@ from hornbook.tasks.reading.tables import OwnSpans
 
 @dataclass(frozen=True)
 class RegisteredTask:
-    """One entry of the registry. The first of `measures` selects between models."""
+    """One entry of the registry. The first of `metrics` selects between models."""
 
     name: str
     kind: str  # the name of a kind of task
     layout: Layout
-    measures: tuple[str, ...]
+    metrics: tuple[str, ...]
     labels: tuple[str, ...] = ()
     positive: str | None = None  # the class whose F1 is reported
     submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for each test split
@@ -49,14 +49,14 @@ THREE_WAY = ("contradiction", "entailment", "neutral")
 ANSWERS = ("f1", "exact")
 
 
-def _glue(name: str, layout: published.TableLayout, measures: tuple[str, ...], labels=(), **more) -> RegisteredTask:
+def _glue(name: str, layout: published.TableLayout, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
     kind = "regression" if layout.kind == "number" else "classification"
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
-    return RegisteredTask(name, kind, layout, measures, labels, submissions=submissions, **more)
+    return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
 
 
 def _own(kind: type[TaskKind]) -> RegisteredTask:
-    return RegisteredTask(kind.name, kind.name, kind.own_layout(), kind.default_measures)
+    return RegisteredTask(kind.name, kind.name, kind.own_layout(), kind.default_metrics)
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
@@ -116,7 +116,7 @@ OTHER_SPELLINGS = {
 }
 
 
-def known(name: str) -> RegisteredTask:
+def find_task(name: str) -> RegisteredTask:
     """The data set or task kind of this name, in any common spelling."""
     others = {spelling: name for name, several in OTHER_SPELLINGS.items() for spelling in several}
     spellings = {_letters(each): each for each in KNOWN} | others

@@ -73,6 +73,8 @@ def rows(task: TaskKind, examples: Sequence[Example], predictions: list) -> list
 
 def tables(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
     """Scores per class and the confusion matrix, where the task has them."""
-    has_entities = "entity_f1" in task.measures
-    judged = Judged(rows(task, examples, predictions), list(task.output.labels), task.allows_no_answer, has_entities)
+    has_entities = "entity_f1" in task.metrics
+    judged = Judged(
+        rows(task, examples, predictions), list(task.head_config.labels), task.allows_no_answer, has_entities
+    )
     return as_tables(task.tallies(judged), task.confusion(judged))

@@ -1,13 +1,13 @@
 """The base class of the kinds of tasks: everything that depends on the kind, from reading files to the report.
 
-A class is a kind of task, an instance is a task of that kind with its model output and measures. `tasks/kinds` has one
+A class is a kind of task, an instance is a task of that kind with its model output and metrics. `tasks/kinds` has one
 file per kind; docs/architecture.md shows how to add one. Tasks are independent of the model family: the model supplies
-its published head for the task's `output`.
+its published head for the task's `head_config`.
 
 | step | members |
 |---|---|
 | read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `scorable` |
-| head | `output_kind`, `problem`, `output_for` |
+| head | `output_kind`, `problem`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
 | baseline | `constant`, `majority`, `degenerate`, `label_scope`, `label_kind` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.reading.guess import LabelKind
 from hornbook.tasks.reading.layout import TabularLayout
@@ -46,11 +46,11 @@ class TaskKind:
     in_words: ClassVar[str] = ""  # what it predicts
     takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
-    output_kind: ClassVar[str]  # one of models.outputs.HEAD_TYPES
-    problem: ClassVar[str] = "single"
-    default_measures: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
-    other_measures: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
-    saved_fields: ClassVar[tuple[str, ...]] = ("measures",)  # of a task, in `task.json`
+    output_kind: ClassVar[str]  # one of models.head_config.HEAD_TYPES
+    problem_type: ClassVar[str] = "single"
+    default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
+    other_metrics: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
+    saved_fields: ClassVar[tuple[str, ...]] = ("metrics",)  # of a task, in `task.json`
     has_labels: ClassVar[bool] = False  # labels are names, whose list is read from the data
     marks: ClassVar[tuple[str, ...]] = ()  # special tokens around the mentions in a text
     in_percent: ClassVar[bool] = False  # scores are in percent, otherwise fractions
@@ -69,8 +69,8 @@ class TaskKind:
     hf_class: ClassVar[str]  # ending of the model classes in `transformers`
 
     # ---- a task of this kind
-    output: HeadConfig
-    measures: tuple[str, ...]  # reported measures; the first one selects models
+    head_config: HeadConfig
+    metrics: tuple[str, ...]  # reported metrics; the first one selects models
 
     # ---- reading
 
@@ -137,19 +137,19 @@ class TaskKind:
     # ---- making a task
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
         """The model output that the data needs."""
         raise NotImplementedError
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         """The details of a task, as in `task.json`, for a registry entry and its data."""
-        return {"measures": list(named.measures)}
+        return {"metrics": list(named.metrics)}
 
     @classmethod
-    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> Self:
+    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> Self:
         """The task for a model output and the details of `task.json`, which may be missing."""
-        return cls(output, tuple(details.get("measures") or cls.default_measures))
+        return cls(head_config, tuple(details.get("metrics") or cls.default_metrics))
 
     def details(self) -> dict[str, Any]:
         """What `task.json` holds of this task."""
@@ -158,7 +158,7 @@ class TaskKind:
     @property
     def group_size(self) -> int:
         """Number of sequences per unit."""
-        return self.output.group_size
+        return self.head_config.group_size
 
     def fitting(self, example: Example) -> Self:
         """The task for examples that can be batched with this one."""
@@ -227,7 +227,7 @@ class TaskKind:
 
     @property
     def correlation(self) -> "TaskKind | None":
-        """This task with the measure that shows whether predictions depend on the class; None if it has none."""
+        """This task with the metric that shows whether predictions depend on the class; None if it has none."""
         return None
 
     # ---- reporting

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import HEADS
-from hornbook.models.outputs import HeadConfig
 from hornbook.models.pooling import upcast
 from hornbook.train.objective import StepInputs, Targets, group_targets
 
@@ -25,11 +25,11 @@ from hornbook.train.objective import StepInputs, Targets, group_targets
 class TaskObjective:
     """A single loss term, `task`. `class_weights` (L): weight of each class in the loss."""
 
-    def __init__(self, output: HeadConfig, class_weights: Tensor | None = None):
+    def __init__(self, head_config: HeadConfig, class_weights: Tensor | None = None):
         self.weights = {"task": 1.0}
         # Targets are part of the batch, so a CUDA graph can replay them; but an LSTM needs the lengths on the host.
-        self.is_capturable = output.head != "bilstm" and output.graph is None
-        self.output = output
+        self.is_capturable = head_config.head != "bilstm" and head_config.graph is None
+        self.head_config = head_config
         self.class_weights = class_weights
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
@@ -45,7 +45,7 @@ class TaskObjective:
     def _targets(self, batch: Batch) -> Targets:
         """One target per group of sequences; an unknown class (-1) has weight 0."""
         values, weights = batch.labels_N[:: batch.group_size][: batch.num_real_sequences // batch.group_size], None
-        if self.output.type.of_sequences and self.output.problem == "single":
+        if self.head_config.type.of_sequences and self.head_config.problem_type == "single":
             weights = (values >= 0).float()
             values = values.clamp(min=0)
             weights = weights * self._class_weights(values)
@@ -71,7 +71,7 @@ class TaskObjective:
         targets = step_inputs.targets["task"]
         num = min(len(outputs), len(targets.values_K))
         outputs, values, weights = outputs[:num], targets.values_K[:num], targets.weights_K[:num]
-        return *HEADS[self.output.kind].losses(self.output, outputs, values), weights
+        return *HEADS[self.head_config.kind].losses(self.head_config, outputs, values), weights
 
 
 def class_weights(features_labels: np.ndarray, num_labels: int) -> Tensor:

@@ -32,7 +32,7 @@ def run_model(
     was_training = model.training
     model.eval()
     device = device_of(model)
-    objective = TaskObjective(model.output)
+    objective = TaskObjective(model.head_config)
     has_labels = features.labels is not None or features.token_labels is not None
     loss = count = 0.0
 
@@ -48,7 +48,7 @@ def run_model(
             count += float(weights.sum())
         return outputs.float().cpu().numpy()
 
-    outputs = outputs_by_unit(run, features, model.output.type.per_token, micro_tokens, progress)
+    outputs = outputs_by_unit(run, features, model.head_config.type.per_token, micro_tokens, progress)
     model.train(was_training)
     return RunResult(outputs, loss / count if count else None)
 

@@ -1,6 +1,6 @@
 """The task of a fine-tuned model: built from data, saved to `task.json` in the model folder, loaded to predict.
 
-`config.json` holds what `transformers` reads too (the head, `id2label`); `task.json` holds the rest: measures, the
+`config.json` holds what `transformers` reads too (the head, `id2label`); `task.json` holds the rest: metrics, the
 no-answer threshold, the number of endings, the tag scheme, the maximum sequence length.
 """
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import RegisteredTask
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS, kind_for
@@ -45,16 +45,16 @@ class TaskSpec:
         return self.task.name
 
 
-def output_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> HeadConfig:
+def head_config_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> HeadConfig:
     """The model output that the data needs."""
-    return KINDS[data.kind].output_for(data, head, pairs, answerable)
+    return KINDS[data.kind].head_config_for(data, head, pairs, answerable)
 
 
-def make_task(named: RegisteredTask, data: DataSet, output: HeadConfig) -> TaskSpec:
+def make_task(named: RegisteredTask, data: DataSet, head_config: HeadConfig) -> TaskSpec:
     """The task for a registry entry, its data and the model output."""
     kind = KINDS[data.kind]
     first = next(example for split in data.splits.values() for example in split)
-    task = kind.build(output, kind.details_for(named, data))
+    task = kind.build(head_config, kind.details_for(named, data))
     return TaskSpec(named.name, task, data.scheme, has_pairs=first.has_pair, roles=data.roles or None)
 
 
@@ -63,12 +63,12 @@ def save_task(folder: Path, spec: TaskSpec) -> None:
     write_json(folder / TASK_FILE, about | spec.task.details())
 
 
-def load_task(folder: Path, output: HeadConfig) -> TaskSpec:
+def load_task(folder: Path, head_config: HeadConfig) -> TaskSpec:
     """The task of a run folder; for a folder written by `transformers`, the task inferred from its head."""
     file = folder / TASK_FILE
     if not file.is_file():
-        kind = kind_for(output)
-        return TaskSpec(kind.name, kind.build(output, {}))
+        kind = kind_for(head_config)
+        return TaskSpec(kind.name, kind.build(head_config, {}))
     details = read_json(file)
     if details.get("kind") not in list(KINDS):
         raise ValueError(f"{file} has no valid 'kind', so it was not written by a run or was changed; restore it")
@@ -76,7 +76,7 @@ def load_task(folder: Path, output: HeadConfig) -> TaskSpec:
         kind, columns = KINDS[details["kind"]], details.get("columns") or {}
         if not columns.keys() <= COLUMNS or not all(isinstance(name, str) for name in columns.values()):
             raise ValueError("its columns are not names of text, pair and label")
-        task = kind.build(output, details)
-        if not all(each in (*kind.default_measures, *kind.other_measures) for each in task.measures):
-            raise ValueError(f"its measures are not those of {kind.name}")
+        task = kind.build(head_config, details)
+        if not all(each in (*kind.default_metrics, *kind.other_metrics) for each in task.metrics):
+            raise ValueError(f"its metrics are not those of {kind.name}")
         return TaskSpec(details.get("task", kind.name), task, **{name: details.get(name) for name in SAVED})

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hornbook.files import replacing, write_text
-from hornbook.tasks.datasets import KNOWN, RegisteredTask, known
+from hornbook.tasks.datasets import KNOWN, RegisteredTask, find_task
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
@@ -40,7 +40,7 @@ def write_submission(
                 f"{split} has {len(examples)} examples but {len(predictions_by_split[split])} predictions; give one "
                 "prediction per example"
             )
-    entry = known(spec.name)
+    entry = find_task(spec.name)
     if entry.submissions:
         files = _glue_files(entry, predictions_by_split)
     else:

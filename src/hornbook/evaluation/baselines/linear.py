@@ -2,7 +2,7 @@
 them in the same way.
 
 The regularisation strength is chosen by cross-validation on the training split: by log-likelihood or, if the task's
-measure is the Matthews correlation, by that, because the likeliest model then often predicts a single class.
+metric is the Matthews correlation, by that, because the likeliest model then often predicts a single class.
 """
 
 import warnings
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hornbook.models.outputs import MASKED_LOGIT
+from hornbook.models.head_config import MASKED_LOGIT
 from hornbook.tasks.kind import TaskKind
 from hornbook.train.randomness import seed_of
 
@@ -39,7 +39,7 @@ def fit_labels(task: TaskKind, features: Matrix, targets: np.ndarray, seed: int)
     if task.label_kind == "classes":
         return fit_several(features, targets, seed)
     known = targets >= 0
-    return fit_classes(features[known], targets[known], task.output.num_labels, seed, task.measures[0])
+    return fit_classes(features[known], targets[known], task.head_config.num_labels, seed, task.metrics[0])
 
 
 def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: int, metric_for_best: str = "") -> Fitted:

@@ -136,10 +136,10 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
     found = np.zeros((len(features.ids), layers.width(inputs.pretrained.config.width)), np.float32)
     for number, vector in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, pooling):
         found[number] = vector
-    if inputs.spec.task.output.pairs == "joint":
+    if inputs.spec.task.head_config.pairs == "joint":
         return found
     u, v = found[0::2], found[1::2]
-    if inputs.spec.task.output.pairs == "both":
+    if inputs.spec.task.head_config.pairs == "both":
         return u + v
     return np.concatenate([u, v, np.abs(u - v), u * v], 1)
 
@@ -171,7 +171,7 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Finishe
     for i, states in frozen_sequences(inputs.pretrained, ids, segments, layers, "none"):
         for row, token in rows_of[numbers[i]]:
             vectors[row], labels[row] = states[token], features.token_labels[numbers[i]][token]
-    num_labels = inputs.spec.task.output.num_labels
+    num_labels = inputs.spec.task.head_config.num_labels
     fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
 
     def predict(examples: list[Example]) -> list:

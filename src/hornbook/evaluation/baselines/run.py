@@ -147,7 +147,7 @@ def _linear(labelled: Labelled, features: Callable[[list], Any], fitted: dict[st
 
 def _tagged(labelled: Labelled, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
     """Logistic regression on the concatenated vectors of a word and its neighbours."""
-    labels, train = labelled.spec.task.output.labels, labelled.train
+    labels, train = labelled.spec.task.head_config.labels, labelled.train
     number = {label: i for i, label in enumerate(labels)}
 
     def features(example: TaggedExample) -> np.ndarray:

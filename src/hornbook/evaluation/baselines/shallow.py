@@ -3,7 +3,7 @@
 OUT/run.json              the request, the data, and what was fitted
 OUT/scores.json           standard metrics with intervals, in the format of fine-tuning
 OUT/predictions-dev.jsonl the prediction and the label of each dev example
-OUT/task.json             measures and threshold
+OUT/task.json             metrics and threshold
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
     """Scores `predict` on every labelled split and writes the results."""
     scored = score_splits(inputs, lambda name, examples: predict(examples))
     write_predictions(out, inputs, scored)
-    about = {"metric_for_best": scored.task.measures[0], "train_examples": len(inputs.train), "fitted": fitted}
+    about = {"metric_for_best": scored.task.metrics[0], "train_examples": len(inputs.train), "fitted": fitted}
     splits = {"dev": inputs.dev, **inputs.other_splits()}
     num_not_scored = {name: len(inputs.data.splits[name]) - len(each) for name, each in splits.items()}
     about["not_scored"] = {name: num for name, num in num_not_scored.items() if num}

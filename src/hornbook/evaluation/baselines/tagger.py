@@ -22,8 +22,8 @@ from hornbook.data.shards import load_array
 from hornbook.evaluation.baselines.shallow import finish
 from hornbook.files import refusing_damage, replacing, write_tensors
 from hornbook.inference.features import Layers, frozen_sequences
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import to_padded
-from hornbook.models.outputs import HeadConfig
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinishedRun
 from hornbook.runs.finetuning.steps import TaskBatches
@@ -45,12 +45,12 @@ WORDS, WEIGHTS = "words.npy", "tagger.safetensors"
 class Tagger(nn.Module):
     """`words_WF` are the features of all words; `ids_T` of a batch are row numbers in it."""
 
-    def __init__(self, words_WF: np.ndarray, output: HeadConfig, width: int):
+    def __init__(self, words_WF: np.ndarray, head_config: HeadConfig, width: int):
         super().__init__()
-        self.words_WF, self.output = words_WF, output
+        self.words_WF, self.head_config = words_WF, head_config
         self.dropout = nn.Dropout(DROPOUT)
         self.lstm = nn.LSTM(words_WF.shape[1], width, NUM_LAYERS, batch_first=True, bidirectional=True, dropout=DROPOUT)
-        self.out = nn.Linear(2 * width, output.num_labels)
+        self.out = nn.Linear(2 * width, head_config.num_labels)
 
     def outputs(self, batch: Batch) -> Tensor:
         """Logits of tags, T x L."""
@@ -88,8 +88,8 @@ def fit_tagger(
     task = inputs.spec.task
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(settings.runtime.seed, "tagger"))
-        model = Tagger(table, task.output, WIDTH).to(runtime.device)
-    objective = TaskObjective(task.output)
+        model = Tagger(table, task.head_config, WIDTH).to(runtime.device)
+    objective = TaskObjective(task.head_config)
     objective.is_capturable = False  # features are copied from the host at each step
 
     def predict(name: str) -> Evaluation:
@@ -108,7 +108,7 @@ def fit_tagger(
 
     batches = TaskBatches(sentences["train"], settings.batch_size, settings.runtime.seed)
     module = TrainingModule(model, objective)
-    job = Job(module, batches, check, save, load, metric_for_best=task.measures[0])
+    job = Job(module, batches, check, save, load, metric_for_best=task.metrics[0])
     outcome = train(out, job, settings, runtime, on_progress)
     if outcome.ended == "stopped":
         return outcome
@@ -130,7 +130,7 @@ def _write_words(
     numbers."""
     numbered, num_words = {}, 0
     for name, (examples, features) in splits.items():
-        numbered[name] = _sentences(examples, features, inputs.spec.task.output, num_words)
+        numbered[name] = _sentences(examples, features, inputs.spec.task.head_config, num_words)
         num_words += sum(map(len, numbered[name].ids))
     if not file.exists():
         with replacing(file) as temporary:
@@ -146,13 +146,13 @@ def _write_words(
         return load_array(file, mmap_mode="r"), numbered
 
 
-def _sentences(examples: list[Example], features: Features, output: HeadConfig, first: int) -> Features:
+def _sentences(examples: list[Example], features: Features, head_config: HeadConfig, first: int) -> Features:
     """One sequence of row numbers per sentence with at least one token, merging the windows it was split into. Numbers
     start at `first`."""
     words: dict[int, list[int]] = {}
     for example_id, place in zip(features.example_ids.tolist(), features.decode_info, strict=True):
         words.setdefault(example_id, []).extend(word for word, _ in place)
-    number_of = {label: i for i, label in enumerate(output.labels)}
+    number_of = {label: i for i, label in enumerate(head_config.labels)}
     ids, example_ids, places, labels = [], [], [], []
     for example_id, found in words.items():
         found.sort()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.models.outputs import MASKED_LOGIT
+from hornbook.models.head_config import MASKED_LOGIT
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction

@@ -20,7 +20,7 @@ from hornbook.files import read_toml
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
-from hornbook.tasks.datasets import RegisteredTask, known
+from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.kinds import KINDS
 
 SHIPPED = Path(__file__).parent
@@ -103,7 +103,7 @@ class TaskPlan(ValidatedSettings):
     name: str = setting("", "name of the task, used in results")
     task: str = setting("", "task of hornbook finetune, or minimal-pairs; defaults to the name")
     places: tuple[str, ...] = setting((), "candidate paths under the folder of the data; the first that exists is used")
-    measure: str = setting("", "metric that counts; defaults to the first metric of the task")
+    metric: str = setting("", "metric that counts; defaults to the first metric of the task")
     seeds: tuple[int, ...] = setting((0, 1, 2), "fine-tuning seeds", low=0, high=LARGEST_SEED)
     parts: Literal["as published", "by article"] = setting(
         "as published", "by article: train on half of the articles of the dev set, score on the other half"
@@ -119,15 +119,15 @@ class TaskPlan(ValidatedSettings):
                 f"task '{self.name}' has no places: list the paths under the data folder where its data may be"
             )
         if self.is_zero_shot:
-            if self.measure or self.settings or self.parts != "as published":
-                raise ValueError(f"task '{self.name}' is not fine-tuned on: remove measure, settings and parts")
+            if self.metric or self.settings or self.parts != "as published":
+                raise ValueError(f"task '{self.name}' is not fine-tuned on: remove metric, settings and parts")
             object.__setattr__(self, "seeds", (0,))
             return
         if len(set(self.seeds)) < max(2, len(self.seeds)):
             raise ValueError(f"task '{self.name}' needs 2 or more distinct seeds for an interval, not {self.seeds}")
-        if self.measure and self.measure not in self.known.measures:
-            names = ", ".join(self.known.measures)
-            raise ValueError(f"task '{self.name}' has no measure '{self.measure}': use one of {names}")
+        if self.metric and self.metric not in self.known.metrics:
+            names = ", ".join(self.known.metrics)
+            raise ValueError(f"task '{self.name}' has no metric '{self.metric}': use one of {names}")
         if self.parts == "by article" and not KINDS[self.known.kind].example.kept_together:
             raise ValueError(f"task '{self.name}' has no articles: remove parts, or set it to 'as published'")
 
@@ -138,11 +138,11 @@ class TaskPlan(ValidatedSettings):
 
     @property
     def known(self) -> RegisteredTask:
-        return known(self.task or self.name)
+        return find_task(self.task or self.name)
 
     @property
     def metric_for_best(self) -> str:
-        return "accuracy" if self.is_zero_shot else self.measure or self.known.measures[0]
+        return "accuracy" if self.is_zero_shot else self.metric or self.known.metrics[0]
 
 
 @dataclass(frozen=True)

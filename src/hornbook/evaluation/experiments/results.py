@@ -35,7 +35,7 @@ def write_results(
         "missing": _missing(missing),
         "tasks": {
             task.name: {
-                "measure": task.metric_for_best,
+                "metric": task.metric_for_best,
                 "seeds": len(task.seeds),
                 "parts": task.parts,
                 "has_data": has_data,

@@ -13,7 +13,7 @@ import numpy as np
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.scoring import Continuation
 from hornbook.tasks.text.definition import TextTask
-from hornbook.tasks.text.measures import TextAnswer
+from hornbook.tasks.text.metrics import TextAnswer
 from hornbook.tasks.text.prompts import Prompt, answer
 from hornbook.tasks.text.sources import Item
 from hornbook.text.sentences import split_sentences

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.tasks.text.definition import TextTask
-from hornbook.tasks.text.measures import TextAnswer
+from hornbook.tasks.text.metrics import TextAnswer
 from hornbook.tasks.text.sources import Item
 from hornbook.text.sentences import split_sentences
 from hornbook.train.randomness import seed_of

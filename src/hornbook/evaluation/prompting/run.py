@@ -35,7 +35,7 @@ from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.report.page import write_report
 from hornbook.tasks.text.definition import AS_WRITTEN, Normalize, TextTask, read_task
-from hornbook.tasks.text.measures import MEASURES, TextAnswer
+from hornbook.tasks.text.metrics import METRICS, TextAnswer
 from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.tasks.text.sources import Item, Splits, read_items
 from hornbook.train.randomness import seed_of
@@ -170,7 +170,7 @@ def with_options(task: TextTask, normalize: str | None, dictionary: str | Path |
 def check_task(task: TextTask) -> None:
     """Raises a `ValueError` for a task that cannot be run, before any data or model is read."""
     Sampling(task.writing.temperature, task.writing.top_k, task.writing.top_p)
-    if "bleu" in task.measures:
+    if "bleu" in task.metrics:
         check_sacrebleu()
     if task.baseline.dictionary:
         read_dictionary(task.baseline.dictionary)
@@ -254,7 +254,7 @@ def _warn(run: PromptRun, prompts: list[Prompt], context: int, log: Log) -> None
 
 
 def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: list[TextAnswer]) -> list[dict[str, Any]]:
-    rows = {name: MEASURES[name].rows(replies).tolist() for name in task.measures}
+    rows = {name: METRICS[name].rows(replies).tolist() for name in task.metrics}
     return [
         {
             "key": item.key,
@@ -264,7 +264,7 @@ def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: li
             "answers": list(item.answers),
             "answer": reply.text,
             **reply.about,
-            "statistics": {name: rows[name][number] for name in task.measures},
+            "statistics": {name: rows[name][number] for name in task.metrics},
         }
         for number, (item, prompt, reply) in enumerate(zip(items, prompts, replies, strict=True))
     ]

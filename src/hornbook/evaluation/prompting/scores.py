@@ -15,7 +15,7 @@ from hornbook.metrics.bleu import signature
 from hornbook.metrics.bootstrap import crossed_intervals
 from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
 from hornbook.tasks.text.definition import TextTask
-from hornbook.tasks.text.measures import MEASURES
+from hornbook.tasks.text.metrics import METRICS
 from hornbook.tasks.text.sources import Item, Splits
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PREDICTIONS = "predictions"  # the folder of prediction files, one per run
 KIND = "prompt"  # the `kind` field of the file
 INTERVAL = "95% intervals by bootstrap over questions and seeds"
 ALMOST_ALL = 0.95  # share of equal answers from which the model is considered to ignore the question
-Statistics = dict[str, np.ndarray]  # for each measure, one row per question
+Statistics = dict[str, np.ndarray]  # for each metric, one row per question
 
 
 def write_scores(
@@ -45,8 +45,8 @@ def write_scores(
         "task": task.name,
         "about": task.about,
         "data": request.data,
-        "metric_for_best": task.measures[0],
-        "measures": {name: _described(task, name) for name in task.measures},
+        "metric_for_best": task.metrics[0],
+        "metrics": {name: _described(task, name) for name in task.metrics},
         "interval": INTERVAL,
         "questions": len(splits.test),
         "runs": len(runs),
@@ -60,13 +60,13 @@ def write_scores(
 
 
 def _described(task: TextTask, name: str) -> dict[str, Any]:
-    measure = MEASURES[name]
-    description = measure.description
+    metric = METRICS[name]
+    description = metric.description
     if name == "accuracy":
         description += f"; normalised by {task.choices.normalize}"
     if name == "bleu":
         description += f" ({signature()})"
-    return {"words": description, "share": measure.is_share, "higher_is_better": measure.higher_is_better}
+    return {"words": description, "share": metric.is_share, "higher_is_better": metric.higher_is_better}
 
 
 def _point(out: Path, task: TextTask, runs: Sequence["PromptRun"], num_questions: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _point(out: Path, task: TextTask, runs: Sequence["PromptRun"], num_questions
     several = [_predictions(run.file(out), num_questions) for run in runs]
     lines = [line for its in several for line in its]
     statistics = [
-        {name: np.array([line["statistics"][name] for line in its]) for name in task.measures} for its in several
+        {name: np.array([line["statistics"][name] for line in its]) for name in task.metrics} for its in several
     ]
     nums = [line["examples"] for line in lines]
     return {
@@ -117,12 +117,12 @@ def degenerate(several: Sequence[Sequence[dict[str, Any]]]) -> str | None:
 
 
 def scored(statistics: Sequence[Statistics]) -> dict[str, dict[str, Any]]:
-    """For each measure the mean over seeds, its interval, and the score of each seed."""
+    """For each metric the mean over seeds, its interval, and the score of each seed."""
     num_questions = len(next(iter(statistics[0].values())))
 
     def score(seed: int, chosen: np.ndarray) -> dict[str, float]:
         rows = statistics[seed]
-        return {name: MEASURES[name].score(its[chosen].sum(0), len(chosen)) for name, its in rows.items()}
+        return {name: METRICS[name].score(its[chosen].sum(0), len(chosen)) for name, its in rows.items()}
 
     all_questions = np.arange(num_questions)
     by_seed = [score(seed, all_questions) for seed in range(len(statistics))]
@@ -140,9 +140,9 @@ def scored(statistics: Sequence[Statistics]) -> dict[str, dict[str, Any]]:
 
 def _baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> dict[str, dict[str, Any]]:
     found = {}
-    if "accuracy" in task.measures:
+    if "accuracy" in task.metrics:
         found |= {name: {"accuracy": {"value": value}} for name, value in chance(test).items()}
-    text_measures = [name for name in task.measures if MEASURES[name].needs == "text"]
+    text_metrics = [name for name in task.metrics if METRICS[name].needs == "text"]
     for name, answered in baselines(task, train, test).items():
-        found[name] = scored([{measure: MEASURES[measure].rows(answered) for measure in text_measures}])
+        found[name] = scored([{metric: METRICS[metric].rows(answered) for metric in text_metrics}])
     return found

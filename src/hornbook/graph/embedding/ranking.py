@@ -63,10 +63,10 @@ def _ranks(scores_BN: Tensor, tail_B: Tensor, rows: np.ndarray, tails: np.ndarra
     return (1 + num_better + num_equal / 2).double().cpu().numpy()
 
 
-def measures(ranks: np.ndarray) -> dict[str, float]:
+def metrics(ranks: np.ndarray) -> dict[str, float]:
     """Mean reciprocal rank, mean rank and the fraction of ranks of at most 1, 3 and 10.
 
-    >>> measures(np.array([1.0, 2.0, 4.0, 20.0]))
+    >>> metrics(np.array([1.0, 2.0, 4.0, 20.0]))
     {'mrr': 0.45, 'mean_rank': 6.75, 'hits@1': 0.25, 'hits@3': 0.5, 'hits@10': 0.75}
     """
     found = {"mrr": float((1 / ranks).mean()), "mean_rank": float(ranks.mean())}

@@ -23,7 +23,7 @@ from hornbook.config import checked, with_overrides
 from hornbook.data.corpus import shuffled
 from hornbook.files import write_json, write_tensors
 from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
-from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, measures, with_inverses
+from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, metrics, with_inverses
 from hornbook.graph.embedding.settings import GraphEmbeddingSettings
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.graph.graph import Graph, open_graph
@@ -241,7 +241,7 @@ class _Training:
         self.values |= {f"validation_{name}": value for name, value in found.items()}
 
     def _scores(self, triples_E3: np.ndarray) -> dict[str, float]:
-        return measures(filtered_ranks(self.model, triples_E3, self.known, self.graph.num_relations))
+        return metrics(filtered_ranks(self.model, triples_E3, self.known, self.graph.num_relations))
 
     def _zero_untrained(self) -> None:
         """Entities without a training triple have the vector 0; loss=all moves it, so it is set again."""

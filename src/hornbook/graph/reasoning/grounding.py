@@ -15,6 +15,7 @@ from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.reasoning.settings import ReasonSettings
 from hornbook.graph.schema import Limits, SchemaBuilder, SchemaGraphs, expand
+from hornbook.models.head_config import GraphReasoning
 from hornbook.models.kagnet import (
     CONCEPTS,
     EDGES,
@@ -25,7 +26,6 @@ from hornbook.models.kagnet import (
     ConceptPairs,
     ConceptPaths,
 )
-from hornbook.models.outputs import GraphReasoning
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import ChoiceExample
 

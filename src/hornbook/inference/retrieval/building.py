@@ -36,7 +36,7 @@ from hornbook.inference.retrieval.index import (
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.stopping import interruptible
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import is_table
@@ -102,7 +102,7 @@ def read_texts(
     name = str(texts) if is_file else "the table"
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=RequestedColumns(text))
     rows: _Rows | None = None
-    entry = known("classification")
+    entry = find_task("classification")
     pieces = stream_inputs(texts, entry, notes) if is_file else [inputs_of_table(texts, entry, notes)]
     for examples, columns in pieces:
         if rows is None:

@@ -23,7 +23,7 @@ from hornbook.tasks.reading.rows import is_number
 
 TOP = 100  # results per query
 DOCUMENTS_AT_ONCE = 4_096  # embedded and compared together
-MEASURES: dict[str, Callable[[list[str], Mapping[str, float]], float]] = {
+METRICS: dict[str, Callable[[list[str], Mapping[str, float]], float]] = {
     "ndcg@10": lambda ranked, relevant: ndcg(ranked, relevant, 10),
     "mrr@10": lambda ranked, relevant: reciprocal_rank(ranked, relevant, 10),
     "recall@10": lambda ranked, relevant: recall(ranked, relevant, 10),
@@ -113,7 +113,7 @@ def evaluate_retrieval(
         progress: Called with (documents embedded, number of documents).
 
     Returns:
-        A dictionary: `scores` (value, low and high by measure: nDCG@10, MRR@10, recall@10 and recall@100), the numbers
+        A dictionary: `scores` (value, low and high by metric: nDCG@10, MRR@10, recall@10 and recall@100), the numbers
         of `documents` and `queries`, and `wrong`: for each query whose first result is not relevant, that result and
         the nearest relevant document, those that are farthest behind first.
 
@@ -142,11 +142,11 @@ def evaluate_retrieval(
 def scores_of(
     ranked: Mapping[str, list[str]], relevant: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
-    """The mean of each measure over the queries, with a 95% interval. `ranked`: ids of documents, best first, by query;
+    """The mean of each metric over the queries, with a 95% interval. `ranked`: ids of documents, best first, by query;
     `relevant`: gain by id, by query."""
     values = {
-        name: np.array([measure(results, relevant[query]) for query, results in ranked.items()])
-        for name, measure in MEASURES.items()
+        name: np.array([metric(results, relevant[query]) for query, results in ranked.items()])
+        for name, metric in METRICS.items()
     }
 
     def score(chosen: np.ndarray | None) -> dict[str, float]:

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hornbook.batch import Batch
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import HEADS
-from hornbook.models.outputs import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.matching import Match
 from hornbook.objectives.distillation.objective import ModelOutputs
@@ -78,15 +78,17 @@ def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, in
     return names
 
 
-def columns_for(names: set[str], output: HeadConfig, teacher: TransformerConfig, group_size: int) -> TeacherColumns:
+def columns_for(
+    names: set[str], head_config: HeadConfig, teacher: TransformerConfig, group_size: int
+) -> TeacherColumns:
     """The named columns for a task's output, with their widths."""
     units: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {TASK_LOGITS})}
     if TASK_LOGITS in names:
-        per_unit, per_token = HEADS[output.kind].row_widths(output, group_size)
+        per_unit, per_token = HEADS[head_config.kind].row_widths(head_config, group_size)
         units |= {TASK_LOGITS: per_unit} if per_unit else {}
         tokens |= {TASK_LOGITS: per_token} if per_token else {}
-        if output.answerable:
+        if head_config.answerable:
             units[ANSWERABLE] = 2
     return TeacherColumns(units, tokens)
 
@@ -100,9 +102,9 @@ def teacher_rows(teacher: Transformer, columns: TeacherColumns, batch: Batch) ->
     values |= {f"qkv-{layer}": each.flatten(1) for layer, each in qkv.items()}
     if TASK_LOGITS in columns.units or TASK_LOGITS in columns.tokens:
         task_logits = teacher.outputs_of(x_TD, batch)
-        if teacher.output.answerable:
+        if teacher.head_config.answerable:
             values[ANSWERABLE] = task_logits[:, -1]
-        values[TASK_LOGITS] = HEADS[teacher.output.kind].at_tokens(task_logits, batch)
+        values[TASK_LOGITS] = HEADS[teacher.head_config.kind].at_tokens(task_logits, batch)
 
     def rows(names: Mapping[str, int]) -> Tensor | None:
         return torch.cat([values[name].float() for name in names], 1) if names else None
@@ -114,7 +116,7 @@ def unpack_rows(
     columns: TeacherColumns,
     units: Tensor | None,
     tokens: Tensor | None,
-    output: HeadConfig,
+    head_config: HeadConfig,
     num_heads: int,
     batch: Batch,
 ) -> ModelOutputs:
@@ -134,8 +136,8 @@ def unpack_rows(
     }
     task_logits = of_units.get(TASK_LOGITS, of_tokens.get(TASK_LOGITS))
     if task_logits is not None:
-        task_logits = HEADS[output.kind].from_tokens(task_logits, batch)
-        if output.answerable:
+        task_logits = HEADS[head_config.kind].from_tokens(task_logits, batch)
+        if head_config.answerable:
             has_answer_N2 = of_units[ANSWERABLE]
             missing = max(0, len(task_logits) - len(has_answer_N2))
             has_answer_N2 = F.pad(has_answer_N2[: len(task_logits)], (0, 0, 0, missing))

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hornbook.batch import Batch
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.heads import HEADS, to_padded
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
 from hornbook.models.pooling import upcast
 from hornbook.nn import kernels
 from hornbook.objectives.distillation.matching import Match
@@ -135,8 +135,8 @@ def _direction_mask(length: int, direction: str, device: torch.device) -> Tensor
     return all_SS.tril() if direction == "left" else all_SS
 
 
-def output_losses(output: HeadConfig, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
-    """The loss of each target of a task, from the outputs of the task head (shapes in `models/outputs.py`)."""
+def output_losses(head_config: HeadConfig, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
+    """The loss of each target of a task, from the outputs of the task head (shapes in `models/head_config.py`)."""
 
     def losses(ours: Tensor, theirs: Tensor, dim: int = -1, is_binary: bool = False) -> Tensor:
         if is_binary and match.loss != "mse":  # each class is a binary choice with logits x and 0
@@ -144,4 +144,4 @@ def output_losses(output: HeadConfig, match: Match, ours: Tensor, theirs: Tensor
             return row_losses(match.loss, ours, theirs, match.temperature).mean(-1)
         return row_losses(match.loss, ours, theirs, match.temperature, dim=dim)
 
-    return HEADS[output.kind].match_losses(output, ours, theirs, losses)
+    return HEADS[head_config.kind].match_losses(head_config, ours, theirs, losses)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hornbook.batch import Batch
 from hornbook.models.distillation_pair import DistillationPair
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.cached_teacher import CachedTeacher, needed, unpack_rows
 from hornbook.objectives.distillation.losses import output_losses
@@ -34,14 +34,14 @@ class TaskDistillation(Distillation):
     def __init__(
         self,
         own: Objective,
-        output: HeadConfig,
+        head_config: HeadConfig,
         recipe: StageRecipe,
         student: TransformerConfig,
         teacher: TransformerConfig,
         kept: CachedTeacher | None = None,
     ):
         super().__init__(recipe, student, teacher)
-        self.own, self.output = own, output
+        self.own, self.head_config = own, head_config
         names = needed(self.matches, self.layers)
         self.kept = kept if kept is not None and kept.columns.hold(names) else None
         self.columns = None if self.kept is None else self.kept.columns.only(names)
@@ -76,7 +76,7 @@ class TaskDistillation(Distillation):
         units, tokens = (
             step_inputs.targets[name].values_K if name in step_inputs.targets else None for name in (UNITS, TOKENS)
         )
-        return unpack_rows(self.columns, units, tokens, self.output, self.num_heads, step_inputs.batch)
+        return unpack_rows(self.columns, units, tokens, self.head_config, self.num_heads, step_inputs.batch)
 
     def _task_logits(self, model: Transformer, outputs: ModelOutputs, batch: Batch) -> Tensor:
         """The outputs of the task head, computed once so that all terms have the same dropout."""
@@ -108,4 +108,4 @@ class TaskDistillation(Distillation):
         ours = self._task_logits(model.student, student, step_inputs.batch)
         weights_K = step_inputs.targets[term].weights_K
         num = min(len(ours), len(weights_K))
-        return (output_losses(self.output, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()
+        return (output_losses(self.head_config, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()

@@ -36,7 +36,7 @@ def score_figure(results: dict) -> Figure:
     cells = [cell for row in range(small_rows) for cell in rows[1 + row].subgridspec(1, per_row)]
     for task, cell in zip(tasks, cells, strict=False):
         axes = figure.add_subplot(cell)
-        title = f"{task}, {wording.measure(results['tasks'][task]['measure'])}"
+        title = f"{task}, {wording.metric_label(results['tasks'][task]['metric'])}"
         axes.set_title(title.removesuffix(" correlation"), fontsize=8.5, fontweight="normal")
         _draw_arms(axes, results, list(results["arms"]), task)
         axes.set_xlabel("FLOPs")

@@ -208,7 +208,7 @@ def _draw_task_scores(run: FinetunedRun, names: list[str], axes: Axes) -> None:
     shades = (ORANGE, GREEN, BLUE, INK)
     for number, (name, shade) in enumerate(zip(names, shades, strict=False)):
         width, see_through = (1.9, 1.0) if number == 0 else (1.1, 0.75)
-        label = wording.measure(name) + (" (model selection)" if number == 0 and len(names) > 1 else "")
+        label = wording.metric_label(name) + (" (model selection)" if number == 0 and len(names) > 1 else "")
         values = run.column("validation", name)
         axes.plot(at, values, "o-", color=shade, linewidth=width, alpha=see_through, markersize=4, label=label)
     best = run.best_validation

@@ -41,11 +41,11 @@ def trials_figure(found: ScoredRuns) -> Figure:
     cross."""
     is_search = found.about["kind"] == "lr_search"
     rows = sorted(found.rows, key=itemgetter("lr")) if is_search else found.rows
-    measure, what = (
-        wording.capital(wording.measure(found.metric_for_best)),
+    metric, what = (
+        wording.capital(wording.metric_label(found.metric_for_best)),
         "learning rates" if is_search else "seeds",
     )
-    figure, axes = new_plot(f"{measure} on dev, {len(rows)} {what}", max(4.6, 0.62 * len(rows) + 2.4), 3.4)
+    figure, axes = new_plot(f"{metric} on dev, {len(rows)} {what}", max(4.6, 0.62 * len(rows) + 2.4), 3.4)
     for place, row in enumerate(rows):
         value, low, high = (number(row.get(name)) for name in ("score", "low", "high"))
         marker, shade, size, label = "o", BLUE, 7, ""
@@ -73,8 +73,8 @@ def trials_figure(found: ScoredRuns) -> Figure:
 @in_style
 def curve_figure(found: ScoredRuns) -> Figure:
     """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
-    measure = wording.capital(wording.measure(found.metric_for_best))
-    figure, axes = new_plot(f"{measure} on dev by number of labelled examples")
+    metric = wording.capital(wording.metric_label(found.metric_for_best))
+    figure, axes = new_plot(f"{metric} on dev by number of labelled examples")
     for method, shade in zip(dict.fromkeys(str(row.get("method")) for row in found.rows), PALETTE * 2, strict=False):
         rows = sorted((row for row in found.rows if str(row.get("method")) == method), key=lambda row: row["examples"])
         _draw_band(axes, *_columns(rows, "examples", "score", "low", "high"), shade, METHODS.get(method, method))
@@ -99,8 +99,8 @@ def _draw_band(
     axes.fill_between(at, low, high, color=shade, alpha=0.15, linewidth=0)
 
 
-def _label_scores(axes: Axes, measure: str, in_percent: bool) -> None:
-    if measure not in wording.NOT_SHARES:
+def _label_scores(axes: Axes, metric: str, in_percent: bool) -> None:
+    if metric not in wording.NOT_SHARES:
         percent_axis(axes, 1 if in_percent else 100)
     show_legend(axes)
 
@@ -120,24 +120,24 @@ def _without_overlaps(sizes: list[int]) -> list[int]:
 @in_style
 def shots_figure(scores: dict) -> Figure:
     """One line per template with its interval as a band, over the number of examples; baselines are dashed."""
-    measure = scores["metric_for_best"]
-    figure, axes = new_plot(f"{scores['task']}: {wording.measure(measure)} by number of examples")
+    metric = scores["metric_for_best"]
+    figure, axes = new_plot(f"{scores['task']}: {wording.metric_label(metric)} by number of examples")
     variants = dict.fromkeys(point["variant"] for point in scores["points"])
     for variant, shade in zip(variants, PALETTE * len(variants), strict=False):
         points = sorted((each for each in scores["points"] if each["variant"] == variant), key=lambda p: p["shots"])
         (shots,) = _columns(points, "shots")
-        value, low, high = _columns([point["scores"][measure] for point in points], "value", "low", "high")
+        value, low, high = _columns([point["scores"][metric] for point in points], "value", "low", "high")
         label = scores["model"].rstrip("/").rpartition("/")[2] if len(variants) == 1 else variant
         at = np.log2(shots + 1)  # a log axis that has 0
         _draw_band(axes, at, value, low, high, shade, label)
         axes.errorbar(at, value, [value - low, high - value], color=shade, capsize=3, linewidth=0, elinewidth=1.2)
-    baselines = {name: found[measure]["value"] for name, found in scores["baselines"].items() if measure in found}
+    baselines = {name: found[metric]["value"] for name, found in scores["baselines"].items() if metric in found}
     for (name, value), dashes in zip(baselines.items(), DASHES * len(baselines), strict=False):
         axes.axhline(value, color=INK, linestyle=dashes, linewidth=1.3, label=name, alpha=0.7)
     shots = sorted({point["shots"] for point in scores["points"]})
     axes.set_xticks(np.log2(np.array(shots) + 1.0), [f"{each:,}" for each in shots])
     axes.set_xlabel("examples in the prompt")
-    if scores["measures"][measure]["share"]:
+    if scores["metrics"][metric]["share"]:
         percent_axis(axes, 1)
     # The legend is below the axes: inside, it would hide an interval.
     figure.legend(loc="outside lower center", ncols=4, frameon=False)

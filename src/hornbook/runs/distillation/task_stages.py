@@ -21,7 +21,7 @@ from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.runs.finetuning.steps import NUM_TIMED, expected_seconds, is_trained, log_where_it_resumes, with_steps
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
@@ -62,7 +62,7 @@ def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
     """Raises a `ValueError` unless the teacher has a head for the same task and labels, the same vocabulary if anything
     is matched per token, and the quantities that each stage matches."""
-    needed, found = inputs.spec.task.output, teacher.model.output
+    needed, found = inputs.spec.task.head_config, teacher.model.head_config
     stages = inputs.settings.objective.stages(is_task=True)
     only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
     if not only_logits or not needed.type.of_sequences:
@@ -76,7 +76,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
         raise ValueError(
             f"the teacher {teacher.name} reads a knowledge graph, which a student cannot: give another one"
         )
-    for name in ("kind", "problem", "labels", "num_labels", "pairs", "answerable"):
+    for name in ("kind", "problem_type", "labels", "num_labels", "pairs", "answerable"):
         ours, theirs = getattr(needed, name), getattr(found, name)
         if ours != theirs:
             its = "its labels are" if name == "labels" else f"its {name} is"
@@ -94,7 +94,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
 def note_another_data_set(teacher: Teacher, inputs: Inputs, log: Log) -> None:
     """Warns if the teacher was fine-tuned on another published data set: labels with equal names, such as 0 and 1, may
     differ in meaning."""
-    theirs, ours = known(load_task(teacher.folder, teacher.model.output).name), inputs.named
+    theirs, ours = find_task(load_task(teacher.folder, teacher.model.head_config).name), inputs.named
     if theirs.name != ours.name and theirs.layout.folder and ours.layout.folder:  # both are published data sets
         log(
             f"note: the teacher {teacher.name} was fine-tuned on {theirs.name}, and this is {ours.name}: continue only "

@@ -124,7 +124,7 @@ def cache_plan(
     features = inputs.train_features
     if not teacher.reads_as(inputs.tokenizer):
         features = inputs.train_features_for(teacher.tokenizer, teacher.model.config.max_positions)
-    columns = columns_for(names, inputs.spec.task.output, teacher.model.config, features.group_size)
+    columns = columns_for(names, inputs.spec.task.head_config, teacher.model.config, features.group_size)
     if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
             f"the cached teacher outputs would take {num_bytes / 1e9:.3g} GB on disk: raise objective.cache_gigabytes "
@@ -174,9 +174,9 @@ def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher)
         requested = "logits"
     found: set[str] = set()
     for recipe in settings.objective.stages(is_task=True) if requested != "none" else ():
-        output = inputs.spec.task.output
+        head_config = inputs.spec.task.head_config
         objective = TaskDistillation(
-            TaskObjective(output), output, recipe, inputs.pretrained.config, teacher.model.config
+            TaskObjective(head_config), head_config, recipe, inputs.pretrained.config, teacher.model.config
         )
         names = needed(objective.matches, objective.layers)
         found |= names if requested == "all" or names <= {TASK_LOGITS} else set()

@@ -42,7 +42,7 @@ from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
-from hornbook.tasks.datasets import known
+from hornbook.tasks.datasets import find_task
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.parallel.ranks import current_ranks
@@ -201,7 +201,7 @@ def resolve_settings(
         inputs = checked_inputs(request, data, loaded, teacher, log)
         return with_steps(inputs.settings, inputs.train_features)
     pretrained, _ = loaded or load_folder(model_folder(request.model or DEFAULT))
-    return settings_for(known(request.task), pretrained, request.all_overrides(), teacher is not None)
+    return settings_for(find_task(request.task), pretrained, request.all_overrides(), teacher is not None)
 
 
 def recorded_request(out: str | Path | None) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[
     """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
     task, scores = scored.task, scored.scores
     wrong = verdict(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)
-    write_json(out / SCORES, {"metric_for_best": task.measures[0], "degenerate": wrong, "splits": scores})
+    write_json(out / SCORES, {"metric_for_best": task.metrics[0], "degenerate": wrong, "splits": scores})
 
 
 def verdict(
@@ -81,14 +81,14 @@ def near_chance(
     if constant is None:
         return None
     description, predict = constant
-    measure, score = task.measures[0], scores[task.measures[0]]
-    chance = task.scorer(dev, predict(dev))(None)[measure]
+    metric, score = task.metrics[0], scores[task.metrics[0]]
+    chance = task.scorer(dev, predict(dev))(None)[metric]
     if score["value"] <= chance:
-        return f"dev {measure} {score['value']:.3g} is no better than {description} ({chance:.3g})"
+        return f"dev {metric} {score['value']:.3g} is no better than {description} ({chance:.3g})"
     if score["low"] > chance or _separates_classes(task, dev, predictions):
         return None
     value = f"{score['value']:.3g} (95% interval {score['low']:.3g} to {score['high']:.3g})"
-    return f"dev {measure} {value} is not significantly better than {description} ({chance:.3g})"
+    return f"dev {metric} {value} is not significantly better than {description} ({chance:.3g})"
 
 
 def _separates_classes(task: TaskKind, dev: Sequence[Example], predictions: list) -> bool:
@@ -96,7 +96,7 @@ def _separates_classes(task: TaskKind, dev: Sequence[Example], predictions: list
     correlation = task.correlation
     if correlation is None:
         return False
-    return with_intervals(correlation, dev, predictions)[correlation.measures[0]]["low"] > 0
+    return with_intervals(correlation, dev, predictions)[correlation.metrics[0]]["low"] > 0
 
 
 def degenerate(task: TaskKind, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:

@@ -24,7 +24,7 @@ from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.lifecycle.run_folder import Log
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.presets import measured_settings
 from hornbook.runs.finetuning.record import FinetuneRequest
@@ -36,7 +36,7 @@ from hornbook.runs.finetuning.settings import (
     settings_for,
     width_factor,
 )
-from hornbook.tasks.datasets import RegisteredTask, known
+from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
@@ -45,7 +45,7 @@ from hornbook.tasks.kinds.similarity import Similarity, padded_texts
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
-from hornbook.tasks.spec import TaskSpec, make_task, output_for
+from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
 from hornbook.tasks.summary import in_short, summarize
 from hornbook.text.marks import marked, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
@@ -157,7 +157,7 @@ class Inputs(Labelled):
 
 def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[RegisteredTask, DataSet]:
     """The data of a request. Raises a `ValueError` if there is nothing to train or to validate on."""
-    named = known(request.task)
+    named = find_task(request.task)
     seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
     read_data = read(
         request.task,
@@ -220,15 +220,15 @@ def open_inputs(
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
     if settings.epochs > of_family.get("epochs", named.epochs) and "epochs" not in overrides:
         log(f"{settings.epochs:g} epochs: more than the published {named.epochs}, as there are few training examples")
-    if KINDS[read_data.kind].problem == "multi" and "optimizer.eps" not in overrides:
+    if KINDS[read_data.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
         log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(read_data.labels):,} labels")
     pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[read_data.kind].marks)
     answerable = named.allows_no_answer and settings.task.no_answer == "classifier"
-    output = output_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
+    head_config = head_config_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
     embedding = EmbeddingSettings()
-    if output.type.compares:
+    if head_config.type.is_embedding:
         embedding = _embedding_settings(model_folder(model), request, settings, log)
-        output = replace(output, pooling=settings.task.pooling or embedding.pooling)
+        head_config = replace(head_config, pooling=settings.task.pooling or embedding.pooling)
         if settings.task.teacher is not None and read_data.splits["train"][0].score is not None:
             raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
         if settings.layers.dropout is not None and "layers.dropout" not in overrides:
@@ -237,9 +237,9 @@ def open_inputs(
         raise ValueError("task.teacher is for the task similarity: use hornbook distill for other tasks")
     grounder = None
     if settings.reason.method is not None:
-        grounder = _grounder(request, output, settings, log)
-        output = replace(output, graph=grounder.shape)
-    spec = replace(make_task(named, read_data, output), reason=None if grounder is None else grounder.about())
+        grounder = _grounder(request, head_config, settings, log)
+        head_config = replace(head_config, graph=grounder.shape)
+    spec = replace(make_task(named, read_data, head_config), reason=None if grounder is None else grounder.about())
     linker = _linker(pretrained, settings.task.graph, spec.task, log)
     if linker is not None:
         spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
@@ -254,15 +254,15 @@ def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) 
         if isinstance(pretrained, Ernie) and pretrained.config.fusion:
             log("note: without graph= the model reads no entities")
         return None
-    if task.output.kind == "choice":
+    if task.head_config.kind == "choice":
         raise ValueError("graph has no effect without reason: give kagnet as reason, or omit it")
     if not task.marks:
         raise ValueError(f"graph is for entity-typing, relation and multiple choice, not for {task.name}: omit it")
     return open_linker(graph, pretrained)
 
 
-def _grounder(request: FinetuneRequest, output: HeadConfig, settings: FinetuneSettings, log: Log) -> Grounder:
-    if output.kind != "choice":
+def _grounder(request: FinetuneRequest, head_config: HeadConfig, settings: FinetuneSettings, log: Log) -> Grounder:
+    if head_config.kind != "choice":
         raise ValueError(f"reason is for multiple choice, and {request.task} is not: omit reason and graph")
     if request.teacher is not None:
         raise ValueError("a model that reads a knowledge graph cannot be distilled: use hornbook finetune instead")
@@ -284,7 +284,7 @@ def _settings(
     the number of labels, and the eps of the optimizer with them."""
     overrides, train = request.all_overrides(), data.splits["train"]
     settings = settings_for(named, pretrained, overrides, request.teacher is not None, len(train))
-    if KINDS[named.kind].problem == "multi" and "optimizer.eps" not in overrides:
+    if KINDS[named.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
         eps = rounded(settings.optimizer.eps / len(data.labels))
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
     needs_dropout = named.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None
@@ -312,7 +312,7 @@ def _embedding_settings(
 
 def refuse_without_baselines(task: str) -> None:
     """Raises a `ValueError` if shallow models and probes cannot learn a task."""
-    if not KINDS[known(task).kind].has_baselines:
+    if not KINDS[find_task(task).kind].has_baselines:
         raise ValueError(f"there are no baselines and probes for {task}: score other models with hornbook evaluate")
 
 
@@ -321,7 +321,7 @@ def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     refuse_without_baselines(request.task)
     named, found = read_labelled(request, data, log)
     settings = settings_for(named, None, request.all_overrides())
-    spec = make_task(named, found, output_for(found))
+    spec = make_task(named, found, head_config_for(found))
     return Labelled(named, found, settings, spec, *training_split(found, named, settings))
 
 

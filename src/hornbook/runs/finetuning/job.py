@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.models.distillation_pair import DistillationPair
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import AuxiliaryLanguageModel
 from hornbook.objectives.distillation.cached_teacher import CachedTeacher
@@ -56,17 +56,17 @@ def build_job(
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
-    output, seed = inputs.spec.task.output, settings.runtime.seed
-    keeps = not request.from_random and keeps_head(inputs.pretrained, output, settings.task)
+    head_config, seed = inputs.spec.task.head_config, settings.runtime.seed
+    keeps = not request.from_random and keeps_head(inputs.pretrained, head_config, settings.task)
     if request.from_random:
-        model, new_parts = from_random(inputs.pretrained, output, seed, settings.layers.dropout), []
+        model, new_parts = from_random(inputs.pretrained, head_config, seed, settings.layers.dropout), []
     else:
-        _log_head(inputs.pretrained.output, output, keeps, request.model, log)
-        model, new_parts = with_head(inputs.pretrained, output, seed, settings.layers.dropout, keeps)
+        _log_head(inputs.pretrained.head_config, head_config, keeps, request.model, log)
+        model, new_parts = with_head(inputs.pretrained, head_config, seed, settings.layers.dropout, keeps)
     if inputs.grounder is not None and not keeps:
         generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
         model.task.initialize(generator, inputs.grounder.relation_vectors)
-    if output.problem == "multi" and not keeps:
+    if head_config.problem_type == "multi" and not keeps:
         start_at_frequencies(model, inputs.train_features.labels)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
@@ -89,7 +89,7 @@ def build_job(
         _DevValidation(model, inputs, runtime),
         save,
         load,
-        metric_for_best=inputs.spec.task.measures[0],
+        metric_for_best=inputs.spec.task.metrics[0],
         lr_multiplier_of=lr_multiplier(model, settings.layers),
     )
     if not is_last_stage:
@@ -112,17 +112,17 @@ def _log_head(found: HeadConfig | None, needed: HeadConfig, keeps: bool, model: 
 def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective | SimilarityObjective:
     """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
     logits."""
-    output, features = inputs.spec.task.output, inputs.train_features
-    if output.type.compares and not settings.task.class_weights:
+    head_config, features = inputs.spec.task.head_config, inputs.train_features
+    if head_config.type.is_embedding and not settings.task.class_weights:
         return (SimilarityDistillation if settings.task.teacher else SimilarityObjective)(
-            output, settings.task.temperature
+            head_config, settings.task.temperature
         )
     if not settings.task.class_weights:
-        return TaskObjective(output)
-    if not output.type.has_labels or output.problem != "single":
+        return TaskObjective(head_config)
+    if not head_config.type.has_labels or head_config.problem_type != "single":
         raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
-    labels = np.concatenate(features.token_labels) if output.type.per_token else features.labels
-    return TaskObjective(output, class_weights(labels, output.num_labels))
+    labels = np.concatenate(features.token_labels) if head_config.type.per_token else features.labels
+    return TaskObjective(head_config, class_weights(labels, head_config.num_labels))
 
 
 def with_teacher(
@@ -141,7 +141,7 @@ def with_teacher(
     pair.initialize_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
     pair.adopt_projections(projections or {})
     pair.to(next(student.parameters()).device)
-    return pair, TaskDistillation(own, own.output, recipe, student.config, teacher.model.config, kept)
+    return pair, TaskDistillation(own, own.head_config, recipe, student.config, teacher.model.config, kept)
 
 
 class _DevValidation:

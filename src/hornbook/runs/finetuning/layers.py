@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hornbook.models.ernie import Ernie
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import TransformerConfig
 from hornbook.nn.block import initialize
 from hornbook.runs.finetuning.settings import LayerSettings, TaskSettings
@@ -18,18 +18,18 @@ BELOW_HEADS = ("embedding_dropout", "dropout", "attention_dropout")  # each fami
 STEPS_ABOVE_BLOCKS = {"block": 0, "head": 1, "electra": 2}  # from the top block to the layer with the full rate
 
 
-def keeps_head(pretrained: nn.Module, output: HeadConfig, settings: TaskSettings) -> bool:
+def keeps_head(pretrained: nn.Module, head_config: HeadConfig, settings: TaskSettings) -> bool:
     """Whether training continues from the model's existing head."""
-    return pretrained.output is not None and output.fits(pretrained.output) and not settings.new_head
+    return pretrained.head_config is not None and head_config.fits(pretrained.head_config) and not settings.new_head
 
 
 def with_head(
-    pretrained: nn.Module, output: HeadConfig, seed: int, dropout: float | None = None, keeps_head: bool = False
+    pretrained: nn.Module, head_config: HeadConfig, seed: int, dropout: float | None = None, keeps_head: bool = False
 ) -> tuple[nn.Module, list[str]]:
     """The encoder of `pretrained` with its head (`keeps_head`) or with a newly initialised one, and the names of the
     modules besides the head that are newly initialised."""
     with torch.device("meta"):  # initialising weights that are then overwritten takes longer than a short run
-        model = _network(pretrained, output, dropout)
+        model = _network(pretrained, head_config, dropout)
     model.to_empty(device="cpu")
     kept = {
         name: value for name, value in pretrained.state_dict().items() if keeps_head or not name.startswith("task.")
@@ -44,9 +44,9 @@ def with_head(
     return model, [part for part in new if not part.startswith("task")]
 
 
-def from_random(pretrained: nn.Module, output: HeadConfig, seed: int, dropout: float | None = None) -> nn.Module:
+def from_random(pretrained: nn.Module, head_config: HeadConfig, seed: int, dropout: float | None = None) -> nn.Module:
     """The same network with randomly initialised weights: a baseline without pre-training."""
-    model = _network(pretrained, output, dropout)
+    model = _network(pretrained, head_config, dropout)
     model.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))
     if isinstance(model, Ernie):  # the vectors of entities are not learned from text
         model.load_state_dict({"entities.weight": pretrained.entities.weight}, strict=False)
@@ -68,11 +68,11 @@ def start_at_frequencies(model: nn.Module, labels_NL: np.ndarray) -> None:
     bias_L.copy_(frequencies_L.logit())
 
 
-def _network(pretrained: nn.Module, output: HeadConfig, dropout: float | None) -> nn.Module:
+def _network(pretrained: nn.Module, head_config: HeadConfig, dropout: float | None) -> nn.Module:
     """A network of the same shape with the head of a task, without pooler if the task head has its own layer."""
     config = with_dropout(pretrained.config, dropout)
-    heads = pretrained.heads_for(output) if pretrained.cls_layer(config, output) is None else ()
-    return type(pretrained)(config, heads, output)
+    heads = pretrained.heads_for(head_config) if pretrained.cls_layer(config, head_config) is None else ()
+    return type(pretrained)(config, heads, head_config)
 
 
 def with_dropout(config: TransformerConfig, dropout: float | None) -> TransformerConfig:

@@ -67,7 +67,7 @@ class FinishedRun:
 
     @property
     def score(self) -> float:
-        """The dev score of the deciding measure."""
+        """The dev score of the deciding metric."""
         return self.scores["dev"][self.metric_for_best]["value"]
 
 

@@ -2,7 +2,7 @@
 
 RUN/run.json              the resolved settings, data, labels and device
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
-RUN/task.json             what prediction needs in addition: measures, threshold, tagging scheme
+RUN/task.json             what prediction needs in addition: metrics, threshold, tagging scheme
 RUN/scores.json           standard metrics with intervals, for every split that has labels
 RUN/augmented.jsonl       with augmentation: the changed fields of each copy
 RUN/teacher/              with a teacher: its cached outputs; may be deleted when the run is finished
@@ -194,7 +194,7 @@ def _write_record(
         runtime=runtime,
         parameters=sum(p.numel() for p in model.parameters()),
         trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
-        metric_for_best=inputs.spec.task.measures[0],
+        metric_for_best=inputs.spec.task.metrics[0],
         train_examples=len(inputs.train),
         **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
         truncated_texts={"train": inputs.train_features.num_truncated, "dev": inputs.dev_features.num_truncated},
@@ -268,7 +268,7 @@ def _finish(
 
     scored = score_splits(inputs, predict)
     if scored.task != inputs.spec.task:
-        log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.measures[0]} on dev")
+        log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.metrics[0]} on dev")
     write_predictions(out, inputs, scored, inputs.max_length)
     folder.publish(out / "best")  # from where the run is loaded
     scored.task.write_files(out, model.config.width, inputs.max_length)

@@ -8,7 +8,7 @@ from hornbook import config as configuration
 from hornbook.config import MANY, ValidatedSettings, setting
 from hornbook.graph.reasoning.settings import ReasonSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
-from hornbook.models.outputs import HeadKind, PairEncoding
+from hornbook.models.head_config import HeadLayers, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import DistillationSettings
@@ -46,7 +46,7 @@ ONLY_IN_PRETRAINING = {  # settings of the loop, each with what replaces it in f
 
 @dataclass(frozen=True)
 class TaskSettings(ValidatedSettings, group="task"):
-    head: HeadKind = setting("linear", "layers of the task head; linear is the published one")
+    head: HeadLayers = setting("linear", "layers of the task head; linear is the published one")
     pair_encoding: PairEncoding = setting(
         "joint", "encode two texts in one sequence, each separately, or in both orders and summed (GPT-1)"
     )

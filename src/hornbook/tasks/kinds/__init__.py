@@ -1,6 +1,6 @@
 """The kinds of tasks, one file each, and their table."""
 
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification
@@ -17,7 +17,7 @@ KINDS: dict[str, type[TaskKind]] = {
 }
 
 
-def kind_for(output: HeadConfig) -> type[TaskKind]:
+def kind_for(head_config: HeadConfig) -> type[TaskKind]:
     """The kind of task of a model of which only the output is known: the first in the table that has this output."""
-    kinds = [kind for kind in KINDS.values() if kind.output_kind == output.kind]
-    return next((kind for kind in kinds if kind.problem == output.problem), kinds[0])
+    kinds = [kind for kind in KINDS.values() if kind.output_kind == head_config.kind]
+    return next((kind for kind in kinds if kind.problem_type == head_config.problem_type), kinds[0])

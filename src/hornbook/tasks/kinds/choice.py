@@ -11,7 +11,7 @@ import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import number, percent
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import encode_texts, text_features
@@ -44,17 +44,17 @@ class Choice(TaskKind):
     takes = "a (context, endings), a (context, ending, ending, …), or a dictionary with context and endings"
     example = ChoiceExample
     output_kind = "choice"
-    default_measures = ("accuracy",)
+    default_metrics = ("accuracy",)
     tab_separated = "the context and its endings"
     label_scope = "ending"
     pipeline = "multiple-choice"
     has_pipeline = False
     hf_class = "ForMultipleChoice"
-    saved_fields = ("measures", "num_endings")
+    saved_fields = ("metrics", "num_endings")
 
-    output: HeadConfig
+    head_config: HeadConfig
     num_endings: int = 4
-    measures: tuple[str, ...] = ("accuracy",)
+    metrics: tuple[str, ...] = ("accuracy",)
 
     @classmethod
     def own_layout(cls, allows_no_answer: bool = False) -> ChoiceLayout:
@@ -89,7 +89,7 @@ class Choice(TaskKind):
         return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 2 and is_list_of_texts(items) else None
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
         return HeadConfig("choice")
 
     @classmethod
@@ -98,9 +98,9 @@ class Choice(TaskKind):
         return super().details_for(named, data) | {"num_endings": len(first.endings)}
 
     @classmethod
-    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Choice":
-        measures = tuple(details.get("measures") or cls.default_measures)
-        return cls(output, int(details.get("num_endings") or cls.num_endings), measures)
+    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Choice":
+        metrics = tuple(details.get("metrics") or cls.default_metrics)
+        return cls(head_config, int(details.get("num_endings") or cls.num_endings), metrics)
 
     @property
     def group_size(self) -> int:

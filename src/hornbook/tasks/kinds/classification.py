@@ -19,7 +19,7 @@ from hornbook.metrics.breakdown import (
     tally_classes,
 )
 from hornbook.metrics.words import number, percent
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.texts import TextKind
@@ -52,11 +52,11 @@ class ClassPrediction:
 class Classification(TextKind):
     name = "classification"
     in_words = "one label per text"
-    default_measures = ("accuracy", "macro_f1", "matthews")
-    other_measures = ("f1",)
+    default_metrics = ("accuracy", "macro_f1", "matthews")
+    other_metrics = ("f1",)
     has_labels = True
     decoding = "print([labels[i] for i in logits.argmax(-1)])\n"
-    saved_fields = ("measures", "positive")
+    saved_fields = ("metrics", "positive")
 
     positive: str | None = None  # the class whose F1 is reported
 
@@ -81,19 +81,19 @@ class Classification(TextKind):
         return super().details_for(named, data) | {"positive": positive}
 
     @classmethod
-    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Classification":
-        positive, measures = details.get("positive"), details.get("measures") or ("accuracy",)
-        measures = tuple("macro_f1" if name == "f1" and positive is None else name for name in measures)
-        return cls(output, measures, positive)
+    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Classification":
+        positive, metrics = details.get("positive"), details.get("metrics") or ("accuracy",)
+        metrics = tuple("macro_f1" if name == "f1" and positive is None else name for name in metrics)
+        return cls(head_config, metrics, positive)
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
-        index = {label: i for i, label in enumerate(self.output.labels)}
+        index = {label: i for i, label in enumerate(self.head_config.labels)}
         return np.array([index.get(each.label, -1) for each in examples])
 
     def decode(
         self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
-        labels = self.output.labels
+        labels = self.head_config.labels
         return [
             ClassPrediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)))
             for row in (softmax(np.stack(outputs)) if outputs else ())
@@ -113,7 +113,7 @@ class Classification(TextKind):
                 "macro_f1": counts.macro_f1,
                 "matthews": counts.matthews,
             }
-            return {name: computed[name]() for name in self.measures}
+            return {name: computed[name]() for name in self.metrics}
 
         return score
 
@@ -127,7 +127,7 @@ class Classification(TextKind):
 
     def majority(self, train: Sequence[TextExample]) -> Predict:
         counts = Counter(each.label for each in train)
-        logits = np.log(np.array([counts[label] for label in self.output.labels]) + 1e-9)
+        logits = np.log(np.array([counts[label] for label in self.head_config.labels]) + 1e-9)
         return lambda examples: self.decode([logits] * len(examples), None, examples)
 
     def degenerate(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> str | None:
@@ -135,7 +135,7 @@ class Classification(TextKind):
 
     @property
     def correlation(self) -> "Classification":
-        return replace(self, measures=("matthews",))
+        return replace(self, metrics=("matthews",))
 
     @classmethod
     def confusion(cls, judged: Judged) -> Confusion | None:

@@ -41,7 +41,7 @@ class Marked:
 
     @classmethod
     def own_layout(cls, allows_no_answer: bool = False) -> MarkedLayout:
-        return MarkedLayout(cls.marks, cls.problem == "multi")
+        return MarkedLayout(cls.marks, cls.problem_type == "multi")
 
     @classmethod
     def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
@@ -64,7 +64,7 @@ class Marked:
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> MarkedExample | None:
-        found = MarkedLayout(cls.marks, cls.problem == "multi").parsed(fields)
+        found = MarkedLayout(cls.marks, cls.problem_type == "multi").parsed(fields)
         return None if found is None else MarkedExample(key, found.text, found.spans, given=found.given)
 
     @classmethod
@@ -72,7 +72,7 @@ class Marked:
         return " and ".join(f"{mark} {word} {mark}" for mark, word in zip(cls.marks, ("London", "Paris"), strict=False))
 
     def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
-        if self.output.pairs != "joint":
+        if self.head_config.pairs != "joint":
             raise ValueError("task.pair_encoding= is for pairs of texts: leave it out")
         texts, mentions = zip(*(each.marked(self.marks) for each in examples), strict=True) if examples else ((), ())
         mark_ids = [tokenizer.id(mark) for mark in self.marks]
@@ -122,14 +122,14 @@ class Relation(Marked, Classification):
     in_words = "the relation between two marked mentions"
     takes = "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
     marks = ("[HD]", "[TL]")
-    default_measures = ("macro_f1", "accuracy")
-    other_measures = ()
+    default_metrics = ("macro_f1", "accuracy")
+    other_metrics = ()
 
     def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
         _, counts_NR2 = measured.relation_counts(gold, predicted)
         is_right_N = np.array([right == found for right, found in zip(gold, predicted, strict=True)], float)
-        others = Classification.scorer(self, examples, predictions) if "matthews" in self.measures else None
+        others = Classification.scorer(self, examples, predictions) if "matthews" in self.metrics else None
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             if others is not None:
@@ -139,7 +139,7 @@ class Relation(Marked, Classification):
                 "macro_f1": measured.relation_f1(counts_NR2[some].sum(0)),
                 "accuracy": float(is_right_N[some].mean()),
             }
-            return {name: found[name] for name in self.measures}
+            return {name: found[name] for name in self.metrics}
 
         return score
 
@@ -150,7 +150,7 @@ class EntityTyping(Marked, MultiLabel):
     in_words = "the types of a marked mention"
     takes = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)
-    default_measures = ("loose_micro_f1", "loose_macro_f1", "exact_match")
+    default_metrics = ("loose_micro_f1", "loose_macro_f1", "exact_match")
 
     def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:
         """Every mention has a type: if none is probable, the most probable is predicted (as Choi et al. 2018)."""

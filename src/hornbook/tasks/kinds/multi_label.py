@@ -16,7 +16,7 @@ import numpy as np
 from hornbook.metrics import classification as measured
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import TINIEST, Predict
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
@@ -32,21 +32,21 @@ FEWEST = 200  # dev examples to choose a threshold on
 class MultiLabel(TextKind):
     name = "multi-label"
     in_words = "any number of labels per text"
-    problem = "multi"
-    default_measures = ("micro_f1", "macro_f1", "exact_match")
+    problem_type = "multi"
+    default_metrics = ("micro_f1", "macro_f1", "exact_match")
     has_labels = True
     label_kind = "classes"
     pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
-    saved_fields = ("measures", "threshold")
+    saved_fields = ("metrics", "threshold")
 
     threshold: float = THRESHOLD
 
     @classmethod
-    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "MultiLabel":
+    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "MultiLabel":
         threshold = float(details.get("threshold", THRESHOLD))
         if not 0 < threshold < 1:
             raise ValueError(f"its threshold is not between 0 and 1, but {threshold:g}")
-        return cls(output, tuple(details.get("measures") or cls.default_measures), threshold)
+        return cls(head_config, tuple(details.get("metrics") or cls.default_metrics), threshold)
 
     @classmethod
     def merged(cls, tasks: Sequence["MultiLabel"]) -> "MultiLabel":
@@ -63,14 +63,16 @@ class MultiLabel(TextKind):
         return f"print([[labels[i] for i in numpy.flatnonzero(row >= {self.least_logit:.6g})] for row in logits])\n"
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
-        rows = [[label in each.label for label in self.output.labels] for each in examples]
-        return np.array(rows, np.float32).reshape(len(examples), len(self.output.labels))
+        rows = [[label in each.label for label in self.head_config.labels] for each in examples]
+        return np.array(rows, np.float32).reshape(len(examples), len(self.head_config.labels))
 
     def decode(
         self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
         probabilities = 1 / (1 + np.exp(-np.stack(outputs))) if outputs else np.zeros((0, 0))
-        return [self.prediction_for(dict(zip(self.output.labels, row, strict=True))) for row in probabilities.tolist()]
+        return [
+            self.prediction_for(dict(zip(self.head_config.labels, row, strict=True))) for row in probabilities.tolist()
+        ]
 
     def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:
         """The prediction for the probability of each class."""
@@ -85,7 +87,7 @@ class MultiLabel(TextKind):
         if len(examples) < FEWEST:
             return self
         tasks = [replace(self, threshold=each) for each in sorted(THRESHOLDS, key=lambda each: abs(each - THRESHOLD))]
-        return max(tasks, key=lambda task: task.scorer(examples, task.thresholded(predictions))(None)[self.measures[0]])
+        return max(tasks, key=lambda task: task.scorer(examples, task.thresholded(predictions))(None)[self.metrics[0]])
 
     def average(self, logits: np.ndarray) -> np.ndarray:
         yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
@@ -97,7 +99,7 @@ class MultiLabel(TextKind):
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
         # Labels unknown to the model count as missed.
-        known = self.output.labels
+        known = self.head_config.labels
         labels = (*known, *sorted({label for each in gold for label in each} - set(known)))
         counts = measured.multi_label_counts(gold, predicted, labels)
 

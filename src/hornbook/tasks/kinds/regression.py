@@ -9,7 +9,7 @@ import numpy as np
 from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.texts import TextKind
@@ -26,14 +26,14 @@ STSB_RANGE = (0.0, 5.0)
 class Regression(TextKind):
     name = "regression"
     in_words = "one number per text"
-    problem = "number"
-    default_measures = ("pearson", "spearman")
+    problem_type = "number"
+    default_metrics = ("pearson", "spearman")
     label_kind = "number"
     pipeline_arguments = ', function_to_apply="none"'
     decoding = "print(logits[:, 0])\n"
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
         return HeadConfig("sequence", 1, ("score",), "number", head, pairs)
 
     @classmethod

@@ -16,7 +16,7 @@ from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embe
 from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer
 from hornbook.tasks.kind import Predict, TaskKind, first_field
 from hornbook.tasks.kinds.texts import encode_texts, text_features
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
-SCORED, RANKED = ("spearman", "pearson"), ("mrr", "accuracy")  # measures of scored pairs, and of others
+SCORED, RANKED = ("spearman", "pearson"), ("mrr", "accuracy")  # metrics of scored pairs, and of others
 SAME_VECTORS = 1e-4  # standard deviation of cosines below which all texts have the same vector
 ROWS_AT_ONCE = 1024  # of the matrix of all cosines
 
@@ -56,9 +56,9 @@ class Similarity(TaskKind):
     takes = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
     output_kind = "vectors"
-    default_measures = SCORED
-    other_measures = RANKED
-    saved_fields = ("measures", "score_range")
+    default_metrics = SCORED
+    other_metrics = RANKED
+    saved_fields = ("metrics", "score_range")
     max_length = 256
     label_kind = "number"
     has_baselines = False
@@ -66,8 +66,8 @@ class Similarity(TaskKind):
     has_pipeline = False
     hf_class = "Model"
 
-    output: HeadConfig
-    measures: tuple[str, ...]
+    head_config: HeadConfig
+    metrics: tuple[str, ...]
     score_range: tuple[float, float] | None = None
 
     # ---- reading
@@ -126,11 +126,11 @@ class Similarity(TaskKind):
     # ---- making a task
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
         if pairs != "joint":
             raise ValueError("similarity always encodes the texts of a pair separately: leave out task.pair_encoding=")
         first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
-        return HeadConfig("vectors", problem="single" if first.score is None else "number", head=head)
+        return HeadConfig("vectors", problem_type="single" if first.score is None else "number", head=head)
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
@@ -141,14 +141,14 @@ class Similarity(TaskKind):
                 "learn from similar pairs without scores"
             )
         is_scored = all(each.score is not None for each in data.splits.get("dev", ()))
-        measures = list(SCORED if is_scored else RANKED)
-        return {"measures": measures, "score_range": [min(scores), max(scores)] if scores else None}
+        metrics = list(SCORED if is_scored else RANKED)
+        return {"metrics": metrics, "score_range": [min(scores), max(scores)] if scores else None}
 
     @classmethod
-    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> Self:
+    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> Self:
         found = details.get("score_range")
-        measures = tuple(details.get("measures") or cls.default_measures)
-        return cls(output, measures, (float(found[0]), float(found[1])) if found else None)
+        metrics = tuple(details.get("metrics") or cls.default_metrics)
+        return cls(head_config, metrics, (float(found[0]), float(found[1])) if found else None)
 
     # ---- encoding, decoding, scoring
 
@@ -260,7 +260,7 @@ class Similarity(TaskKind):
 
     def write_files(self, folder: Path, width: int, max_length: int | None) -> None:
         """Writes what `sentence-transformers` reads, so that it opens the folder."""
-        settings = EmbeddingSettings(self.output.pooling or "mean", normalize=True, max_length=max_length)
+        settings = EmbeddingSettings(self.head_config.pooling or "mean", normalize=True, max_length=max_length)
         write_embedding_settings(folder, settings, width)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from hornbook.metrics import spans as measured
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import cut, percent
-from hornbook.models.outputs import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks import illustrations
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field
@@ -81,7 +81,7 @@ class Spans(TaskKind):
     takes = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
     output_kind = "spans"
-    default_measures = ("f1", "exact")
+    default_metrics = ("f1", "exact")
     in_percent = True
     max_length = 384
     truncated = "questions"
@@ -92,10 +92,10 @@ class Spans(TaskKind):
     has_pipeline = False
     hf_class = "ForQuestionAnswering"
     has_threshold = True
-    saved_fields = ("measures", "allows_no_answer", "rules", "threshold")
+    saved_fields = ("metrics", "allows_no_answer", "rules", "threshold")
 
-    output: HeadConfig
-    measures: tuple[str, ...] = ("f1", "exact")
+    head_config: HeadConfig
+    metrics: tuple[str, ...] = ("f1", "exact")
     allows_no_answer: bool = False
     rules: str = "squad"
     threshold: float = 0.0
@@ -135,7 +135,7 @@ class Spans(TaskKind):
         return bool(example.answers) or (allows_no_answer and example.answers is not None)
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
         return HeadConfig("spans", 2, answerable=answerable)
 
     @classmethod
@@ -144,10 +144,10 @@ class Spans(TaskKind):
         return super().details_for(named, data) | {"allows_no_answer": named.allows_no_answer, "rules": rules}
 
     @classmethod
-    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Spans":
+    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Spans":
         return cls(
-            output,
-            tuple(details.get("measures") or cls.default_measures),
+            head_config,
+            tuple(details.get("metrics") or cls.default_metrics),
             allows_no_answer=bool(details.get("allows_no_answer")),
             rules=details.get("rules") or "squad",
             threshold=float(details.get("threshold", 0.0)),
@@ -201,7 +201,7 @@ class Spans(TaskKind):
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
         candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
-        none_scores = [none_score(logits, self.output.answerable) for logits, _ in windows]
+        none_scores = [none_score(logits, self.head_config.answerable) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
         for score, start, end in candidates[order]:
@@ -217,7 +217,7 @@ class Spans(TaskKind):
             return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
         probabilities = softmax(np.array([score for score, *_ in best]))
         n_best = tuple(Answer(*each[1:], float(p)) for each, p in zip(best, probabilities, strict=True))
-        no_answer = min(none_scores) - (0.0 if self.output.answerable else best[0][0])
+        no_answer = min(none_scores) - (0.0 if self.head_config.answerable else best[0][0])
         return SpanPrediction(n_best[0].text, n_best[0].start, n_best[0].end, no_answer, n_best)
 
     def _candidates(self, logits: np.ndarray, place: PassageWindow) -> np.ndarray:
@@ -261,8 +261,8 @@ class Spans(TaskKind):
 
     def predicted(self, outputs: np.ndarray) -> np.ndarray:
         """Start, end, and whether there is no answer."""
-        ends = outputs[:-1] if self.output.answerable else outputs
-        return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.output.answerable else 0)
+        ends = outputs[:-1] if self.head_config.answerable else outputs
+        return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.answerable else 0)
 
     def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
         if not self.allows_no_answer:

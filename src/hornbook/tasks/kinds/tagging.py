@@ -20,7 +20,7 @@ from hornbook.metrics.breakdown import (
     tag_type,
     tally_classes,
 )
-from hornbook.models.outputs import HeadConfig
+from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
@@ -51,7 +51,7 @@ class Tagging(TaskKind):
     takes = "a text, or a list of words"
     example = TaggedExample
     output_kind = "tokens"
-    default_measures = ("entity_f1", "tag_accuracy")
+    default_metrics = ("entity_f1", "tag_accuracy")
     has_labels = True
     label_scope = "word"
     pipeline = "token-classification"
@@ -60,8 +60,8 @@ class Tagging(TaskKind):
         "print([(row.tokens[i], labels[k]) for row, ks in zip(rows, logits.argmax(-1)) for i, k in enumerate(ks)])\n"
     )
 
-    output: HeadConfig
-    measures: tuple[str, ...]  # entity_f1, or tag_accuracy
+    head_config: HeadConfig
+    metrics: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
     def own_layout(cls, allows_no_answer: bool = False) -> ColumnLayout:
@@ -98,21 +98,21 @@ class Tagging(TaskKind):
         return splits, scheme
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
         return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
-        return {"measures": list(named.measures) if data.scheme != "plain" else ["tag_accuracy"]}
+        return {"metrics": list(named.metrics) if data.scheme != "plain" else ["tag_accuracy"]}
 
     @classmethod
-    def build(cls, output: HeadConfig, details: Mapping[str, Any]) -> "Tagging":
-        has_entities = any(label.startswith(("B-", "I-")) for label in output.labels)
-        default = cls.default_measures if has_entities else ("tag_accuracy",)
-        return cls(output, tuple(details.get("measures") or default))
+    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Tagging":
+        has_entities = any(label.startswith(("B-", "I-")) for label in head_config.labels)
+        default = cls.default_metrics if has_entities else ("tag_accuracy",)
+        return cls(head_config, tuple(details.get("metrics") or default))
 
     def encode(self, examples: Sequence[TaggedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
-        index = {label: i for i, label in enumerate(self.output.labels)}
+        index = {label: i for i, label in enumerate(self.head_config.labels)}
         capacity = max_length - tokenizer.num_special(False)
         ids, segments, example_ids, places, labels = [], [], [], [], []
         for example_id, (example, tokens) in enumerate(
@@ -144,7 +144,7 @@ class Tagging(TaskKind):
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[TaggedExample]) -> list[TagPrediction]:
-        labels = self.output.labels
+        labels = self.head_config.labels
         # For words that the tokenizer drops, which have no token to predict a tag at.
         default = "O" if "O" in labels else labels[0]
         tags = [[default] * len(each.words) for each in examples]
@@ -164,7 +164,7 @@ class Tagging(TaskKind):
         num_correct = np.array([sum(a == b for a, b in zip(*pair, strict=True)) for pair in pairs])
         total = np.array([len(gold) for gold, _ in pairs])
         counts = np.zeros((len(pairs), 3), int)
-        if "entity_f1" in self.measures:
+        if "entity_f1" in self.metrics:
             entities = [(set(measured.entities(gold)), set(measured.entities(tags))) for gold, tags in pairs]
             counts = np.array([(len(gold & found), len(gold), len(found)) for gold, found in entities])
 
@@ -177,19 +177,19 @@ class Tagging(TaskKind):
                 "recall": in_both / max(in_gold, 1),
                 "tag_accuracy": num_correct[some].sum() / max(total[some].sum(), 1),
             }
-            names = self.measures + (("precision", "recall") if "entity_f1" in self.measures else ())
+            names = self.metrics + (("precision", "recall") if "entity_f1" in self.metrics else ())
             return {name: float(scores[name]) for name in names}
 
         return score
 
     def describe(self, example: TaggedExample, prediction: TagPrediction) -> dict[str, Any]:
         row: dict[str, Any] = {"words": list(example.words), "tags": list(prediction.tags)}
-        if "entity_f1" in self.measures:
+        if "entity_f1" in self.metrics:
             row["entities"] = _entities(example, prediction.tags)
         return row | {"probabilities": list(prediction.probabilities)}
 
     def in_own_scheme(self, prediction: TagPrediction) -> TagPrediction:
-        scheme = scheme_of([self.output.labels])
+        scheme = scheme_of([self.head_config.labels])
         if scheme == "plain":
             return prediction
         return replace(prediction, tags=tuple(repaired(to_bio(prediction.tags, scheme))[0]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.models.outputs import HeadConfig, PairEncoding
+from hornbook.models.head_config import HeadConfig, PairEncoding
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind, first_field
 from hornbook.tasks.reading.guess import PAIRS, TEXTS
@@ -34,8 +34,8 @@ class TextKind(TaskKind):
     hf_class = "ForSequenceClassification"
     decoding = ""  # lines of Python that print what `logits` of an exported model predict
 
-    output: HeadConfig
-    measures: tuple[str, ...]
+    head_config: HeadConfig
+    metrics: tuple[str, ...]
 
     @classmethod
     def own_layout(cls, allows_no_answer: bool = False) -> OwnTexts:
@@ -60,15 +60,15 @@ class TextKind(TaskKind):
         return TextExample(key, *items) if is_pair else None
 
     @classmethod
-    def output_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
-        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem, head, pairs)
+    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, head, pairs)
 
     def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
         if targets is not None and targets.dtype == float:
             targets = targets.astype(np.float32)
-        encoded = encode_texts(examples, tokenizer, max_length, self.output.pairs)
-        return text_features(*encoded, self.output.group_size, targets)
+        encoded = encode_texts(examples, tokenizer, max_length, self.head_config.pairs)
+        return text_features(*encoded, self.head_config.group_size, targets)
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """The labels as numbers, one value or row per example; -1 for unknown classes."""
@@ -76,15 +76,15 @@ class TextKind(TaskKind):
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
         texts, change = TWO if has_pair else ONE, ""
-        if self.output.pairs != "joint":  # the two texts of a pair, or its two orders, are two rows
-            texts = ONE if self.output.pairs == "separate" else [TWO[0], TWO[0][::-1]]
+        if self.head_config.pairs != "joint":  # the two texts of a pair, or its two orders, are two rows
+            texts = ONE if self.head_config.pairs == "separate" else [TWO[0], TWO[0][::-1]]
             change = "fed = {name: each[None] for name, each in fed.items()}\n"
         return texts, change + run_and_decode(self)
 
 
 def run_and_decode(task: TaskKind) -> str:
     """Lines of Python that run an exported model and print its predictions."""
-    labels = f"labels = {list(task.output.labels)}\n" if task.has_labels else ""
+    labels = f"labels = {list(task.head_config.labels)}\n" if task.has_labels else ""
     return f'logits = session.run(["logits"], fed)[0]\n{labels}{task.decoding}'
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.data.problems import problem_lines
-from hornbook.tasks.datasets import RegisteredTask, known
+from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kind import INPUTS, TaskKind
 from hornbook.tasks.kinds import KINDS
@@ -59,7 +59,7 @@ def read_input_rows(
     """
     requested = RequestedColumns(text, pair, trained=spec.roles or {})
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
-    found = inputs_in(file, known(spec.name), notes)
+    found = inputs_in(file, find_task(spec.name), notes)
     problems = {kind: entry for kind, entry in notes.problems.to_dict().items() if kind not in HARMLESS}
     for message in [*notes.messages, *problem_lines(problems)] if log else ():
         log(message)

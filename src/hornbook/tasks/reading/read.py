@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
-from hornbook.tasks.datasets import RegisteredTask, known
+from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.layout import SPLIT_NAMES, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
@@ -49,7 +49,7 @@ def read(
     """
     if isinstance(data, DataSet):
         return data
-    entry, requested = known(task), RequestedColumns(text, pair, label, trained or {})
+    entry, requested = find_task(task), RequestedColumns(text, pair, label, trained or {})
     notes = Notes(strict, format=Format(delimiter, encoding), requested=requested)
     if isinstance(data, str | Path):
         splits = _from_files(entry, Path(data).expanduser(), notes, default_split)

@@ -1,1 +1,1 @@
-"""Tasks as text: task files, their data, the prompts made of them, and the measures of answers."""
+"""Tasks as text: task files, their data, the prompts made of them, and the metrics of answers."""

@@ -1,8 +1,8 @@
-"""The definition of a task as text: a description, a template, choices or a free answer, measures, and the source of
+"""The definition of a task as text: a description, a template, choices or a free answer, metrics, and the source of
 its examples. `docs/prompting.md` explains one; those in `shipped/` come with the package.
 
 task = read_task("sst-2-question")      # the name of a shipped task, or a path to a .toml file
-task.measures
+task.metrics
 """
 
 import difflib
@@ -14,7 +14,7 @@ from typing import Literal
 
 from hornbook.config import ValidatedSettings, from_dict, setting
 from hornbook.files import read_toml
-from hornbook.tasks.text.measures import MEASURES
+from hornbook.tasks.text.metrics import METRICS
 
 SHIPPED = Path(__file__).parent / "shipped"
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}")  # doubled braces are literal braces
@@ -129,7 +129,7 @@ class TextTask(ValidatedSettings):
     gold: str = setting("", "field with the right answer or label; none: the label of the data set")
     shorten: str = setting("", "field to truncate if a prompt is too long; none: drop the start of the prompt")
     draw: Literal["each", "once"] = setting("each", "draw examples for each question, or once for all")
-    measures: tuple[str, ...] = setting((), "scores; the first one decides")
+    metrics: tuple[str, ...] = setting((), "scores; the first one decides")
     source: ExampleSource = field(default_factory=ExampleSource)
     choices: Choices = field(default_factory=Choices)
     writing: GenerationSettings = field(default_factory=GenerationSettings)
@@ -145,24 +145,24 @@ class TextTask(ValidatedSettings):
             raise ValueError("example is missing: give the template of a question, such as 'Q: {question}\\nA:'")
         if self.answer.count("{answer}") != 1:
             raise ValueError(f"answer must contain {{answer}} once, such as ' {{answer}}', not {self.answer!r}")
-        self._check_measures()
+        self._check_metrics()
 
-    def _check_measures(self) -> None:
-        if not self.measures:
-            raise ValueError(f"measures is missing: name some of {', '.join(MEASURES)}")
-        for name in self.measures:
-            if name not in MEASURES:
-                near = difflib.get_close_matches(name, MEASURES, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"use {', '.join(MEASURES)}"
-                raise ValueError(f"there is no measure '{name}'; {hint}")
-            if (MEASURES[name].needs == "choice") != self.choices.is_given:
+    def _check_metrics(self) -> None:
+        if not self.metrics:
+            raise ValueError(f"metrics is missing: name some of {', '.join(METRICS)}")
+        for name in self.metrics:
+            if name not in METRICS:
+                near = difflib.get_close_matches(name, METRICS, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"use {', '.join(METRICS)}"
+                raise ValueError(f"there is no metric '{name}'; {hint}")
+            if (METRICS[name].needs == "choice") != self.choices.is_given:
                 kind = "has [choices]" if self.choices.is_given else "generates a free answer"
-                raise ValueError(f"{name} is not a measure for a task that {kind}: use another, or change [choices]")
+                raise ValueError(f"{name} is not a metric for a task that {kind}: use another, or change [choices]")
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the measures need: a choice, a generated text, or the likelihood of the right answer."""
-        return frozenset(MEASURES[name].needs for name in self.measures)
+        """What the metrics need: a choice, a generated text, or the likelihood of the right answer."""
+        return frozenset(METRICS[name].needs for name in self.metrics)
 
     @property
     def draws_answers(self) -> bool:

@@ -1,4 +1,4 @@
-"""Each measure on answers whose score can be computed by hand, and its interval."""
+"""Each metric on answers whose score can be computed by hand, and its interval."""
 
 import math
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from hornbook.evaluation.prompting.scores import scored
-from hornbook.tasks.text.measures import MEASURES, TextAnswer
+from hornbook.tasks.text.metrics import METRICS, TextAnswer
 
 
 def value(name: str, *found: TextAnswer) -> float:
-    rows = MEASURES[name].rows(found)
-    return MEASURES[name].score(rows.sum(0), len(rows))
+    rows = METRICS[name].rows(found)
+    return METRICS[name].score(rows.sum(0), len(rows))
 
 
 def test_of_choices_and_words():

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 MASKED_LOGIT = -1e4  # exp underflows to 0
-HeadKind = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
+HeadLayers = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
 PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one sequence each, in both orders
 
 
@@ -28,20 +28,20 @@ class HeadType:
 
     in_words: str  # the kind of task that the head is for
     has_labels: bool = False  # the outputs of the head correspond to the labels of a task
-    of_texts: bool = False  # the head, the pair encoding and the problem can be chosen
+    is_configurable: bool = False  # the head, the pair encoding and the problem can be chosen
     of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
     per_token: bool = False  # T rows of outputs, otherwise one per unit
     is_grouped: bool = False  # any number of adjacent sequences have one output
-    compares: bool = False  # vectors of texts, which are trained against those of the whole batch
+    is_embedding: bool = False  # vectors of texts, which are trained against those of the whole batch
     hf_weight: str = "classifier"  # name of the last layer in most classes of `transformers`
 
 
 HEAD_TYPES = {
-    "sequence": HeadType("classification", has_labels=True, of_texts=True, of_sequences=True),
+    "sequence": HeadType("classification", has_labels=True, is_configurable=True, of_sequences=True),
     "choice": HeadType("multiple-choice", of_sequences=True, is_grouped=True),
     "tokens": HeadType("tagging", has_labels=True, per_token=True),
     "spans": HeadType("span", hf_weight="qa_outputs"),
-    "vectors": HeadType("similarity", compares=True),
+    "vectors": HeadType("similarity", is_embedding=True),
 }
 PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number": "regression"}
 
@@ -67,15 +67,15 @@ class HeadConfig:
     kind: str  # one of HEAD_TYPES
     num_labels: int = 1
     labels: tuple[str, ...] = ()  # names of classes or tags, for `id2label`
-    problem: Literal["single", "multi", "number"] = "single"  # one class, several classes, or a number
-    head: HeadKind = "linear"  # linear is the published head
+    problem_type: Literal["single", "multi", "number"] = "single"  # one class, several classes, or a number
+    head: HeadLayers = "linear"  # linear is the published head
     pairs: PairEncoding = "joint"
     answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
     pooling: str | None = None  # vectors: how tokens are pooled, one of `models/pooling.py`
     graph: GraphReasoning | None = None  # choice: the head also reads the schema graph of every ending
 
     def __post_init__(self) -> None:
-        if not self.type.of_texts and (self.head != "linear" or self.pairs != "joint"):
+        if not self.type.is_configurable and (self.head != "linear" or self.pairs != "joint"):
             raise ValueError(f"other heads and pair encodings are for classification and regression, not {self.kind}")
         if self.pairs != "joint" and self.head != "linear":
             raise ValueError(f"{self.pairs} pairs need the linear head: leave out task.head= or task.pair_encoding=")
@@ -92,7 +92,7 @@ class HeadConfig:
 
     def fits(self, other: "HeadConfig") -> bool:
         """Whether a head for `other` can be used for this output: same layers, and same labels in the same order."""
-        names = ("kind", "problem", "head", "pairs", "graph") + (
+        names = ("kind", "problem_type", "head", "pairs", "graph") + (
             ("num_labels", "labels") if self.type.has_labels else ()
         )
         return all(getattr(self, name) == getattr(other, name) for name in names)
@@ -109,12 +109,12 @@ class HeadConfig:
     @property
     def in_words(self) -> str:
         """The kind of task that the head is for."""
-        return PROBLEMS_IN_WORDS[self.problem] if self.type.of_texts else self.type.in_words
+        return PROBLEMS_IN_WORDS[self.problem_type] if self.type.is_configurable else self.type.in_words
 
 
-def reads_cls(output: HeadConfig) -> bool:
+def reads_cls(head_config: HeadConfig) -> bool:
     """Whether a task reads only `[CLS]`, through a pooling layer."""
-    return output.type.of_sequences and output.head in ("linear", "mlp")
+    return head_config.type.of_sequences and head_config.head in ("linear", "mlp")
 
 
 # --- Names in `transformers` ----------------------------------------------------------------------------------------
@@ -124,27 +124,27 @@ _PROBLEMS = {
     "multi": "multi_label_classification",
     "number": "regression",
 }
-_OWN_FIELDS = ("kind", "num_labels", "problem", "head", "pairs", "answerable", "pooling", "graph")
+_OWN_FIELDS = ("kind", "num_labels", "problem_type", "head", "pairs", "answerable", "pooling", "graph")
 
 
-def hf_output(output: HeadConfig) -> dict:
+def hf_head_entries(head_config: HeadConfig) -> dict:
     """The entries of `config.json` for a task head: labels and problem type as in `transformers`, the rest under
-    `hornbook_output`."""
-    own = {name: asdict(output)[name] for name in _OWN_FIELDS}
-    hf_config: dict = {"hornbook_output": {name: value for name, value in own.items() if value is not None}}
-    if output.type.has_labels:
-        labels = output.labels or tuple(f"LABEL_{i}" for i in range(output.num_labels))
+    `hornbook_head`."""
+    own = {name: asdict(head_config)[name] for name in _OWN_FIELDS}
+    hf_config: dict = {"hornbook_head": {name: value for name, value in own.items() if value is not None}}
+    if head_config.type.has_labels:
+        labels = head_config.labels or tuple(f"LABEL_{i}" for i in range(head_config.num_labels))
         hf_config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         hf_config["label2id"] = {label: i for i, label in enumerate(labels)}
-    if output.type.of_texts:
-        hf_config["problem_type"] = _PROBLEMS[output.problem]
+    if head_config.type.is_configurable:
+        hf_config["problem_type"] = _PROBLEMS[head_config.problem_type]
     return hf_config
 
 
-def read_output(hf_config: dict, kind: str | None, num_labels: int) -> HeadConfig | None:
-    """The output described by a `config.json`: by its `hornbook_output` or, for a folder written by `transformers`, by
+def read_head_config(hf_config: dict, kind: str | None, num_labels: int) -> HeadConfig | None:
+    """The output described by a `config.json`: by its `hornbook_head` or, for a folder written by `transformers`, by
     the `kind` of its class and the `num_labels` rows of its head."""
-    own = hf_config.get("hornbook_output") or {}
+    own = hf_config.get("hornbook_head") or {}
     if not own and kind is None:
         return None
     names = hf_config.get("id2label") or {}
@@ -152,9 +152,9 @@ def read_output(hf_config: dict, kind: str | None, num_labels: int) -> HeadConfi
     if own:
         unknown = [name for name in own if name not in _OWN_FIELDS]
         if unknown:
-            raise ValueError(f"its hornbook_output has '{unknown[0]}', which this version of Hornbook does not know")
+            raise ValueError(f"its hornbook_head has '{unknown[0]}', which this version of Hornbook does not know")
         graph = {"graph": GraphReasoning(**own["graph"])} if "graph" in own else {}
         return HeadConfig(**own | graph, labels=labels)
-    problem = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
-    problem = problem or ("number" if HEAD_TYPES[kind].of_texts and num_labels == 1 else "single")
-    return HeadConfig(kind, num_labels, labels if HEAD_TYPES[kind].has_labels else (), problem)
+    problem_type = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
+    problem_type = problem_type or ("number" if HEAD_TYPES[kind].is_configurable and num_labels == 1 else "single")
+    return HeadConfig(kind, num_labels, labels if HEAD_TYPES[kind].has_labels else (), problem_type)

@@ -1,4 +1,4 @@
-"""The measures of a task as text. Each computes a row of additive statistics per example, so that the score of any
+"""The metrics of a task as text. Each computes a row of additive statistics per example, so that the score of any
 sample of examples follows from the sum of its rows.
 
 All are in percent except BLEU, which is in BLEU points, and perplexity.
@@ -22,7 +22,7 @@ Needs = Literal["choice", "text", "likelihood"]
 
 @dataclass(frozen=True)
 class TextAnswer:
-    """The answer to one question; fields that the measures do not need are empty."""
+    """The answer to one question; fields that the metrics do not need are empty."""
 
     answers: tuple[str, ...]  # all right answers
     text: str = ""  # the choice, or the generated text
@@ -35,7 +35,7 @@ Rows = Callable[[Sequence[TextAnswer]], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     needs: Needs
     rows: Rows
     description: str  # for reports
@@ -48,8 +48,8 @@ def _percent(sums: np.ndarray, num: int) -> float:
     return float(100 * sums[0] / num)
 
 
-def _mean(needs: Needs, of_one: Callable[[TextAnswer], float], description: str) -> Measure:
-    return Measure(needs, lambda found: np.array([[float(of_one(each))] for each in found]), description, _percent)
+def _mean(needs: Needs, of_one: Callable[[TextAnswer], float], description: str) -> Metric:
+    return Metric(needs, lambda found: np.array([[float(of_one(each))] for each in found]), description, _percent)
 
 
 def _by(rules: Rules, index: int) -> Callable[[TextAnswer], float]:
@@ -60,7 +60,7 @@ def _is_the_word(found: TextAnswer) -> bool:
     return found.text in {answer.strip(STRIPPED) for answer in found.answers}
 
 
-def _rouge(name: str, description: str) -> Measure:
+def _rouge(name: str, description: str) -> Metric:
     return _mean("text", lambda found: best_rouge(found.text, found.answers)[name], description)
 
 
@@ -77,7 +77,7 @@ def _bleu_rows(found: Sequence[TextAnswer]) -> np.ndarray:
     return bleu_counts([each.text for each in found], [each.answers for each in found])
 
 
-MEASURES: dict[str, Measure] = {
+METRICS: dict[str, Metric] = {
     "accuracy": _mean("choice", lambda found: found.text in found.answers, "the likeliest choice is right"),
     "exact": _mean("text", _by(SQUAD_1, 0), "equal to an answer, ignoring articles, punctuation and case (SQuAD)"),
     "f1": _mean("text", _by(SQUAD_1, 1), "word F1 with the best-matching answer (SQuAD)"),
@@ -85,14 +85,14 @@ MEASURES: dict[str, Measure] = {
     "coqa_exact": _mean("text", _by(COQA, 0), "exact match by CoQA's script"),
     "word": _mean("text", _is_the_word, "the generated word is the right one"),
     **{name: _rouge(name, f"ROUGE-{name[-1]}, F1, without stemming (the definition of rouge-score)") for name in NAMES},
-    "bleu": Measure("text", _bleu_rows, "corpus BLEU by sacrebleu", lambda sums, num: bleu(sums), is_share=False),
+    "bleu": Metric("text", _bleu_rows, "corpus BLEU by sacrebleu", lambda sums, num: bleu(sums), is_share=False),
     "greedy": _mean(
         "likelihood", lambda found: all(found.is_greedy), "every token of the right answer is the likeliest"
     ),
     "last_token": _mean(
         "likelihood", lambda found: found.is_greedy[-1], "the last token of the right answer is the likeliest"
     ),
-    "perplexity": Measure(
+    "perplexity": Metric(
         "likelihood",
         _log_probability,
         "exp of the mean negative log-probability of the whole right answer",
