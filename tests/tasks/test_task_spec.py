@@ -26,7 +26,7 @@ def made(task: str, labels) -> TaskSpec:
         ("mrpc", "abab", ("macro_f1", "accuracy")),  # with no class to count alone
     ],
 )
-def test_measures_are_named_for_what_they_are(tmp_path, task, labels, metrics):
+def test_metrics_are_named_for_what_they_are(tmp_path, task, labels, metrics):
     spec = made(task, labels)
     assert spec.task.metrics == metrics
     save_task(tmp_path, spec)

@@ -10,7 +10,7 @@ KINDS = {
     "invalid_utf8": "byte runs that are not UTF-8, replaced by U+FFFD",
     "lone_surrogate": "escaped halves of surrogate pairs, replaced by U+FFFD",
     "nul_character": "NUL characters, removed",
-    "carriage_return": "carriage returns, converted to line feeds",
+    "carriage_return": "carriage returns, converted to line feeds or spaces",
     "not_json": "lines that are not a JSON object, dropped",
     "line_too_long": "JSON lines that are too long to read safely, dropped",
     "no_text_column": "rows without the text column, dropped",

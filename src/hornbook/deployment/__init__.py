@@ -1,1 +1,1 @@
-"""Deployment: exporting models to ONNX, and comparing models by size, speed and score."""
+"""Deployment: exporting models to ONNX, comparing models by size, speed and score, and uploading them."""

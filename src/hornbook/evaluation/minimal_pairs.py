@@ -75,7 +75,7 @@ def minimal_pairs(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> MinimalPairs:
     """Scores a model on minimal pairs: a JSONL file, or a folder of such files, with the keys `sentence_good` and
-    `sentence_bad`. `to` is a JSONL file for the log-probabilities of all pairs. `within_word` scores the tokens of a
+    `sentence_bad`. `out` is a JSONL file for the log-probabilities of all pairs. `within_word` scores the tokens of a
     word from left to right in an encoder: the tokens after the scored one are masked too. `direction` is for a hybrid
     GPT: `left` (the default) is its likelihood, `both` its pseudo-log-likelihood, `fused` the sum of the two. On a GPU
     the model runs in bfloat16.

@@ -59,7 +59,7 @@ def write_attention(
 ) -> Path | None:
     """Writes `attention.json`: the tokens, the layer (from 1), the mean over heads and each head.
 
-    Returns its path, or None without writing anything for a text of more than 40 tokens.
+    Returns its path, or None without writing anything for an empty text or one of more than 40 tokens.
     """
     encoded = tokenizer.encode(text, pair)
     if not 0 < len(encoded.ids) <= min(MAX_TOKENS, model.config.max_positions):

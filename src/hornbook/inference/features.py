@@ -170,10 +170,9 @@ def extract_features(
     >>> found.num_texts, found.width
     (2, 32)
 
-    Without a model, the built-in model for the language of the texts is used. `texts` is a list, or a file that
-    `read_inputs` accepts: `.txt` with one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet), whose
-    columns `text` and, for pairs, `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text
-    longer than the model allows is truncated and counted; an empty text, or a row that cannot be read, still has its
+    Without a model, the built-in model for the language of the texts is used. `texts` is a list, or a
+    file: `.txt` with one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet, Excel), whose columns `text`
+    and, for pairs, `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text longer than the model allows is truncated and counted; an empty text, or a row that cannot be read, still has its
     row in the output.
     `progress` is called with (texts done, number of texts).
     The output file is memory-mapped, so the features need not fit in memory.

@@ -95,7 +95,8 @@ def evaluate(
 
     Returns:
         A dictionary: `splits` (value, low and high by split and metric), `tables` (the scores of each class and the
-        confusion matrix), `examples`, `unlabelled`, `notes` and `problems`.
+        confusion matrix), `task`, `metric_for_best`, the numbers of `examples`, `unlabelled` and `truncated_texts` by
+        split, `unknown_labels`, `messages`, `notes` and `problems`.
 
     >>> import hornbook
     >>> found = hornbook.evaluate("runs/reviews", "reviews.csv")

@@ -1,4 +1,4 @@
-"""Numbers and texts as short strings."""
+"""Numbers of any type as floats, and numbers and texts as short strings."""
 
 import math
 

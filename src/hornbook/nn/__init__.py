@@ -1,1 +1,1 @@
-"""Layers on ragged batches: attention, blocks, embeddings, heads. `kernels` holds their Triton versions."""
+"""Layers on ragged batches: attention, blocks, embeddings. `kernels` holds their Triton versions."""

@@ -1,1 +1,2 @@
-"""Pre-training objectives: MLM, CLM, RTD and sentence tasks. Each prepares the inputs of a step and sums its losses."""
+"""The losses of models: MLM, CLM, RTD, sentence tasks, entities, distillation and similarity. Each objective
+prepares the inputs of a step and sums its losses."""

@@ -51,7 +51,7 @@ class RunRecord:
         run = read_json(folder / "run.json")
         if (command := run.get("command")) in RESULTS_OF:
             raise ValueError(
-                f"{folder} is a {command} and has no report: see its {RESULTS_OF[command]}, or run hornbook info "
+                f"{folder} is a {command} without training curves: see its {RESULTS_OF[command]}, or run hornbook info "
                 f"{folder}"
             )
         if not isinstance(run.get("settings"), dict):

@@ -89,7 +89,8 @@ class StepInputs:
 
 
 class Objective(Protocol):
-    """Implemented in `objectives/`. `weights` holds the weight of each loss term by name.
+    """Implemented in `objectives/` and, for tasks, in `tasks/objective.py`. `weights` holds the weight of each loss
+    term by name.
 
     An objective whose loss compares the sequences of the whole batch has `shares_vectors` and a method
     `vectors(model, step_inputs)`: if a batch is split, the vectors of all its micro-batches are computed first, without

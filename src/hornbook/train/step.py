@@ -1,6 +1,6 @@
 """One training step: prepare the targets, split into micro-batches, forward and backward on each, clip, update.
 
-Weights change only here and in `cuda_graphs.py`, which replays the same step as a CUDA graph.
+Weights are updated only here and in `cuda_graphs.py`, which replays the same step as a CUDA graph.
 """
 
 import dataclasses

@@ -1,1 +1,1 @@
-"""Semantic search: an index of embedded texts on disk, exact search in it, and the evaluation of retrieval."""
+"""Semantic search: an index of embedded texts on disk, exact and approximate search in it, and its evaluation."""

@@ -1,4 +1,4 @@
-"""Finds the files of each split of a data set in a folder."""
+"""The layout of a data set: finds the files of each split in a folder, and reads them."""
 
 import re
 from collections.abc import Mapping, Sequence
