@@ -46,7 +46,7 @@ def build(sender, texts: Path, out: Path, workers: int, minutes: float, near_dup
 
     tokenizer = Path(hornbook.__file__).parent / "builtin" / "en"
     with contextlib.suppress(KeyboardInterrupt):
-        build_corpus(texts, tokenizer, out, workers=workers, near_duplicates=near_duplicates, progress=watch)
+        build_corpus(texts, tokenizer, out, workers=workers, near_duplicates=near_duplicates, on_progress=watch)
     found["peaks"][os.getpid()] = peak_megabytes(os.getpid())
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     found["cpu"] = [each.ru_utime + each.ru_stime for each in used]

@@ -111,7 +111,7 @@ def test_shard_size_changes_shards_and_not_their_content(built, text_file, token
 def test_a_finished_corpus_comes_back_at_once(built, text_file, tokenizer_folder):
     folder, manifest = built
     calls = []
-    again = build_corpus(text_file, tokenizer_folder, folder, workers=0, shard_tokens=5000, progress=calls.append)
+    again = build_corpus(text_file, tokenizer_folder, folder, workers=0, shard_tokens=5000, on_progress=calls.append)
     assert again == {**manifest, "already_built": True} and not calls
 
 
@@ -153,7 +153,7 @@ def test_a_file_that_changes_during_the_build_is_noticed(tokenizer_folder, tmp_p
             tmp_path / "out",
             workers=0,
             shard_tokens=1000,
-            progress=change,
+            on_progress=change,
         )
 
 
@@ -221,7 +221,7 @@ def test_parts_of_a_long_document_are_kept_together(tokenizer_folder, tmp_path, 
 
 def test_progress_is_reported(text_file, tokenizer_folder, tmp_path):
     told = []
-    build_corpus(text_file, tokenizer_folder, tmp_path / "out", workers=0, shard_tokens=2000, progress=told.append)
+    build_corpus(text_file, tokenizer_folder, tmp_path / "out", workers=0, shard_tokens=2000, on_progress=told.append)
     assert told[-1].bytes_read == told[-1].bytes_total == text_file.stat().st_size
     assert told[-1].documents == 180 and told[-1].tokens > 0 and told[-1].seconds > 0
     assert len(told) <= 2 + told[-1].seconds * 5

@@ -163,7 +163,7 @@ def stopped(texts, tokenizer_folder, tmp_path):
 
     settings = {"workers": 0, "shard_tokens": SHARD_TOKENS}
     with pytest.raises(KeyboardInterrupt, match="same command"):
-        build_corpus(texts, tokenizer_folder, tmp_path / "out", **settings, progress=stop)
+        build_corpus(texts, tokenizer_folder, tmp_path / "out", **settings, on_progress=stop)
     return tmp_path / "out"
 
 
@@ -198,6 +198,6 @@ def test_a_build_stopped_before_its_first_shard_starts_over(texts, tokenizer_fol
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_corpus(texts, tokenizer_folder, tmp_path / "out", workers=0, progress=stop)
+        build_corpus(texts, tokenizer_folder, tmp_path / "out", workers=0, on_progress=stop)
     manifest = build_corpus(texts[2], tokenizer_folder, tmp_path / "out", workers=0, clean="wiki")
     assert manifest["sources"] == summary_of(find_sources(texts[2]))

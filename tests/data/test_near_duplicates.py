@@ -64,7 +64,7 @@ def test_near_duplicates_are_dropped(tmp_path, tiny_tokenizer, random):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_corpus(tmp_path / "a.txt", tiny_tokenizer, tmp_path / "stopped", **options, progress=stop)
+        build_corpus(tmp_path / "a.txt", tiny_tokenizer, tmp_path / "stopped", **options, on_progress=stop)
     again = build_corpus(tmp_path / "a.txt", tiny_tokenizer, tmp_path / "stopped", **options)
     assert again["fingerprint"] == made["fingerprint"] and again["dropped"] == made["dropped"]
     kept = build_corpus(tmp_path / "a.txt", tiny_tokenizer, tmp_path / "kept", workers=0)

@@ -172,7 +172,7 @@ def test_a_second_run_makes_good_what_a_stop_left(tmp_path, tiny_tokenizer, made
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(source, "onnx", out, show=stop, **FAST)
+        export(source, "onnx", out, on_progress=stop, **FAST)
     assert [path.name for path in tmp_path.iterdir() if path != source] == (["phone"] if is_there else [])
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, (done.output, done.exception)

@@ -212,7 +212,7 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch, model, table, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match=r"16 of 60 texts are saved in .* run the same command again"):
-        hornbook.build_index(table, tmp_path / "index", model, text="body", progress=stop)
+        hornbook.build_index(table, tmp_path / "index", model, text="body", on_progress=stop)
     assert hornbook.build_index(table, tmp_path / "index", model, text="body").added == 44
 
 

@@ -104,7 +104,7 @@ def test_texts_keep_their_order_over_many_groups(tmp_path, model_folder, monkeyp
     texts = [" ".join(random.choice(words, random.integers(0, 12))) for _ in range(200)]
     seen = []
     extract_features(
-        model_folder, texts, tmp_path / "X.npy", layers="last", batch_tokens=64, progress=lambda *at: seen.append(at)
+        model_folder, texts, tmp_path / "X.npy", layers="last", batch_tokens=64, on_progress=lambda *at: seen.append(at)
     )
     expected = hornbook.load(model_folder).embed(texts, "cls")
     np.testing.assert_allclose(np.load(tmp_path / "X.npy"), expected, atol=1e-5)

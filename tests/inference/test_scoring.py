@@ -100,7 +100,7 @@ def test_perplexity_is_that_of_a_plain_loop(pair, tmp_path, monkeypatch, stride,
     monkeypatch.setattr("hornbook.inference.scoring.BATCH_TOKENS", 200)  # several batches
     (tmp_path / "text.txt").write_text(LONG, encoding="utf-8")
     seen = []
-    found = ours.perplexity(tmp_path / "text.txt", stride, documents, progress=lambda *each: seen.append(each))
+    found = ours.perplexity(tmp_path / "text.txt", stride, documents, on_progress=lambda *each: seen.append(each))
     texts = LONG.strip().split("\n\n") if documents == "blank-line" else [LONG.strip()]
     encoded = [ours.tokenizer.encode_batch([text])[0].ids for text in texts]
     total = sum(by_a_loop(theirs, [ours.eos_id, *ids], stride or CONTEXT // 2).sum() for ids in encoded)

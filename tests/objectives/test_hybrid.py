@@ -206,7 +206,7 @@ def test_the_masked_share_changes_linearly(corpora, random):
     assert shares == pytest.approx([0.4, 0.3, 0.2], abs=0.03)
     sampler = SequenceSampler([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, masked_fraction=0.5)
     held_out = sampler.batch(0, 4)
-    assert held_out.progress == 1.0
+    assert held_out.run_fraction == 1.0
     baseline = frequency_baseline(HybridObjective(masking, 0.5), [held_out], corpora["bpe"].token_counts)
     assert baseline.keys() == {"clm", "clm_accuracy", "mlm", "mlm_accuracy"}
 

@@ -123,7 +123,9 @@ def test_thousands_of_syllables_are_kept():
 
 def test_progress_names_what_is_done():
     seen = []
-    train_tokenizer(["some words"] * 2500, vocab_size=100, progress=lambda stage, number: seen.append((stage, number)))
+    train_tokenizer(
+        ["some words"] * 2500, vocab_size=100, on_progress=lambda stage, number: seen.append((stage, number))
+    )
     assert ("reading", 2000) in seen and ("learning", 2500) in seen and ("counting words", 2000) in seen
 
 

@@ -76,7 +76,7 @@ def test_a_killed_run_resumes_with_the_tasks_that_are_left(crawl, tmp_path, monk
     monkeypatch.setattr(build, "TASK_BYTES", 1)
     monkeypatch.setattr(build, "PROGRESS_SECONDS", 0.02)
     options = {"workers": 1, "keep_near_duplicates": True}
-    record = build_web_corpus(crawl, tmp_path / "out", **options, progress=watch)
+    record = build_web_corpus(crawl, tmp_path / "out", **options, on_progress=watch)
     assert set(seen) == {(before, written)}  # the finished task was not run again
     unbroken = build_web_corpus(crawl, tmp_path / "unbroken", **options)
     assert counts(record) == counts(unbroken)

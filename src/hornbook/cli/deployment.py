@@ -36,7 +36,7 @@ def export_command(
         for name in ("README.md", "config.json"):
             refuse_existing(out, name, f"a {name}")
         record = export(
-            model, format, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, show=show
+            model, format, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, on_progress=show
         )
     table(measured_words(record))
     print_result(f"{out}: model.onnx, and README.md with a program that runs the model")
@@ -79,7 +79,7 @@ def compare_command(
             batch_size=batch_size,
             batch_threads=batch_threads,
             device=device,
-            show=show,
+            on_progress=show,
         )
     table(cells(found), headings(found))
     for line in how_measured(found):

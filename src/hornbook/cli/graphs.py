@@ -37,7 +37,7 @@ def graph_build(
 
     with overwriting(out, GRAPH, overwrite), counting_display("reading") as show:
         order = columns.split(",") if columns else None
-        manifest = build_graph(sources, out, columns=order, language=language, report=show)
+        manifest = build_graph(sources, out, columns=order, language=language, on_progress=show)
     if manifest.get("already_built"):
         log(f"{out} is already built")
     totals = manifest["totals"]

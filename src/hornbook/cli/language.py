@@ -190,7 +190,7 @@ def perplexity(
             file,
             stride,
             documents,
-            progress=lambda done, total: show(f"of {total:,} tokens", done),
+            on_progress=lambda done, total: show(f"of {total:,} tokens", done),
             text_column=text_column,
             problems=problems,
         )

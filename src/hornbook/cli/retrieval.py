@@ -42,7 +42,7 @@ def embed(
             **reading,
             device=device,
             log=log,
-            progress=lambda done, total: show(f"embedded, of {total:,} texts", done),
+            on_progress=lambda done, total: show(f"embedded, of {total:,} texts", done),
         )
     log_problems({kind: each for kind, each in built.problems.to_dict().items() if kind != "kept_empty_text"})
     print_result(f"{out}: {built.rows:,} texts, {built.dtype} vectors of width {built.width}, by {built.model}")
@@ -110,7 +110,7 @@ def evaluate_retrieval_command(
     read = read_retrieval(data, split)
     with counting_display("reading") as show:
         found = evaluate_retrieval(
-            model, read, device=device, progress=lambda done, total: show(f"embedded, of {total:,} documents", done)
+            model, read, device=device, on_progress=lambda done, total: show(f"embedded, of {total:,} documents", done)
         )
     log(found["embedding"])
     log(f"{found['queries']:,} queries of {split}, {found['documents']:,} documents")

@@ -235,7 +235,7 @@ def evaluate(
             data,
             **reading,
             split=split,
-            progress=lambda done: show("examples scored", done),
+            on_progress=lambda done: show("examples scored", done),
         )
     for line in [*found["messages"], *(f"note: {each}" for each in found["notes"])]:
         log(line)
@@ -399,7 +399,7 @@ def features(
             pooling=pooling,
             **reading,
             device=device,
-            progress=lambda done, total: show(f"of {total:,} texts", done),
+            on_progress=lambda done, total: show(f"of {total:,} texts", done),
         )
     for line in found.messages:
         log(line)

@@ -63,7 +63,7 @@ def tokenizer_train(
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         with counting_display("reading") as show:
             options = {"kind": kind, "vocab_size": vocab_size, "cased": cased, "add_prefix_space": add_prefix_space}
-            trained = _in_a_thread(partial(train_tokenizer, texts, **options, progress=show))
+            trained = _in_a_thread(partial(train_tokenizer, texts, **options, on_progress=show))
         trained.save(out)
     log_problems(problems.to_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
@@ -210,7 +210,7 @@ def corpus_build(
             near_duplicates=near_duplicates,
             exclude=[_evaluation_set(each) for each in exclude or ()],
             linker=linker,
-            progress=show,
+            on_progress=show,
         )
     totals, num_shards = manifest["totals"], len(manifest["shards"])
     if manifest.get("already_built"):
@@ -290,7 +290,7 @@ def corpus_web(
             executor=executor,
             workers=workers,
             sbatch=dict(each.split("=", 1) for each in sbatch or []),
-            progress=show,
+            on_progress=show,
         )
     if "submitted" in record:
         done, total = record["tasks"]

@@ -76,7 +76,7 @@ def build_corpus(
     exclude: Sequence[str | Path | Sequence[str]] = (),
     shard_tokens: int = SHARD_TOKENS,
     linker: DocumentLinker | None = None,
-    progress: Callable[[BuildProgress], None] | None = None,
+    on_progress: Callable[[BuildProgress], None] | None = None,
 ) -> dict:
     """Builds the corpus folder `out` and returns its manifest; the same call resumes an interrupted build.
 
@@ -123,7 +123,7 @@ def build_corpus(
         state = prepare_folder(out, request, tokenizer, paths, problems)
         if excluded is not None:
             write_array(out / EXCLUDED, excluded.hashes)
-        return _build(out, state, tokenizer, workers, progress, linker)
+        return _build(out, state, tokenizer, workers, on_progress, linker)
 
 
 def _build(
@@ -131,13 +131,13 @@ def _build(
     state: BuildState,
     tokenizer: "Tokenizer",
     workers: int,
-    progress: Callable[[BuildProgress], None] | None,
+    on_progress: Callable[[BuildProgress], None] | None,
     linker: DocumentLinker | None,
 ) -> dict:
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
     state.seen.folder = out
-    merger = _Merger(out, state, tokenizer.vocab_size, progress)
+    merger = _Merger(out, state, tokenizer.vocab_size, on_progress)
     pool = None
     try:
         with interruptible():
@@ -223,12 +223,12 @@ class _Merger:
         folder: Path,
         state: BuildState,
         vocab_size: int,
-        progress: Callable[[BuildProgress], None] | None,
+        on_progress: Callable[[BuildProgress], None] | None,
     ):
         self._folder, self._state, self._vocab_size = folder, state, vocab_size
         self._settings = state.request["settings"]
         self._bytes_total = state.request["sources"]["bytes"]
-        self._progress = progress
+        self._progress = on_progress
         parts = parts_of(self._settings)
         self._writer = ShardWriter(folder, token_dtype(vocab_size), next_index=len(state.shards), parts=parts)
         self._started = time.perf_counter() - state.seconds

@@ -28,10 +28,10 @@ class Agreement:
 
 
 def agreement(
-    one: MeasuredModel, other: MeasuredModel, features: Features, progress: Callable[[int], None] | None = None
+    one: MeasuredModel, other: MeasuredModel, features: Features, on_progress: Callable[[int], None] | None = None
 ) -> Agreement:
-    """Runs both models on the same inputs. `progress` is called with the number of inputs done."""
-    pairs = list(zip(answers(one, features), answers(other, features, progress), strict=True))
+    """Runs both models on the same inputs. `on_progress` is called with the number of inputs done."""
+    pairs = list(zip(answers(one, features), answers(other, features, on_progress), strict=True))
     largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
     if one.head_config is None:
         return Agreement(len(pairs), largest, None, min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs))
@@ -47,11 +47,11 @@ def agreement(
 
 
 def answers(
-    model: MeasuredModel, features: Features, progress: Callable[[int], None] | None = None
+    model: MeasuredModel, features: Features, on_progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
     """Returns the output of a model for each unit; for tagging and vectors, for each sequence."""
     per_token = model.head_config is None or model.head_config.type.per_token
-    return outputs_by_unit(lambda batch: model.answer(batch).numpy(), features, per_token, BATCH_TOKENS, progress)
+    return outputs_by_unit(lambda batch: model.answer(batch).numpy(), features, per_token, BATCH_TOKENS, on_progress)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -31,7 +31,7 @@ from hornbook.tasks.features import Features
 NUM_TIMED = 64  # examples of the data, or random inputs, that are timed
 SEED = 0  # of the random inputs
 ROUNDS_PER_BATCH_ROUND = 10  # rounds of single inputs per round of batches
-Show = Callable[[str, int], None]  # activity, number done so far
+OnProgress = Callable[[str, int], None]  # activity, number done so far
 
 
 @lock_output_folder
@@ -52,7 +52,7 @@ def compare(
     batch_size: int = 32,
     batch_threads: int | None = None,
     device: str = "auto",
-    show: Show = lambda doing, number: None,
+    on_progress: OnProgress = lambda doing, number: None,
 ) -> dict[str, Any]:
     """Measures runs, models and exported folders, and returns the contents of `comparison.json`.
 
@@ -75,13 +75,13 @@ def compare(
         _refuse_other_contents(Path(out), [model.name for model in models])
     _check_tasks(models, data)
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    scores, about = _score(models, data, split, columns, device, show) if data is not None else _recorded(models)
+    scores, about = _score(models, data, split, columns, device, on_progress) if data is not None else _recorded(models)
     inputs = _inputs(models, data, about.get("split"), columns, max(batch_size, NUM_TIMED), length)
     rows = [_row(model, features) for model, features in zip(models, inputs, strict=True)]
     for row, score in zip(rows, scores, strict=True):
         row |= {"score": score} if score else {}
-    _add_latency(rows, models, inputs, settings, show)
-    _add_throughput(rows, models, inputs, settings, device, show)
+    _add_latency(rows, models, inputs, settings, on_progress)
+    _add_throughput(rows, models, inputs, settings, device, on_progress)
     _add_relative(rows)
     found = {
         **{"hornbook": hornbook.__version__, **about, **settings},
@@ -139,7 +139,7 @@ def _score(
     split: str | None,
     columns: dict[str, str | None],
     device: str,
-    show: Show,
+    on_progress: OnProgress,
 ) -> tuple[list[dict | None], dict[str, Any]]:
     """Returns the score of each model on the data, and the task, metric, split and notes."""
     found, noted = [], {}
@@ -149,7 +149,7 @@ def _score(
         model.predictor.to(device)
         doing = f"{model.name}: examples scored"
         scores = model.predictor.evaluate(
-            data, split=split, **columns, progress=lambda done, doing=doing: show(doing, done)
+            data, split=split, **columns, on_progress=lambda done, doing=doing: on_progress(doing, done)
         )
         model.predictor.to("cpu")
         # One split is compared: dev, else the first.
@@ -265,13 +265,19 @@ def _family(model: MeasuredModel) -> str:
 
 
 def _add_latency(
-    rows: list[dict], models: Sequence[MeasuredModel], inputs: Sequence[Features], settings: dict[str, int], show: Show
+    rows: list[dict],
+    models: Sequence[MeasuredModel],
+    inputs: Sequence[Features],
+    settings: dict[str, int],
+    on_progress: OnProgress,
 ) -> None:
     threaded = [model.with_threads(settings["threads"]) for model in models]
     batches = [_batches(features, 1) for features in inputs]
     answers = [_answer(model, its) for model, its in zip(threaded, batches, strict=True)]
     with torch_threads(settings["threads"]):
-        times = time_interleaved(answers, settings["rounds"], lambda done: show("rounds of single inputs timed", done))
+        times = time_interleaved(
+            answers, settings["rounds"], lambda done: on_progress("rounds of single inputs timed", done)
+        )
     for row, found in zip(rows, times, strict=True):
         row["latency_ms"] = {"p50": found.p50_ms, "p99": found.p99_ms}
 
@@ -282,7 +288,7 @@ def _add_throughput(
     inputs: Sequence[Features],
     settings: dict[str, int],
     device: str,
-    show: Show,
+    on_progress: OnProgress,
 ) -> None:
     """Adds inputs per second; on a GPU in half precision, and not for exported models."""
     threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_PER_BATCH_ROUND)
@@ -291,7 +297,9 @@ def _add_throughput(
     answers = [_answer(model, its) for model, its in zip(threaded, batches, strict=True)]
     num_inputs = min(settings["batch_size"], inputs[0].num_examples)
     with torch_threads(threads):
-        times = time_interleaved(answers, rounds, lambda done: show("rounds of batches timed", done), num_warm_up=1)
+        times = time_interleaved(
+            answers, rounds, lambda done: on_progress("rounds of batches timed", done), num_warm_up=1
+        )
     for row, found in zip(rows, times, strict=True):
         row["throughput"] = {"cpu": num_inputs / (found.p50_ms / 1000)}
     if device == "cpu":
@@ -300,7 +308,7 @@ def _add_throughput(
     for i in moved:
         models[i].model.to(device)
     answers = [_answer_on_gpu(models[i], batches[i], device) for i in moved]
-    times = time_interleaved(answers, settings["rounds"], lambda done: show("rounds on the GPU timed", done))
+    times = time_interleaved(answers, settings["rounds"], lambda done: on_progress("rounds on the GPU timed", done))
     for i, found in zip(moved, times, strict=True):
         rows[i]["throughput"]["cuda"] = num_inputs / (found.p50_ms / 1000)
         models[i].model.to("cpu")

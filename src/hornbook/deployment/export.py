@@ -35,7 +35,7 @@ from hornbook.tasks.spec import save_task
 FORMATS = ("onnx", "onnx-int8")
 NUM_COMPARED = 200  # inputs on which the exported model is compared with the original
 SEED = 0  # of the random inputs
-Show = Callable[[str, int], None]  # activity, number done so far
+OnProgress = Callable[[str, int], None]  # activity, number done so far
 
 
 @lock_output_folder
@@ -49,7 +49,7 @@ def export(
     length: int = 128,
     rounds: int = 100,
     threads: int = 1,
-    show: Show = lambda doing, number: None,
+    on_progress: OnProgress = lambda doing, number: None,
 ) -> dict[str, Any]:
     """Writes the folder and returns the contents of `export.json`.
 
@@ -70,10 +70,10 @@ def export(
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
     features = comparison_inputs(source, texts, data, length, random)
-    scores_before = None if data is None else _scores(source, data, show)  # bad data are refused before writing
+    scores_before = None if data is None else _scores(source, data, on_progress)  # bad data are refused before writing
     on = str(texts or data or "random tokens")
     with replacing_folder(out) as folder:
-        show("writing the graph", 0)
+        on_progress("writing the graph", 0)
         _write(source, format, folder)
         record = RunFolder(folder, "export", (EXPORT_FILE,)).write_record(  # open_model reads it
             {"model": str(model), "format": format, "data": on, "length": length, "threads": threads, "rounds": rounds},
@@ -85,16 +85,19 @@ def export(
             output_names=list(output_names(source.head_config)),
         )
         exported = open_model(folder).with_threads(threads)
-        agreed = agreement(source, exported, features, lambda done: show("inputs compared", done))
+        agreed = agreement(source, exported, features, lambda done: on_progress("inputs compared", done))
         record["agreement"] = agreed.to_dict() | {"on": on}
-        before, after = _latency([source, exported], length, rounds, threads, random, show)
+        before, after = _latency([source, exported], length, rounds, threads, random, on_progress)
         record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
         record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
         shape = (1, *([source.group_size] if rows_together(source.head_config) else []), length)
         memory = peak_memory(folder / ONNX_FILE, shape)
         record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
         if data is not None:
-            record["scores"], record["scores_before"] = _scores(exported, data, show)["splits"], scores_before["splits"]
+            record["scores"], record["scores_before"] = (
+                _scores(exported, data, on_progress)["splits"],
+                scores_before["splits"],
+            )
             record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT_FILE, record)
         max_length = length if source.predictor is None else source.predictor.max_length
@@ -156,14 +159,19 @@ def comparison_inputs(
 
 
 def _latency(
-    models: Sequence[MeasuredModel], length: int, rounds: int, threads: int, random: np.random.Generator, show: Show
+    models: Sequence[MeasuredModel],
+    length: int,
+    rounds: int,
+    threads: int,
+    random: np.random.Generator,
+    on_progress: OnProgress,
 ) -> list[Times]:
     batch = models[0].random_inputs(random, [length]).batch([0])
     with torch_threads(threads):
         answers = [lambda _, model=model: model.answer(batch) for model in models]
-        return time_interleaved(answers, rounds, lambda done: show("rounds timed", done))
+        return time_interleaved(answers, rounds, lambda done: on_progress("rounds timed", done))
 
 
-def _scores(model: MeasuredModel, data: Any, show: Show) -> dict[str, Any]:
+def _scores(model: MeasuredModel, data: Any, on_progress: OnProgress) -> dict[str, Any]:
     """The scores of every split, and notes about them."""
-    return model.predictor.evaluate(data, progress=lambda done: show("examples scored", done))
+    return model.predictor.evaluate(data, on_progress=lambda done: on_progress("examples scored", done))

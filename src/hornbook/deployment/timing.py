@@ -42,7 +42,7 @@ class Times:
 def time_interleaved(
     answers: Sequence[Answer],
     num_rounds: int,
-    progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
     num_warm_up: int = WARM_UP_ROUNDS,
 ) -> list[Times]:
     """Returns the times of each. In round i all run input i; the one that runs first rotates."""
@@ -54,8 +54,8 @@ def time_interleaved(
             answers[i](max(number, 0))
             if number >= 0:
                 seconds[i].append(time.perf_counter() - before)
-        if progress and number >= 0:
-            progress(number + 1)
+        if on_progress and number >= 0:
+            on_progress(number + 1)
     return [Times(tuple(each)) for each in seconds]
 
 

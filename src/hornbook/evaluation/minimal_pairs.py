@@ -125,18 +125,18 @@ def _counted(on_progress: Callable[[int, int], None], before: int, total: int) -
 
 
 def _totals(
-    loaded: LoadedModel, texts: Sequence[tuple[str, str]], within_word: bool, progress: Callable[[int], None]
+    loaded: LoadedModel, texts: Sequence[tuple[str, str]], within_word: bool, on_progress: Callable[[int], None]
 ) -> dict[tuple[str, str], float]:
     """The log-probability of each text, or of each continuation of a context."""
     alone = [text for context, text in texts if not context]
     followed = [pair for pair in texts if pair[0]]
     with torch.autocast("cuda", torch.bfloat16) if loaded.device.type == "cuda" else contextlib.nullcontext():
-        scores = loaded.score(alone, within_word=within_word, progress=progress) if alone else []
+        scores = loaded.score(alone, within_word=within_word, on_progress=on_progress) if alone else []
         found = {("", text): each.total for text, each in zip(alone, scores, strict=True)}
         for first in range(0, len(followed), PAIRS_AT_ONCE):
             some = followed[first : first + PAIRS_AT_ONCE]
             found |= {pair: each.total for pair, each in zip(some, loaded.continuations(some), strict=True)}
-            progress(len(alone) + first + len(some))
+            on_progress(len(alone) + first + len(some))
     return found
 
 

@@ -22,7 +22,17 @@ from hornbook.graph.folder import (
     read_manifest,
     write_lines,
 )
-from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Report, Triples, is_names_file, read_file
+from hornbook.graph.triples import (
+    COLUMNS,
+    FORMATS,
+    KNOWN,
+    OPAQUE,
+    SPLITS,
+    OnProgress,
+    Triples,
+    is_names_file,
+    read_file,
+)
 from hornbook.graph.wordnet import is_wordnet, read_wordnet
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.stopping import interruptible
@@ -36,7 +46,7 @@ def build_graph(
     *,
     columns: Sequence[str] | None = None,
     language: str = "en",
-    report: Report = lambda doing, number: None,
+    on_progress: OnProgress = lambda doing, number: None,
 ) -> dict:
     """Builds the graph folder `out` from files of triples or names, folders of such files, and WordNet `dict` folders;
     returns its manifest.
@@ -65,15 +75,15 @@ def build_graph(
         _refuse_foreign(out)
         triples = Triples(problems)
         for folder in folders:
-            read_wordnet(Path(folder), triples, report)
+            read_wordnet(Path(folder), triples, on_progress)
         for path in files:
-            read_file(path, triples, columns, language, report)
+            read_file(path, triples, columns, language, on_progress)
         if not triples.heads:
             reason = problems.first("bad_triple", "unreadable", "not_json", "other_language", "empty_file", "not_names")
             raise ValueError(
                 f"no triple could be read ({reason or 'the files are empty'}): check the files or columns="
             )
-        report("writing", len(triples.heads))
+        on_progress("writing", len(triples.heads))
         totals = _write(out, triples)
         hashes = file_hashes(out)
         manifest = {

@@ -131,14 +131,14 @@ class SchemaBuilder:
     def build(
         self,
         questions: Sequence[tuple[Concepts, Sequence[Concepts]]],
-        progress: Callable[[int], None] = lambda num_done: None,
+        on_progress: Callable[[int], None] = lambda num_done: None,
     ) -> SchemaGraphs:
-        """The schema graphs of (concepts of a question, concepts of each answer): one per answer, in order. `progress`
-        receives the number of questions done."""
+        """The schema graphs of (concepts of a question, concepts of each answer): one per answer, in order.
+        `on_progress` receives the number of questions done."""
         parts = []
         for first in range(0, max(1, len(questions)), QUESTIONS_AT_ONCE):
             parts.append(self._build(questions[first : first + QUESTIONS_AT_ONCE]))
-            progress(min(len(questions), first + QUESTIONS_AT_ONCE))
+            on_progress(min(len(questions), first + QUESTIONS_AT_ONCE))
         return SchemaGraphs.concatenated(parts)
 
     def _build(self, questions: Sequence[tuple[Concepts, Sequence[Concepts]]]) -> SchemaGraphs:

@@ -32,7 +32,7 @@ LABELS, ALIASES = ("label", "name", "title"), ("aliases", "alternatives", "alias
 LONGEST_LINE = 16 << 20
 OPAQUE = re.compile(r"[A-Z]?\d+|/[a-z]/\S+|<?https?://\S+")  # identifiers that are not words: Q42, 00260881, /m/027rn
 ALIAS_WEIGHT = 0.5  # prior of an alias next to the 1 of a label
-Report = Callable[[str, int], None]
+OnProgress = Callable[[str, int], None]
 
 
 class Triples:
@@ -76,7 +76,7 @@ def tidy(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def read_file(path: str, into: Triples, columns: Sequence[str] | None, language: str, report: Report) -> None:
+def read_file(path: str, into: Triples, columns: Sequence[str] | None, language: str, on_progress: OnProgress) -> None:
     """Adds the triples, or the names, of one file."""
     if Path(path).suffix.lower() == ".json":
         read_names(path, into)
@@ -90,7 +90,7 @@ def read_file(path: str, into: Triples, columns: Sequence[str] | None, language:
         if reason:
             into.problems.add(Problem("bad_triple", path, place, reason))
         if count % 50_000 == 0:
-            report("edges read", len(into.heads))
+            on_progress("edges read", len(into.heads))
     if len(into.heads) == before and not into.problems.count("bad_triple"):
         into.problems.add(Problem("empty_file", path))
 

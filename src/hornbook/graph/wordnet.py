@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.data.problems import Problem
-from hornbook.graph.triples import Report, Triples
+from hornbook.graph.triples import OnProgress, Triples
 
 PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
 RELATIONS = {
@@ -39,7 +39,7 @@ def is_wordnet(folder: Path) -> bool:
     return any((folder / f"data.{part}").is_file() for part in PARTS)
 
 
-def read_wordnet(folder: Path, into: Triples, report: Report) -> None:
+def read_wordnet(folder: Path, into: Triples, on_progress: OnProgress) -> None:
     """Adds the synsets, their words as names, and their pointers. The prior of a name is how often the word has that
     sense in WordNet's tagged texts plus 1 / sense number, as the senses of a word are listed by frequency."""
     counts = _tag_counts(folder / "index.sense")
@@ -63,7 +63,7 @@ def read_wordnet(folder: Path, into: Triples, report: Report) -> None:
                 else:
                     place = f"synset {offset}"
                     into.problems.add(Problem("bad_triple", str(folder / f"data.{part}"), place, "no such synset"))
-        report("edges read", len(into.heads))
+        on_progress("edges read", len(into.heads))
 
 
 def _senses(file: Path) -> dict[tuple[str, str], int]:

@@ -109,7 +109,7 @@ class DecoderModel(LoadedModel):
         return [] if self.eos_id is None else [self.eos_id]
 
     def score(
-        self, texts: str | Sequence[str], within_word: bool = False, progress: Callable[[int], None] | None = None
+        self, texts: str | Sequence[str], within_word: bool = False, on_progress: Callable[[int], None] | None = None
     ) -> list[Score]:
         """Returns the log-probability of each text as the beginning of a document: the first token given the
         end-of-text token (where the model has one), each later token given all tokens before it. A text longer than
@@ -120,8 +120,8 @@ class DecoderModel(LoadedModel):
         texts = [texts] if isinstance(texts, str) else list(texts)
         ids = [self._start + encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
         found = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
-        if progress is not None:
-            progress(len(texts))
+        if on_progress is not None:
+            on_progress(len(texts))
         return [
             Score(text, [self.tokenizer.token(each) for each in its[1:]], scores.tolist())
             for text, its, scores in zip(texts, ids, found, strict=True)
@@ -143,7 +143,7 @@ class DecoderModel(LoadedModel):
         file: str | Path,
         stride: int | None = None,
         documents: DocumentBoundary = "blank-line",
-        progress: Callable[[int, int], None] | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
         text_column: str | None = None,
         problems: Problems | None = None,
     ) -> Perplexity:
@@ -151,8 +151,8 @@ class DecoderModel(LoadedModel):
 
         Documents are scored separately, each after the end-of-text token; in a .txt, blank lines separate documents, or
         the file is one document. A document longer than the context is scored in windows that start `stride` tokens
-        apart: each token once, with at least context - stride tokens before it. `progress` is called with (tokens done,
-        total tokens). Problems of the file, such as bytes that are not UTF-8, are added to `problems`.
+        apart: each token once, with at least context - stride tokens before it. `on_progress` is called with (tokens
+        done, total tokens). Problems of the file, such as bytes that are not UTF-8, are added to `problems`.
         """
         self._needs("clm", "measuring perplexity")
         context = self.model.config.max_positions
@@ -162,7 +162,7 @@ class DecoderModel(LoadedModel):
         num_tokens = sum(max(len(each) - 1, 0) for each in ids)
         if not num_tokens:
             raise ValueError(f"{file} has no token to predict: give a longer text")
-        show = None if progress is None else lambda done: progress(done, num_tokens)
+        show = None if on_progress is None else lambda done: on_progress(done, num_tokens)
         scores = next_token_scores(self.model, ids, stride, show)
         return perplexity_of(texts, scores, self._definition(context, stride))
 

@@ -37,10 +37,10 @@ def embed_texts(
     settings: EmbeddingSettings,
     prompt: str | None,
     batch_tokens: int,
-    progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> np.ndarray:
     """One vector per text, B x D, float32. A text longer than the limit is truncated; a text without any token, not
-    even a special one, gets zeros. `progress` is called with the number of texts done."""
+    even a special one, gets zeros. `on_progress` is called with the number of texts done."""
     if settings.pooling not in POOLINGS:
         raise ValueError(f"pooling must be {', '.join(POOLINGS[:-1])} or {POOLINGS[-1]}, not '{settings.pooling}'")
     vectors_BD = np.zeros((len(texts), model.config.width), np.float32)
@@ -56,8 +56,8 @@ def embed_texts(
             batch = pack([ids[i] for i in group]).to(device_of(model))
             vectors_BD[[first + i for i in group]] = pool_tokens(model(batch), batch, settings.pooling).cpu().numpy()
             num_done += len(group)
-            if progress:
-                progress(num_done)
+            if on_progress:
+                on_progress(num_done)
     model.train(was_training)
     return l2_normalized(vectors_BD) if settings.normalize else vectors_BD
 

@@ -187,12 +187,12 @@ class EncoderModel(LoadedModel):
         return self.tokenizer.decode(ids)
 
     def score(
-        self, texts: Sequence[str] | str, within_word: bool = False, progress: Callable[[int], None] | None = None
+        self, texts: Sequence[str] | str, within_word: bool = False, on_progress: Callable[[int], None] | None = None
     ) -> list[Score]:
         """Returns the pseudo-log-likelihood of each text: the log-probability of each token when only that token is
         masked or, with `within_word`, also the tokens after it of the same word (Kauf and Ivanova 2023, arXiv
         2305.10588). It ranks texts but is not the log-probability of a text. For a left-to-right model: the
-        log-probability of each token given those before it. `progress` is called with the number of texts done."""
+        log-probability of each token given those before it. `on_progress` is called with the number of texts done."""
         texts = [texts] if isinstance(texts, str) else list(texts)
         encoded = [self._encode(text) for text in texts]
         self._check_length(max((len(each.ids) for each in encoded), default=0))
@@ -207,18 +207,18 @@ class EncoderModel(LoadedModel):
                 MaskedText(np.array(each.ids), where, its[where] if within_word else None)
                 for each, where, its in zip(encoded, positions, words, strict=True)
             ]
-            scores = masked_scores(self.mask_filler, masked, self._mask_id, progress)
+            scores = masked_scores(self.mask_filler, masked, self._mask_id, on_progress)
         return [
             Score(text, [self.tokenizer.token(each.ids[i]) for i in where], its.tolist())
             for text, each, where, its in zip(texts, encoded, positions, scores, strict=True)
         ]
 
     def continuations(
-        self, pairs: Sequence[tuple[str, str]], progress: Callable[[int], None] | None = None
+        self, pairs: Sequence[tuple[str, str]], on_progress: Callable[[int], None] | None = None
     ) -> list[Continuation]:
         """The pseudo-log-likelihood of the second text of each (context, continuation) pair: each of its tokens is
         masked in turn and predicted from all others. The two are tokenized together; a token that spans both counts as
-        part of the continuation. `progress` is called with the number of pairs done."""
+        part of the continuation. `on_progress` is called with the number of pairs done."""
         encoded = [self._encode(context + text) for context, text in pairs]
         self._check_length(max((len(each.ids) for each in encoded), default=0))
         masked = [
@@ -235,7 +235,7 @@ class EncoderModel(LoadedModel):
             )
             for (context, _), each in zip(pairs, encoded, strict=True)
         ]
-        return [Continuation(its) for its in masked_scores(self.mask_filler, masked, self._mask_id, progress)]
+        return [Continuation(its) for its in masked_scores(self.mask_filler, masked, self._mask_id, on_progress)]
 
     def score_definition(self, within_word: bool = False) -> str:
         """What the log-probabilities of `score` are, in words."""

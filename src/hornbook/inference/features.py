@@ -161,7 +161,7 @@ def extract_features(
     strict: bool = False,
     device: str = "auto",
     batch_tokens: int = BATCH_TOKENS,
-    progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Extracted:
     """Writes the features of every text to `out`, in the order of the texts.
 
@@ -172,9 +172,10 @@ def extract_features(
 
     Without a model, the built-in model for the language of the texts is used. `texts` is a list, or a
     file: `.txt` with one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet, Excel), whose columns `text`
-    and, for pairs, `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text longer than the model allows is truncated and counted; an empty text, or a row that cannot be read, still has its
-    row in the output.
-    `progress` is called with (texts done, number of texts).
+    and, for pairs, `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text longer than
+    the model allows is truncated and counted; an empty text, or a row that cannot be read, still has its row in the
+    output.
+    `on_progress` is called with (texts done, number of texts).
     The output file is memory-mapped, so the features need not fit in memory.
     """
     if pooling not in POOLINGS:
@@ -215,8 +216,8 @@ def extract_features(
             for i, vectors in frozen_sequences(network, ids, segments, chosen, pooling, batch_tokens):
                 rows[offsets[first + i] : offsets[first + i + 1]] = vectors
                 num_done += 1
-                if progress and (num_done % 64 == 0):
-                    progress(num_done, len(examples))
+                if on_progress and (num_done % 64 == 0):
+                    on_progress(num_done, len(examples))
             num_done += num_empty
         rows.flush()
         del rows
@@ -224,8 +225,8 @@ def extract_features(
         offsets_file.unlink(missing_ok=True)
         if pooling == "none":
             write_array(offsets_file, offsets.astype(np.int64))
-    if progress:
-        progress(len(examples), len(examples))
+    if on_progress:
+        on_progress(len(examples), len(examples))
     return Extracted(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)
 
 

@@ -54,21 +54,21 @@ class LoadedModel:
         pooling: EmbeddingPooling | None = None,
         normalize: bool | None = None,
         prompt: str | None = None,
-        progress: Callable[[int], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
     ) -> np.ndarray:
         """Returns one vector per text, float32, texts x width, from the last layer.
 
         `pooling` (`mean`, `cls`, `max`, `lasttoken`, `mean_sqrt_len_tokens`) and `normalize` (vectors of length 1)
         default to `self.embedding`. `prompt` is put before each text: `query` or `document`, another name of a prompt
         of the model, or its text. A text longer than the limit is truncated; one without any token, not even a special
-        one, gets zeros. `progress` is called with the number of texts done. On a CPU, the weights of linear layers are
-        stored column-major from then on (`to_column_major`).
+        one, gets zeros. `on_progress` is called with the number of texts done. On a CPU, the weights of linear layers
+        are stored column-major from then on (`to_column_major`).
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
         given = {"pooling": pooling, "normalize": normalize}
         settings = replace(self.embedding, **{name: value for name, value in given.items() if value is not None})
         to_column_major(linear_layers(self.model))
-        return embed_texts(self.model, self.tokenizer, texts, settings, prompt, BATCH_TOKENS, progress)
+        return embed_texts(self.model, self.tokenizer, texts, settings, prompt, BATCH_TOKENS, on_progress)
 
     def similarity(self, a: Sequence[str] | str, b: Sequence[str] | str) -> np.ndarray | float:
         """Returns the similarity of each text in `a` to each text in `b`, a x b: cosine, or the dot product if the
@@ -97,9 +97,9 @@ class LoadedModel:
         member = build_finetuned_model(self.folder, self.model, self.tokenizer, read_finished_record(self.folder))
         return Predictor([with_linker(member)])
 
-    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
+    def predict(self, items: Any, on_progress: Callable[[int], None] | None = None) -> Any:
         """Predictions of a fine-tuned model, one per item; see `Predictor.predict`."""
-        return self.predictor.predict(items, progress)
+        return self.predictor.predict(items, on_progress)
 
     def evaluate(self, data: Any, **columns: Any) -> dict[str, Any]:
         """The task's standard metrics of a fine-tuned model on labelled data; see `Predictor.evaluate`."""

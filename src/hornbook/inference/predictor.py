@@ -114,21 +114,21 @@ class Predictor:
 
     # ---- predicting
 
-    def predict(self, items: Any, progress: Callable[[int], None] | None = None) -> Any:
+    def predict(self, items: Any, on_progress: Callable[[int], None] | None = None) -> Any:
         """Returns one prediction per item, in the same order; None for an item without text.
 
         An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
         dictionary of these by name, or an `Example`. For a data frame (pandas or polars) a data frame is returned: its
-        columns followed by those of the predictions. `progress` is called with the number of items done.
+        columns followed by those of the predictions. `on_progress` is called with the number of items done.
         """
         examples = [example.without_label() for example in self._examples(items)]
-        found = iter(self.predict_examples([each for each in examples if not each.problem], progress))
+        found = iter(self.predict_examples([each for each in examples if not each.problem], on_progress))
         predictions = [None if each.problem else next(found) for each in examples]
         if not is_frame(items):
             return predictions
         return with_predictions(items, self.describe(items, predictions))
 
-    def predict_examples(self, examples: Sequence[Example], progress: Callable[[int], None] | None = None) -> list:
+    def predict_examples(self, examples: Sequence[Example], on_progress: Callable[[int], None] | None = None) -> list:
         """One prediction per example, also of those without text."""
         predictions: list[Any] = [None] * len(examples)
         self.num_truncated = num_done = 0
@@ -136,8 +136,8 @@ class Predictor:
         for task, numbers in self._groups(examples):
 
             def report(fraction: float, before: int = num_done, num: int = len(numbers)) -> None:
-                if progress:
-                    progress(before + int(fraction * num))
+                if on_progress:
+                    on_progress(before + int(fraction * num))
 
             found = self._predict(task, [examples[number] for number in numbers], report)
             for number, prediction in zip(numbers, found, strict=True):
@@ -182,9 +182,9 @@ class Predictor:
             return torch.autocast("cuda", torch.bfloat16)
         return contextlib.nullcontext()
 
-    def predict_rows(self, rows: Sequence[InputRow], progress: Callable[[int], None] | None = None) -> list:
+    def predict_rows(self, rows: Sequence[InputRow], on_progress: Callable[[int], None] | None = None) -> list:
         """Returns one prediction per input row of a file; None for rows that cannot be used."""
-        found = iter(self.predict([row.example for row in rows if row.is_usable], progress))
+        found = iter(self.predict([row.example for row in rows if row.is_usable], on_progress))
         return [next(found) if row.is_usable else None for row in rows]
 
     def describe(self, items: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
@@ -248,7 +248,7 @@ class Predictor:
         data: Any,
         *,
         split: str | None = None,
-        progress: Callable[[int], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
         **reading: Any,
     ) -> dict[str, Any]:
         """Computes the task's standard metrics with 95% intervals on every labelled split but train (on train if it is
@@ -272,7 +272,7 @@ class Predictor:
             scores["unlabelled"][name] = len(found.splits[name]) - len(examples)
             if not examples:
                 continue
-            predictions = self.predict_examples([each.without_label() for each in examples], progress)
+            predictions = self.predict_examples([each.without_label() for each in examples], on_progress)
             scores["examples"][name], scores["truncated_texts"][name] = len(examples), self.num_truncated
             scores["splits"][name] = with_intervals(spec.task, examples, predictions)
             scores["tables"][name] = tables(spec.task, examples, predictions)

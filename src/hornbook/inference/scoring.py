@@ -122,17 +122,17 @@ class ScoredWindow(NamedTuple):
 
 
 def next_token_scores(
-    model: Gpt, texts: Sequence[Sequence[int]], stride: int, progress: Callable[[int], None] | None = None
+    model: Gpt, texts: Sequence[Sequence[int]], stride: int, on_progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
     """Returns the log-probability of every token but the first of each text, given those before it in its window.
-    `progress` is called with the number of tokens done."""
+    `on_progress` is called with the number of tokens done."""
     found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
     windows = [
         ScoredWindow(number, *bounds)
         for number, ids in enumerate(texts)
         for bounds in window_bounds(len(ids) - 1, model.config.max_positions, stride)
     ]
-    for window, scores in zip(windows, window_scores(model, texts, windows, progress), strict=True):
+    for window, scores in zip(windows, window_scores(model, texts, windows, on_progress), strict=True):
         found[window.text][window.scored : window.end] = scores.log_probabilities
     return found
 
@@ -158,10 +158,10 @@ def window_scores(
     model: Gpt,
     texts: Sequence[Sequence[int]],
     windows: Sequence[ScoredWindow],
-    progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> list[Continuation]:
     """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
-    computed once. `progress` is called with the number of tokens done."""
+    computed once. `on_progress` is called with the number of tokens done."""
     inputs: dict[bytes, list[int]] = {}
     for number, window in enumerate(windows):
         ids = np.asarray(texts[window.text][window.first : window.end], np.int64)
@@ -188,8 +188,8 @@ def window_scores(
         for number, *its in zip(starts, *(np.split(each, cuts) for each in scores), strict=True):
             found[number] = Continuation(*its)
         num_tokens += len(targets)
-        if progress is not None:
-            progress(num_tokens)
+        if on_progress is not None:
+            on_progress(num_tokens)
     return [found[number] for number in range(len(windows))]
 
 
@@ -203,11 +203,11 @@ class MaskedText(NamedTuple):
 
 @torch.no_grad()
 def masked_scores(
-    model: Encoder | Gpt, texts: Sequence[MaskedText], mask_id: int, progress: Callable[[int], None] | None = None
+    model: Encoder | Gpt, texts: Sequence[MaskedText], mask_id: int, on_progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
     """Returns the log-probability of the token at each position of each text when that token is masked
-    (pseudo-log-likelihood, Salazar et al. 2020, arXiv 1910.14659), in batches across texts. `progress` is called with
-    the number of texts done."""
+    (pseudo-log-likelihood, Salazar et al. 2020, arXiv 1910.14659), in batches across texts. `on_progress` is called
+    with the number of texts done."""
     found = [np.zeros(len(text.positions)) for text in texts]
     # Runs of positions that fit into a batch: (text, first position, end).
     spans = []
@@ -235,8 +235,8 @@ def masked_scores(
         for (number, first, end), its in zip(chosen, np.split(scores, cuts), strict=True):
             found[number][first:end] = its
             num_remaining[number] -= 1
-        if progress is not None:
-            progress(int((num_remaining == 0).sum()))
+        if on_progress is not None:
+            on_progress(int((num_remaining == 0).sum()))
     return found
 
 

@@ -50,10 +50,10 @@ class MaskingSettings(ValidatedSettings, group="masking"):
                 f"not {self.mask_fraction} and {self.random_fraction}"
             )
 
-    def probability_at(self, progress: float) -> float:
+    def probability_at(self, run_fraction: float) -> float:
         """The fraction of the tokens that are predicted after this fraction of the run."""
         final = self.probability if self.final_probability is None else self.final_probability
-        return self.probability + (final - self.probability) * progress
+        return self.probability + (final - self.probability) * run_fraction
 
     @property
     def mean_probability(self) -> float:
@@ -95,7 +95,9 @@ class Masking:
         and for the lengths of n-grams."""
         device = batch.ids_T.device
         lengths = np.diff(batch.offsets_host)
-        num_selected = np.maximum(np.round(self.settings.probability_at(batch.progress) * lengths).astype(np.int64), 1)
+        num_selected = np.maximum(
+            np.round(self.settings.probability_at(batch.run_fraction) * lengths).astype(np.int64), 1
+        )
         num_selected = np.minimum(num_selected, lengths)
         num_selected[batch.num_real_sequences :] = 0
         offsets_host = to_offsets(num_selected)

@@ -25,10 +25,10 @@ def run_model(
     features: Features,
     autocast: AutoCast,
     micro_tokens: int,
-    progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> RunResult:
     """Runs batches of at most `micro_tokens` tokens, short sequences first; the outputs are in the order of the
-    features. `progress` receives the number of units done."""
+    features. `on_progress` receives the number of units done."""
     was_training = model.training
     model.eval()
     device = device_of(model)
@@ -48,7 +48,7 @@ def run_model(
             count += float(weights.sum())
         return outputs.float().cpu().numpy()
 
-    outputs = outputs_by_unit(run, features, model.head_config.type.per_token, micro_tokens, progress)
+    outputs = outputs_by_unit(run, features, model.head_config.type.per_token, micro_tokens, on_progress)
     model.train(was_training)
     return RunResult(outputs, loss / count if count else None)
 
@@ -58,7 +58,7 @@ def outputs_by_unit(
     features: Features,
     per_token: bool,
     max_tokens: int,
-    progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Outputs:
     """What `run` returns for batches of at most `max_tokens` tokens, short sequences first, by unit in the order of the
     features. `per_token`: `run` returns a row per token, otherwise one per unit."""
@@ -72,8 +72,8 @@ def outputs_by_unit(
         for unit, its in zip(units, np.split(rows, batch.offsets_host[1:-1]) if per_token else rows, strict=True):
             outputs[unit] = its
         num_done += len(units)
-        if progress:
-            progress(num_done)
+        if on_progress:
+            on_progress(num_done)
     return outputs
 
 

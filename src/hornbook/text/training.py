@@ -35,14 +35,14 @@ def train_tokenizer(
     vocab_size: int = 30000,
     cased: bool = False,
     add_prefix_space: bool = False,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
 ) -> Tokenizer:
     """Trains a vocabulary of at most `vocab_size` tokens; a small text may give fewer. With `add_prefix_space`, a
     byte-level tokenizer reads a text as if a space preceded it: its first word is the same token as inside a sentence.
 
-    `documents` are read once; wordpiece and unigram store the normalised text in a temporary file. `progress` is called
-    with the current phase and the number of documents so far. The same documents give the same tokenizer, byte for byte
-    (unigram scores are rounded for this, because the library sums them in varying order).
+    `documents` are read once; wordpiece and unigram store the normalised text in a temporary file. `on_progress` is
+    called with the current phase and the number of documents so far. The same documents give the same tokenizer, byte
+    for byte (unigram scores are rounded for this, because the library sums them in varying order).
 
     >>> tokenizer = train_tokenizer(["The cat sat.", "The cat ran."], vocab_size=60)
     >>> tokenizer.kind
@@ -54,7 +54,7 @@ def train_tokenizer(
         raise ValueError(f"add_prefix_space is for kind 'bpe': the tokens of kind {kind!r} do not include spaces")
     vocab_size = checked(vocab_size, int, "vocab_size", high=LARGEST_VOCABULARY)
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
-    backend = train(_with_progress(documents, progress), vocab_size, normalizer(kind, cased), progress)
+    backend = train(_with_progress(documents, on_progress), vocab_size, normalizer(kind, cased), on_progress)
     if add_prefix_space:
         backend.pre_tokenizer = with_prefix_space(backend.pre_tokenizer)
     special = SPECIAL_TOKENS[kind]
@@ -95,7 +95,7 @@ def normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
     return normalizers.Sequence(steps)
 
 
-def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, progress: Progress | None):
+def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
     special = SPECIAL_TOKENS["bpe"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_vocab_size(vocab_size, len(special) + len(alphabet), "256 bytes")
@@ -114,7 +114,7 @@ def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, progress: 
     return backend
 
 
-def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, progress: Progress | None):
+def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
     special = SPECIAL_TOKENS["wordpiece"]
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
@@ -138,7 +138,7 @@ def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, prog
             limit_alphabet=len(alphabet),
             show_progress=False,
         )
-        learner.train_from_iterator(_replayed(spool, progress), trainer)
+        learner.train_from_iterator(_replayed(spool, on_progress), trainer)
     vocabulary = json.loads(learner.to_str())["model"]["vocab"]
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.normalizer = normalizer
@@ -147,7 +147,7 @@ def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, prog
     return backend
 
 
-def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, progress: Progress | None):
+def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
     special = SPECIAL_TOKENS["unigram"]
     # "first", not "always": a full stop after [MASK] must stay a plain full stop
     pre_tokenizer = pre_tokenizers.Sequence(
@@ -163,7 +163,7 @@ def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, progre
         trainer = trainers.UnigramTrainer(
             vocab_size=vocab_size, special_tokens=special, unk_token="<unk>", show_progress=False
         )
-        learner.train_from_iterator((text.translate(dropped) for text in _replayed(spool, progress)), trainer)
+        learner.train_from_iterator((text.translate(dropped) for text in _replayed(spool, on_progress)), trainer)
     vocabulary = _rounded_scores(json.loads(learner.to_str())["model"]["vocab"], special)
     backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=special.index("<unk>"), byte_fallback=False))
     backend.normalizer = normalizer
@@ -225,20 +225,20 @@ def _normalize_into(spool: IO[str], documents: Iterator[str], normalizer: normal
     return counts
 
 
-def _replayed(spool: IO[str], progress: Progress | None) -> Iterator[str]:
+def _replayed(spool: IO[str], on_progress: Progress | None) -> Iterator[str]:
     spool.seek(0)
     for number, line in enumerate(spool, start=1):
         yield line.rstrip("\n")
-        if progress and number % PROGRESS_EVERY == 0:
-            progress("counting words", number)
+        if on_progress and number % PROGRESS_EVERY == 0:
+            on_progress("counting words", number)
 
 
-def _with_progress(documents: Iterable[str], progress: Progress | None) -> Iterator[str]:
+def _with_progress(documents: Iterable[str], on_progress: Progress | None) -> Iterator[str]:
     number = 0
     for number, document in enumerate(documents, start=1):
         refuse_surrogates(document)
         yield document
-        if progress and number % PROGRESS_EVERY == 0:
-            progress("reading", number)
-    if progress:
-        progress("learning", number)
+        if on_progress and number % PROGRESS_EVERY == 0:
+            on_progress("reading", number)
+    if on_progress:
+        on_progress("learning", number)

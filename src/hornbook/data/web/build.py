@@ -78,7 +78,7 @@ def build_web_corpus(
     executor: str = "local",
     workers: int | None = None,
     sbatch: Mapping[str, str] | None = None,
-    progress: Callable[[WebProgress], None] | None = None,
+    on_progress: Callable[[WebProgress], None] | None = None,
 ) -> dict:
     """Extracts the texts of web pages into the folder `out`/texts, which `build_corpus` reads, and returns the record.
 
@@ -132,7 +132,7 @@ def build_web_corpus(
             _run_on_ray(work, stages, workers)
         else:
             total = sum(file.bytes for file in files)
-            with contextlib.closing(_LocalRunner(work, workers, total, progress)) as runner:
+            with contextlib.closing(_LocalRunner(work, workers, total, on_progress)) as runner:
                 for name, pipeline, tasks in stages:
                     runner.run(name, pipeline, tasks)
                 runner.finish()
@@ -276,8 +276,8 @@ class _LocalRunner:
     """Runs the tasks of datatrove's local executor in processes of this one that end with it. Its own pool starts a
     server process that would stay when this one is killed."""
 
-    def __init__(self, work: Path, workers: int, total: int, progress: Callable[[WebProgress], None] | None):
-        self._work, self._total, self._progress = work, total, progress
+    def __init__(self, work: Path, workers: int, total: int, on_progress: Callable[[WebProgress], None] | None):
+        self._work, self._total, self._progress = work, total, on_progress
         self._start = time.perf_counter()
         self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent)
 

@@ -42,13 +42,15 @@ class PromptEvaluator:
         encoded = iter(self.model.tokenizer.encode_batch([text for its in texts for text in its]))
         return [max(generated, *(len(next(encoded).ids) for _ in its)) for its in texts]
 
-    def ask(self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, progress: Progress) -> list[TextAnswer]:
+    def ask(
+        self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, on_progress: Progress
+    ) -> list[TextAnswer]:
         """The answer to each item, given its prompt."""
         found: list[TextAnswer] = []
         for start in range(0, len(items), QUESTIONS_PER_CALL):
             chunk = slice(start, start + QUESTIONS_PER_CALL)
             found += self._ask(items[chunk], [prompt.text for prompt in prompts[chunk]], seed)
-            progress(len(found))
+            on_progress(len(found))
         return found
 
     def _ask(self, items: Sequence[Item], prompts: list[str], seed: int) -> list[TextAnswer]:

@@ -35,13 +35,13 @@ READ = ("method", "graph", "vectors", "hops", "paths", "pairs", "min_score", "co
 
 
 class Grounder:
-    """A graph, perhaps with vectors, that questions are grounded in. `progress` is called while they are."""
+    """A graph, perhaps with vectors, that questions are grounded in. `on_progress` is called while they are."""
 
     def __init__(self, settings: ReasonSettings, graph: Graph, vectors: GraphVectors | None):
         self.settings, self.graph, self.vectors = settings, graph, vectors
         limits = Limits(settings.hops, settings.paths, settings.pairs, settings.min_score)
         self.builder = SchemaBuilder(graph, vectors, limits, settings.control == "shuffled-graph")
-        self.progress: Progress = lambda num_done, num_all: None
+        self.on_progress: Progress = lambda num_done, num_all: None
 
     @property
     def shape(self) -> GraphReasoning:
@@ -90,7 +90,7 @@ class Grounder:
             (concepts, [of_ending[ending] for ending in each.endings])
             for concepts, each in zip(asked, examples, strict=True)
         ]
-        return self.builder.build(questions, lambda num_done: self.progress(num_done, len(examples)))
+        return self.builder.build(questions, lambda num_done: self.on_progress(num_done, len(examples)))
 
     def attach(self, features: Features, examples: Sequence[ChoiceExample]) -> Features:
         """The features of these examples, with the schema graph of every sequence."""

@@ -244,7 +244,7 @@ def build_index(
     strict: bool = False,
     device: str = "auto",
     log: Callable[[str], None] = lambda message: None,
-    progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Built:
     """Embeds texts and writes them to an index folder. The same call finishes a build that was interrupted.
 
@@ -274,7 +274,7 @@ def build_index(
         raise ValueError(f"dtype must be {' or '.join(VECTOR_FILES)}, not '{dtype}'")
     with temporary(out / "texts") as spool:
         found = read_texts(texts, spool, text, key, delimiter, encoding, strict)
-        return _build(found, out, model, dtype, append, device, log, progress)
+        return _build(found, out, model, dtype, append, device, log, on_progress)
 
 
 def _build(
@@ -285,7 +285,7 @@ def _build(
     append: bool,
     device: str,
     log: Callable[[str], None],
-    progress: Callable[[int, int], None] | None,
+    on_progress: Callable[[int, int], None] | None,
 ) -> Built:
     for message in found.messages:
         log(message)
@@ -312,7 +312,7 @@ def _build(
     manifest = _manifest(before, loaded, _full_name(name), source, found, dtype, out)
     first_id = _check_ids(found, manifest, out, log)
     _check_disk_space(out, manifest, len(found))
-    return _fill(out, manifest, loaded, found, first_id, progress, before)
+    return _fill(out, manifest, loaded, found, first_id, on_progress, before)
 
 
 def _full_name(name: str | Path | LoadedModel) -> str:
@@ -440,7 +440,7 @@ def _fill(
     model: LoadedModel,
     found: Texts,
     first_id: int | None,
-    progress: Callable[[int, int], None] | None,
+    on_progress: Callable[[int, int], None] | None,
     before: Manifest | None,
 ) -> Built:
     """Embeds the rows of the last source that are not in the index yet, and commits them block by block. A block takes
@@ -459,11 +459,11 @@ def _fill(
                     ids = [str(first_id + first + number) for number in range(len(ids))]
 
                 def report(done: int, first: int = first) -> None:
-                    if progress:
-                        progress(first + done, total)
+                    if on_progress:
+                        on_progress(first + done, total)
 
                 started = time.monotonic()
-                found_BD = model.embed(texts, normalize=normalize, prompt="document", progress=report)
+                found_BD = model.embed(texts, normalize=normalize, prompt="document", on_progress=report)
                 writer.add(found_BD, ids, texts, block)
                 first += len(ids)
                 size = next_size(size, time.monotonic() - started)

@@ -101,7 +101,7 @@ def evaluate_retrieval(
     data: str | Path | RetrievalData,
     split: str = "test",
     device: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Scores a model on a retrieval data set in BEIR's layout, by exact search over all documents.
 
@@ -124,7 +124,7 @@ def evaluate_retrieval(
     """
     found = data if isinstance(data, RetrievalData) else read_retrieval(data, split)
     loaded = model if isinstance(model, LoadedModel) else load(model, device=device)
-    scores_QK, rows_QK, ids = _search(loaded, found, progress)
+    scores_QK, rows_QK, ids = _search(loaded, found, on_progress)
     ranked = {
         query: [(ids[row], float(score)) for row, score in zip(*each, strict=True) if ids[row] != query][:TOP]
         for query, *each in zip(found.queries, rows_QK, scores_QK, strict=True)
@@ -159,7 +159,7 @@ def scores_of(
 
 
 def _search(
-    model: LoadedModel, data: RetrievalData, progress: Callable[[int, int], None] | None
+    model: LoadedModel, data: RetrievalData, on_progress: Callable[[int, int], None] | None
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Scores and rows of the nearest documents of each query, one more than `TOP`, and the ids of the rows. Only the
     vectors of one block of documents are in memory."""
@@ -172,10 +172,10 @@ def _search(
         block = texts[first : first + DOCUMENTS_AT_ONCE]
 
         def report(done: int, first: int = first) -> None:
-            if progress:
-                progress(first + done, len(ids))
+            if on_progress:
+                on_progress(first + done, len(ids))
 
-        vectors_BD = model.embed(block, normalize=normalize, prompt="document", progress=report)
+        vectors_BD = model.embed(block, normalize=normalize, prompt="document", on_progress=report)
         best, places = top_rows(queries_QD, vectors_BD, None, TOP + 1)
         scores, rows = np.concatenate([scores, best], 1), np.concatenate([rows, places + first], 1)
         order = np.lexsort((rows, -scores))[:, : TOP + 1]

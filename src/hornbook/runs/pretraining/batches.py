@@ -97,7 +97,7 @@ class BatchMaker:
         share = part_of(num_sequences, part)
         is_empty = share[0] == share[1]
         made = self.samplers[length].batch(within, num_sequences, first, (0, 1) if is_empty else share)
-        made = dataclasses.replace(made, progress=min(1.0, number / self.num_steps))
+        made = dataclasses.replace(made, run_fraction=min(1.0, number / self.num_steps))
         return made.as_padding() if is_empty else made
 
     def _sequences_before(self, step: int, begin: int, length: int) -> int:
