@@ -133,7 +133,7 @@ def scores(args: argparse.Namespace) -> int:
             print(f"{where} failed:\n{answer['error']}", flush=True)
             continue
         done.append(answer)
-        shown = ", ".join(f"{name} {answer['scores'][name]:.4g}" for name in find_task(answer["task"]).measures)
+        shown = ", ".join(f"{name} {answer['scores'][name]:.4g}" for name in find_task(answer["task"]).metrics)
         words = f"{shown}; {answer['training_seconds']:.1f} s training, {answer['startup_seconds']:.1f} s start-up"
         print(f"[{len(done)}/{len(jobs)}] {where}: {words}", flush=True)
     rows = [row for task in tasks for row in summary(task, [each for each in done if each["task"] == task])]
@@ -163,7 +163,7 @@ def _run_all(jobs: list[Job], num_processes: int):
 def summary(task: str, done: list[dict]) -> list[dict]:
     """A row per official measure of a task."""
     rows = []
-    for measure in find_task(task).measures:
+    for measure in find_task(task).metrics:
         scale = 1 if find_task(task).kind == "spans" and measure in IN_PERCENT else 100
         row: dict = {"task": task, "measure": measure}
         for side in ("ours", "theirs"):
