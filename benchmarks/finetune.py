@@ -165,7 +165,7 @@ def summary(task: str, done: list[dict]) -> list[dict]:
     rows = []
     for measure in find_task(task).metrics:
         scale = 1 if find_task(task).kind == "spans" and measure in IN_PERCENT else 100
-        row: dict = {"task": task, "measure": measure}
+        row: dict = {"task": task, "metric": measure}
         for side in ("ours", "theirs"):
             mine = [each for each in done if each["side"] == side]
             values = [scale * each["scores"][measure] for each in mine]

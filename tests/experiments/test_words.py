@@ -170,7 +170,7 @@ def test_refusals(place, tmp_path):
     refused("seeds = [0, 1]", "seeds = [0, 1]", "leave it out", minutes_each=1.0)
     refused('reads.pairs = "fused"', 'reads.pairs = "right"', "reads 'right': use left, both, fused")
     refused('reads.pairs = "fused"', 'reads.other = "left"', "reads 'other', which is no task")
-    refused('task = "minimal-pairs"', 'task = "minimal-pairs"\nmeasure = "accuracy"', "is not fine-tuned on")
+    refused('task = "minimal-pairs"', 'task = "minimal-pairs"\nmetric = "accuracy"', "is not fine-tuned on")
 
 
 def test_one_arm_may_be_measured_against_a_bar(place):

@@ -201,7 +201,7 @@ def commands(places: Places) -> dict[str, list]:
     data = ["--task", "classification", "--data", places.data]
     task = places.folder / "task.toml"
     task.write_text(
-        'example = "{text} is"\ngold = "label"\nmeasures = ["accuracy"]\n[choices]\nlabels = {a = "red", b = "blue"}\n'
+        'example = "{text} is"\ngold = "label"\nmetrics = ["accuracy"]\n[choices]\nlabels = {a = "red", b = "blue"}\n'
     )
     threads = ["--set", "runtime.threads=1"]
     return {
