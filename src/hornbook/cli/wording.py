@@ -8,8 +8,7 @@ import shlex
 SAME_NAME = """
     api_key append batch_tokens choices clean columns data delimiter dtype encoding exclude graph held_out host join
     label links lr lr_search method minutes minutes_each model num_beams pair reason recipe resume sbatch shots slide
-    steps strict
-    task text text_column texts vectors where word_vectors
+    steps strict task text text_column texts vectors where word_vectors
 """
 OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
     "augment.model": "--augment-model",

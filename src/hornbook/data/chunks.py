@@ -88,9 +88,9 @@ def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: b
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
     runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "at_most" else 1)
-    return (
-        _balanced(sentences, runs, length) if rule == "balanced" else _follow(sentences, documents, runs, length, rule)
-    )
+    if rule == "balanced":
+        return _balanced(sentences, runs, length)
+    return _follow(sentences, documents, runs, length, rule)
 
 
 def _runs(selected: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:

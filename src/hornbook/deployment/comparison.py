@@ -8,7 +8,7 @@ The first model is the reference, such as the teacher of the students after it.
 import contextlib
 import itertools
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import recorded
+from hornbook.lifecycle.run_folder import OnCount, recorded
 from hornbook.report.comparison import COMPARISON_FILE
 from hornbook.report.exported import EXPORT_FILE
 from hornbook.tasks.features import Features
@@ -31,7 +31,6 @@ from hornbook.tasks.features import Features
 NUM_TIMED = 64  # examples of the data, or random inputs, that are timed
 SEED = 0  # of the random inputs
 ROUNDS_PER_BATCH_ROUND = 10  # rounds of single inputs per round of batches
-OnProgress = Callable[[str, int], None]  # activity, number done so far
 
 
 @lock_output_folder
@@ -52,7 +51,7 @@ def compare(
     batch_size: int = 32,
     batch_threads: int | None = None,
     device: str = "auto",
-    on_progress: OnProgress = lambda doing, number: None,
+    on_progress: OnCount = lambda doing, number: None,
 ) -> dict[str, Any]:
     """Measures runs, models and exported folders, and returns the contents of `comparison.json`.
 
@@ -139,7 +138,7 @@ def _score(
     split: str | None,
     columns: dict[str, str | None],
     device: str,
-    on_progress: OnProgress,
+    on_progress: OnCount,
 ) -> tuple[list[dict | None], dict[str, Any]]:
     """Returns the score of each model on the data, and the task, metric, split and notes."""
     found, noted = [], {}
@@ -269,7 +268,7 @@ def _add_latency(
     models: Sequence[MeasuredModel],
     inputs: Sequence[Features],
     settings: dict[str, int],
-    on_progress: OnProgress,
+    on_progress: OnCount,
 ) -> None:
     threaded = [model.with_threads(settings["threads"]) for model in models]
     batches = [_batches(features, 1) for features in inputs]
@@ -288,7 +287,7 @@ def _add_throughput(
     inputs: Sequence[Features],
     settings: dict[str, int],
     device: str,
-    on_progress: OnProgress,
+    on_progress: OnCount,
 ) -> None:
     """Adds inputs per second; on a GPU in half precision, and not for exported models."""
     threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_PER_BATCH_ROUND)

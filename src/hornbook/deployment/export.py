@@ -7,7 +7,7 @@ OUT/README.md                               the measurements, and a program that
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from hornbook.deployment.timing import Times, check_timing, time_interleaved, to
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_int8, write_onnx
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.lifecycle.run_folder import OnCount, RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import EXPORT_FILE, measured_words
 from hornbook.tasks.datasets import find_task
@@ -35,7 +35,6 @@ from hornbook.tasks.spec import save_task
 FORMATS = ("onnx", "onnx-int8")
 NUM_COMPARED = 200  # inputs on which the exported model is compared with the original
 SEED = 0  # of the random inputs
-OnProgress = Callable[[str, int], None]  # activity, number done so far
 
 
 @lock_output_folder
@@ -49,7 +48,7 @@ def export(
     length: int = 128,
     rounds: int = 100,
     threads: int = 1,
-    on_progress: OnProgress = lambda doing, number: None,
+    on_progress: OnCount = lambda doing, number: None,
 ) -> dict[str, Any]:
     """Writes the folder and returns the contents of `export.json`.
 
@@ -94,10 +93,8 @@ def export(
         memory = peak_memory(folder / ONNX_FILE, shape)
         record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
         if data is not None:
-            record["scores"], record["scores_before"] = (
-                _scores(exported, data, on_progress)["splits"],
-                scores_before["splits"],
-            )
+            record["scores"] = _scores(exported, data, on_progress)["splits"]
+            record["scores_before"] = scores_before["splits"]
             record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT_FILE, record)
         max_length = length if source.predictor is None else source.predictor.max_length
@@ -164,7 +161,7 @@ def _latency(
     rounds: int,
     threads: int,
     random: np.random.Generator,
-    on_progress: OnProgress,
+    on_progress: OnCount,
 ) -> list[Times]:
     batch = models[0].random_inputs(random, [length]).batch([0])
     with torch_threads(threads):
@@ -172,6 +169,6 @@ def _latency(
         return time_interleaved(answers, rounds, lambda done: on_progress("rounds timed", done))
 
 
-def _scores(model: MeasuredModel, data: Any, on_progress: OnProgress) -> dict[str, Any]:
+def _scores(model: MeasuredModel, data: Any, on_progress: OnCount) -> dict[str, Any]:
     """The scores of every split, and notes about them."""
     return model.predictor.evaluate(data, on_progress=lambda done: on_progress("examples scored", done))

@@ -38,9 +38,8 @@ class MeasuredModel:
 
     @property
     def kind(self) -> Literal["torch", "onnx", "onnx-int8"]:
-        return (
-            read_json(self.folder / EXPORT_FILE)["request"]["format"] if isinstance(self.model, OnnxModel) else "torch"
-        )
+        is_onnx = isinstance(self.model, OnnxModel)
+        return read_json(self.folder / EXPORT_FILE)["request"]["format"] if is_onnx else "torch"
 
     @property
     def head_config(self) -> HeadConfig | None:

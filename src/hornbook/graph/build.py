@@ -22,19 +22,10 @@ from hornbook.graph.folder import (
     read_manifest,
     write_lines,
 )
-from hornbook.graph.triples import (
-    COLUMNS,
-    FORMATS,
-    KNOWN,
-    OPAQUE,
-    SPLITS,
-    OnProgress,
-    Triples,
-    is_names_file,
-    read_file,
-)
+from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Triples, is_names_file, read_file
 from hornbook.graph.wordnet import is_wordnet, read_wordnet
 from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.run_folder import OnCount
 from hornbook.lifecycle.stopping import interruptible
 
 MAX_ENTITIES = 2**31 - 1  # their numbers are stored as int32, and head * N + tail as int64
@@ -46,7 +37,7 @@ def build_graph(
     *,
     columns: Sequence[str] | None = None,
     language: str = "en",
-    on_progress: OnProgress = lambda doing, number: None,
+    on_progress: OnCount = lambda doing, number: None,
 ) -> dict:
     """Builds the graph folder `out` from files of triples or names, folders of such files, and WordNet `dict` folders;
     returns its manifest.

@@ -6,11 +6,12 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.sources import ByteReader, format_of
+from hornbook.lifecycle.run_folder import OnCount
 
 TABLES = (".tsv", ".csv", ".txt")
 FORMATS = (*TABLES, ".jsonl")
@@ -32,7 +33,6 @@ LABELS, ALIASES = ("label", "name", "title"), ("aliases", "alternatives", "alias
 LONGEST_LINE = 16 << 20
 OPAQUE = re.compile(r"[A-Z]?\d+|/[a-z]/\S+|<?https?://\S+")  # identifiers that are not words: Q42, 00260881, /m/027rn
 ALIAS_WEIGHT = 0.5  # prior of an alias next to the 1 of a label
-OnProgress = Callable[[str, int], None]
 
 
 class Triples:
@@ -76,7 +76,7 @@ def tidy(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def read_file(path: str, into: Triples, columns: Sequence[str] | None, language: str, on_progress: OnProgress) -> None:
+def read_file(path: str, into: Triples, columns: Sequence[str] | None, language: str, on_progress: OnCount) -> None:
     """Adds the triples, or the names, of one file."""
     if Path(path).suffix.lower() == ".json":
         read_names(path, into)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.data.problems import Problem
-from hornbook.graph.triples import OnProgress, Triples
+from hornbook.graph.triples import Triples
+from hornbook.lifecycle.run_folder import OnCount
 
 PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
 RELATIONS = {
@@ -39,7 +40,7 @@ def is_wordnet(folder: Path) -> bool:
     return any((folder / f"data.{part}").is_file() for part in PARTS)
 
 
-def read_wordnet(folder: Path, into: Triples, on_progress: OnProgress) -> None:
+def read_wordnet(folder: Path, into: Triples, on_progress: OnCount) -> None:
     """Adds the synsets, their words as names, and their pointers. The prior of a name is how often the word has that
     sense in WordNet's tagged texts plus 1 / sense number, as the senses of a word are listed by frequency."""
     counts = _tag_counts(folder / "index.sense")

@@ -77,7 +77,7 @@ class GeneratedSequence:
             self.on_text(rest)
 
     def result(self, eos_id: int | None) -> Generated:
-        """What was generated, once the sequence has finish_reason."""
+        """What was generated, once the sequence is finished."""
         ids = self.new[:-1] if self.new and self.new[-1] == eos_id else self.new
         return Generated(self.detokenizer.text, ids, self.finish_reason)
 

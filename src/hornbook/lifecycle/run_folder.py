@@ -17,6 +17,7 @@ from hornbook.lifecycle.job_locks import JOB_LOCKS
 from hornbook.lifecycle.resuming import Difference
 
 Log = Callable[[str], None]  # receives the messages of a run
+OnCount = Callable[[str, int], None]  # receives an activity and the number done so far
 RECORD = "run.json"
 METRICS = "metrics.jsonl"
 SCORES = "scores.json"  # written last: a folder with this file is finished

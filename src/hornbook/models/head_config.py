@@ -28,7 +28,7 @@ class HeadType:
 
     in_words: str  # the kind of task that the head is for
     has_labels: bool = False  # the outputs of the head correspond to the labels of a task
-    is_configurable: bool = False  # the head, the pair encoding and the problem can be chosen
+    is_configurable: bool = False  # the layers, the pair encoding and the problem type can be chosen
     of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
     per_token: bool = False  # T rows of outputs, otherwise one per unit
     is_grouped: bool = False  # any number of adjacent sequences have one output
@@ -142,7 +142,7 @@ def hf_head_entries(head_config: HeadConfig) -> dict:
 
 
 def read_head_config(hf_config: dict, kind: str | None, num_labels: int) -> HeadConfig | None:
-    """The output described by a `config.json`: by its `hornbook_head` or, for a folder written by `transformers`, by
+    """The head described by a `config.json`: by its `hornbook_head` or, for a folder written by `transformers`, by
     the `kind` of its class and the `num_labels` rows of its head."""
     own = hf_config.get("hornbook_head") or {}
     if not own and kind is None:

@@ -14,7 +14,7 @@ from hornbook.serve.engine import BatchReport, OnText, Queue, QueuedRequest
 
 
 @dataclass(eq=False)
-class _QueuedJob:
+class _GenerationJob:
     """A request for texts: choice (i, j) is sample j of prompt i."""
 
     job: QueuedRequest
@@ -47,7 +47,7 @@ class GenerationEngine(Queue):
         super().__init__(max_queue, on_batch, num_slots)
         self.model = model
         self.batch = self._new_batch()
-        self.running: list[_QueuedJob] = []  # requests with at least one slot
+        self.running: list[_GenerationJob] = []  # requests with at least one slot
         self.thread.start()
 
     @property
@@ -66,7 +66,7 @@ class GenerationEngine(Queue):
         num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num * len(prompts)
         job = QueuedRequest(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
         choices = deque((place, sample) for place in range(len(prompts)) for sample in range(config.num))
-        self._enqueue(_QueuedJob(job, prompts, config, choices))
+        self._enqueue(_GenerationJob(job, prompts, config, choices))
         return job
 
     def _new_batch(self) -> ContinuousBatch:
@@ -79,8 +79,8 @@ class GenerationEngine(Queue):
                 self._join()
                 self.batch.step()
             except Exception as error:  # of the model: whatever runs cannot be continued
-                for queued in self.running:
-                    queued.job.finish(error=error)
+                for generation in self.running:
+                    generation.job.finish(error=error)
                 self.running, self.batch = [], self._new_batch()
             self._finish()
 
@@ -94,41 +94,44 @@ class GenerationEngine(Queue):
             return True
 
     def _free_cancelled(self) -> None:
-        for queued in [each for each in self.running if each.is_cancelled]:
-            for sequence in queued.sequences.values():
+        for generation in [each for each in self.running if each.is_cancelled]:
+            for sequence in generation.sequences.values():
                 self.batch.remove(sequence)
-            queued.job.finish()
-            self.running.remove(queued)
+            generation.job.finish()
+            self.running.remove(generation)
 
     def _join(self) -> None:
         """Gives free slots to the texts that have waited longest."""
         while self.batch.has_free_slot:
-            queued = next((each for each in self.running if each.waiting), None) or self._next()
-            if queued is None:
+            generation = next((each for each in self.running if each.waiting), None) or self._next()
+            if generation is None:
                 return
-            place, sample = choice = queued.waiting.popleft()
-            on_text = None if queued.job.on_text is None else partial(queued.job.on_text, place, sample)
-            queued.sequences[choice] = self.batch.add(queued.prompts[place], queued.config, sample, on_text)
+            place, sample = choice = generation.waiting.popleft()
+            on_text = None if generation.job.on_text is None else partial(generation.job.on_text, place, sample)
+            generation.sequences[choice] = self.batch.add(generation.prompts[place], generation.config, sample, on_text)
 
-    def _next(self) -> _QueuedJob | None:
+    def _next(self) -> _GenerationJob | None:
         with self.changed:
             while self.waiting:
-                queued = self.waiting.popleft()
-                if not queued.is_cancelled:
-                    queued.started = time.monotonic()
-                    self.running.append(queued)
-                    return queued
+                generation = self.waiting.popleft()
+                if not generation.is_cancelled:
+                    generation.started = time.monotonic()
+                    self.running.append(generation)
+                    return generation
         return None
 
     def _finish(self) -> None:
-        for queued in [each for each in self.running if each.is_done]:
+        for generation in [each for each in self.running if each.is_done]:
             found = [
-                [queued.sequences[place, sample].result(self.model.eos_id) for sample in range(queued.config.num)]
-                for place in range(len(queued.prompts))
+                [
+                    generation.sequences[place, sample].result(self.model.eos_id)
+                    for sample in range(generation.config.num)
+                ]
+                for place in range(len(generation.prompts))
             ]
-            seconds = time.monotonic() - queued.started
-            waited = queued.started - queued.job.queued_at
-            self.on_batch(BatchReport(len(self.running), queued.job.num_tokens, seconds, waited))
+            seconds = time.monotonic() - generation.started
+            waited = generation.started - generation.job.queued_at
+            self.on_batch(BatchReport(len(self.running), generation.job.num_tokens, seconds, waited))
             self._measure(seconds)
-            self.running.remove(queued)
-            queued.job.finish(found)
+            self.running.remove(generation)
+            generation.job.finish(found)

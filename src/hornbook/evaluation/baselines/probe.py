@@ -146,9 +146,8 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
 
 def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
     task, seed = inputs.spec.task, inputs.settings.runtime.seed
-    if (
-        task.label_scope == "ending"
-    ):  # each ending is classified as right or wrong; the likeliest per question is chosen
+    # Each ending is classified as right or wrong; the likeliest per question is chosen.
+    if task.label_scope == "ending":
         is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
     return fit_labels(task, vectors, features.labels[:: features.group_size], seed)

@@ -40,7 +40,7 @@ from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, d
 from hornbook.tasks.text.sources import Item, Splits, read_items
 from hornbook.train.randomness import seed_of
 
-OnProgress = Callable[[int, int, str], None]  # answered questions, their total, and the current run
+OnAnswered = Callable[[int, int, str], None]  # answered questions, their total, and the current run
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def prompt(
     dictionary: str | Path | None = None,
     resume: bool = False,
     device: str = "auto",
-    on_progress: OnProgress | None = None,
+    on_progress: OnAnswered | None = None,
     log: Log = print,
 ) -> dict[str, Any]:
     """Scores a GPT on a shipped task or one from a file, with `shots` examples in the prompt, and returns the content
@@ -215,7 +215,7 @@ def _answer_all(
     evaluator: PromptEvaluator,
     pool: list[Item],
     test: list[Item],
-    on_progress: OnProgress | None,
+    on_progress: OnAnswered | None,
     log: Log,
 ) -> None:
     """Writes the predictions of the runs that are not finished yet."""

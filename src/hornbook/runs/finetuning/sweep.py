@@ -17,11 +17,10 @@ from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
 from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
-from hornbook.train.job import Outcome, Status
+from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.parallel.ranks import current_ranks
 
 TRIALS = "trials.json"
-OnProgress = Callable[[Status], None]
 
 
 def run_many(
