@@ -10,7 +10,9 @@ do. Half of the words are in short documents, half in long ones.
 An eighth of the words are in documents of a third kind, which a model can only predict by looking up what it has read,
 as entity tracking needs: numbered things ("Room 7 has the river, Room 2 has the old man.") that occur again in another
 order. They are short sentences of the text, or words that follow "the" in it; in half of the latter documents the thing
-comes before its number at first ("The river stayed near room 7."). All their words are counted.
+comes before its number at first ("The river stayed near room 7."), and in half of them things come, leave or go from
+one number to another before they are listed again ("The river went from room 7 to room 2."). All their words are
+counted.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from hornbook.text.sentences import split_sentences
@@ -49,6 +51,8 @@ NOUNS = [
 NOUNS += ["row", "team", "class", "shop", "bus", "picture", "song", "day", "floor", "verse", "note"]
 VERBS = ["says", "is", "has", "reads", "tells", "shows", "gives", "means", "holds", "asks"]
 PLACED = ["went with", "belonged to", "came from", "stayed near", "fell on"]  # after one thing and after two
+NUM_CHANGES = (1, 4)  # fewest and most
+COMES, LEAVES, GOES = ["came to", "joined", "arrived at"], ["left", "went away from"], ["went from", "passed from"]
 THING = re.compile(r"\bthe ([a-z]{3,12})(?= (?:of|and|was|is|were|are|in|on|to|for|with|had|has)\b|[.,;:!?])")
 
 
@@ -135,22 +139,59 @@ class NumberedDocuments:
             return ""
         self._words = []
         groups = [words[2 * at : 2 * at + self._draw.randint(1, 2)] for at in range(size)]
-        return self._document([" and ".join(f"the {word}" for word in group) for group in groups], may_come_first=True)
+        return self._document([listed(group) for group in groups], groups, words[2 * size :])
 
-    def _document(self, things: list[str], may_come_first: bool = False) -> str:
-        """All things with their numbers, and then again in one to three other orders; at first the number may come
-        after the thing."""
+    def _document(self, things: list[str], groups: Sequence[list[str]] = (), others: Sequence[str] = ()) -> str:
+        """All things with their numbers, and then again in one to three other orders. Where the things are `groups` of
+        words, the number may come after the thing at first, and they may change in between; `others` may come."""
         draw = self._draw
         numbers = draw.sample(range(draw.choice((10, 100))), len(things))
         noun, verb = draw.choice(NOUNS).capitalize(), draw.choice(VERBS)
         form = draw.choice(("{noun} {number} {verb} {thing}",) * 2 + ("{noun} {number}: {thing}", "{number} {thing}"))
-        pairs = list(zip(numbers, things, strict=True))
-        first = again = [form.format(noun=noun, verb=verb, number=number, thing=thing) for number, thing in pairs]
-        if may_come_first and "noun" in form and draw.random() < 0.5:
-            placed = draw.choice(PLACED)
-            first = [f"{thing.capitalize()} {placed} {noun.lower()} {number}" for number, thing in pairs]
+
+        def listing(things: Sequence[str]) -> list[str]:
+            pairs = zip(numbers, things, strict=True)
+            return [form.format(noun=noun, verb=verb, number=number, thing=thing) for number, thing in pairs]
+
+        first = listing(things)
+        changes: list[str] = []
+        if groups and "noun" in form:
+            if draw.random() < 0.5:
+                placed = draw.choice(PLACED)
+                pairs = zip(numbers, things, strict=True)
+                first = [f"{thing.capitalize()} {placed} {noun.lower()} {number}" for number, thing in pairs]
+            if draw.random() < 0.5:
+                places = [f"{noun.lower()} {number}" for number in numbers]
+                changes = changed(groups, places, list(others), draw)
+        again = listing([listed(group) for group in groups] if groups else things)
         orders = [draw.sample(again, len(again)) for _ in range(draw.randint(1, 3))]
-        return ". ".join([draw.choice((", ", ". ")).join(first), *(". ".join(order) for order in orders)]) + "."
+        parts = [draw.choice((", ", ". ")).join(first), *changes, *(". ".join(order) for order in orders)]
+        return ". ".join(parts) + "."
+
+
+def listed(words: list[str]) -> str:
+    return " and ".join(f"the {word}" for word in words) or "nothing"
+
+
+def changed(groups: Sequence[list[str]], places: list[str], others: list[str], draw: random.Random) -> list[str]:
+    """Changes the words of some groups, and says how."""
+    comes, leaves, goes = draw.choice(COMES), draw.choice(LEAVES), draw.choice(GOES)
+    said = []
+    for _ in range(draw.randint(*NUM_CHANGES)):
+        at, to = draw.sample(range(len(groups)), 2)
+        kind = draw.choice(("comes", "leaves", "goes", "goes"))
+        if kind == "comes" and others:
+            groups[at].append(word := others.pop())
+            said.append(f"The {word} {comes} {places[at]}")
+        elif kind == "leaves" and groups[at]:
+            word = groups[at].pop(draw.randrange(len(groups[at])))
+            said.append(f"The {word} {leaves} {places[at]}")
+        elif kind == "goes" and groups[at]:
+            moved = [groups[at].pop(draw.randrange(len(groups[at])))] if draw.random() < 0.5 else groups[at][:]
+            groups[at][:] = [word for word in groups[at] if word not in moved]
+            groups[to].extend(moved)
+            said.append(f"{listed(moved).capitalize()} {goes} {places[at]} to {places[to]}")
+    return said
 
 
 def main() -> None:
