@@ -25,6 +25,7 @@ from hornbook.files import num_cores, read_json, write_json
 from hornbook.lifecycle.run_folder import read_metrics
 
 RECIPES = ("published", "budget")
+COLUMNS = 3  # of the picture
 LOSSES = ("mlm", "clm")  # the first that a validation has
 
 
@@ -121,8 +122,12 @@ def draw(means: dict[Cell, tuple[float, float]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     presets = sorted({cell.preset for cell in means})
-    figure = Figure(figsize=(2.6 * len(presets), 3), layout="constrained")
-    for axes, preset in zip(figure.subplots(1, len(presets), sharey=True, squeeze=False)[0], presets, strict=True):
+    num_rows = -(-len(presets) // COLUMNS)
+    figure = Figure(figsize=(2.9 * COLUMNS, 0.5 + 2.5 * num_rows), layout="constrained")
+    panels = figure.subplots(num_rows, COLUMNS, sharey=True, squeeze=False)
+    for axes in panels.flat[len(presets) :]:
+        axes.remove()
+    for axes, preset in zip(panels.flat, presets, strict=False):
         minutes = sorted({cell.minutes for cell in means if cell.preset == preset})
         for recipe, colour in (("published", "#888888"), ("budget", "#b5412b")):
             shown = [(at, *means[cell]) for at, m in enumerate(minutes) if (cell := Cell(preset, m, recipe)) in means]
@@ -130,7 +135,8 @@ def draw(means: dict[Cell, tuple[float, float]], path: Path) -> None:
             axes.errorbar(places, values, errors, color=colour, marker="o", capsize=3, label=recipe)
         axes.set(title=preset, xticks=range(len(minutes)), xticklabels=[f"{each:g}" for each in minutes])
         axes.set(xlabel="minutes", xlim=(-0.5, len(minutes) - 0.5))
-    figure.axes[0].set_ylabel("mean of five GLUE tasks")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("mean of five GLUE tasks")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=2)
     figure.savefig(path, dpi=130)
 
