@@ -55,8 +55,7 @@ def other_encoder(request, tmp_path_factory) -> Path:
 @pytest.mark.parametrize("head", ["linear", "mlp", "cnn", "bilstm", "attention"])
 def test_a_text_to_a_class(tmp_path, encoder, head):
     data = data_of(tmp_path, rules.keyword_pair, 500)
-    epochs = 3 if head == "bilstm" else 5
-    result = learned(tmp_path, encoder, "classification", data, epochs=epochs, task__head=head)
+    result = learned(tmp_path, encoder, "classification", data, epochs=3, task__head=head)
     assert dev_score(result, "accuracy") >= LEARNED
     assert result.degenerate is None
 

@@ -208,7 +208,7 @@ def test_it_learns_to_continue_a_text(family):
     objective = ClmObjective()
 
     def step_inputs() -> StepInputs:
-        return objective.prepare(pack([np.tile(random.integers(0, 20, 2), 6) for _ in range(64)]), 0)
+        return objective.prepare(pack([np.tile(random.integers(0, 20, 2), 6) for _ in range(32)]), 0)
 
     for _ in range(200):
         each = step_inputs()
@@ -218,7 +218,7 @@ def test_it_learns_to_continue_a_text(family):
         optimizer.zero_grad()
     with torch.no_grad():
         last = step_inputs()
-        hits = {name: float(value) / 64 for name, value in objective.evaluate(model.eval(), last).items()}
+        hits = {name: float(value) / 32 for name, value in objective.evaluate(model.eval(), last).items()}
     assert hits["clm"] < np.log(20) + 0.5  # the second token is any of 20, and the ten after it are certain
     assert hits["clm_accuracy"] > 9.9
 

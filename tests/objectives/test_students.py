@@ -141,7 +141,7 @@ def test_a_target_that_is_projected_cannot_collapse():
     torch.testing.assert_close(weight @ weight.T, 5 * torch.eye(8, dtype=torch.float64))  # 40 / 8 of the squares
     optimizer = torch.optim.Adam(pair.parameters(), 0.02)
     first = None
-    for _ in range(150):
+    for _ in range(80):
         loss = objective.loss_sums(pair, drawn_of(objective))["hidden"] / sum(LENGTHS)
         first = first or loss.item()
         loss.backward()
