@@ -36,13 +36,9 @@ def evaluate_split(
 ) -> Evaluation:
     result = run_model(model, features, autocast, micro_tokens)
     predictions = task.decode(result.outputs, features, examples)
-    if not is_labelled(examples):
+    if not examples or any(example.gold is None for example in examples):
         return Evaluation(predictions)
     return Evaluation(predictions, task.scorer(examples, predictions)(None), result.loss)
-
-
-def is_labelled(examples: Sequence[Example]) -> bool:
-    return bool(examples) and all(example.gold is not None for example in examples)
 
 
 def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:

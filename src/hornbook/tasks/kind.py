@@ -15,6 +15,7 @@ its published head for the task's `head_config`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -166,8 +167,10 @@ class TaskKind:
 
     @classmethod
     def merged(cls, tasks: Sequence[Self]) -> Self:
-        """The task of an ensemble."""
-        return tasks[0]
+        """The task of an ensemble, with the mean of the thresholds if the kind has one."""
+        if "threshold" not in cls.saved_fields:
+            return tasks[0]
+        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
 
     # ---- encoding, decoding, scoring
 

@@ -15,7 +15,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import encode_texts, text_features
-from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout
+from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, ending_order
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.reading.texts import plain
@@ -74,7 +74,7 @@ class Choice(TaskKind):
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> ChoiceExample | None:
         context, several, beginning = (first_field(fields, names) for names in (CONTEXTS, CHOICES, BEGINNINGS))
-        numbered = sorted((name for name in fields if NUMBERED.fullmatch(name)), key=lambda name: (len(name), name))
+        numbered = sorted(filter(NUMBERED.fullmatch, fields), key=ending_order)
         endings = fields[several] if several else [fields[name] for name in numbered]
         if context is None or not isinstance(endings, list | tuple) or not endings:
             return None

@@ -48,11 +48,6 @@ class MultiLabel(TextKind):
             raise ValueError(f"its threshold is not between 0 and 1, but {threshold:g}")
         return cls(head_config, tuple(details.get("metrics") or cls.default_metrics), threshold)
 
-    @classmethod
-    def merged(cls, tasks: Sequence["MultiLabel"]) -> "MultiLabel":
-        """With the mean of the thresholds."""
-        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
-
     @property
     def least_logit(self) -> float:
         """Minimum logit of a predicted class."""

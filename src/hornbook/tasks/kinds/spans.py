@@ -153,11 +153,6 @@ class Spans(TaskKind):
             threshold=float(details.get("threshold", 0.0)),
         )
 
-    @classmethod
-    def merged(cls, tasks: Sequence["Spans"]) -> "Spans":
-        """With the mean of the thresholds."""
-        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
-
     def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hornbook.tasks.reading.notes import RequestedColumns
 from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
-from hornbook.tasks.reading.texts import Columns
+from hornbook.tasks.reading.texts import KEYS, Columns, key_column
 
 PAIRS = (
     ("sentence1", "sentence2"),
@@ -32,7 +32,6 @@ SURE_LABELS = ("label", "labels")
 LABELS = ("class", "category", "target", "gold_label", "gold", "sentiment", "polarity", "intent", "topic", "emotion")
 NUMBERS = ("score", "similarity", "rating", "stars", "value")
 WEAK_LABELS = (*NUMBERS, "genre", "tags", "answer", "y")  # often not the label but another column
-KEYS = ("id", "key", "guid", "idx", "index", "uid", "uuid")
 TIMES = ("date", "time", "datetime", "timestamp", "created", "updated", "modified", "year", "month", "day")
 LabelKind = Literal["class", "classes", "number"]
 SAMPLE = 1000
@@ -147,8 +146,7 @@ def infer_columns(table: RowTable, requested: RequestedColumns, kind: LabelKind,
         label, labels = _label_columns(table, label) if is_there else (None, ())
     elif not label and not labels:
         label, labels = _label(table, free(), kind, needs_label)
-    key = next((column.name for column in _named(free(), KEYS)), None)
-    return Columns(text, pair, label, key, labels)
+    return Columns(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
 
 
 def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: bool) -> None:

@@ -41,6 +41,11 @@ class RowTable:
         """The columns for a message: at most 30, each cut after 60 characters."""
         return ", ".join(name if len(name) <= 60 else f"{name[:60]}..." for name in self.columns[:30]) or "none"
 
+    def named(self, names: Iterable[str]) -> list[str]:
+        """The columns that have one of these lower-case names in any case, in the order of `names`."""
+        by_name = {column.lower(): column for column in self.columns}
+        return [by_name[name] for name in names if name in by_name]
+
     def values(self, column: str) -> list[Any]:
         return [row.fields.get(column) for row in self.rows if row.broken is None]
 
@@ -61,12 +66,12 @@ class RowTable:
             repaired.append(row)
         return repaired
 
-    def require(self, column: str, what: str) -> None:
+    def require(self, column: str, role: str) -> None:
         if not self.columns:
             raise ValueError(f"{self.file} is empty: check the file, or give another")
         if column not in self.columns:
             raise ValueError(
-                f"{self.file} has no column '{column}' for the {what}; name the right one with {what}= "
+                f"{self.file} has no column '{column}' for the {role}; name the right one with {role}= "
                 f"(columns: {self.names})"
             )
 
