@@ -260,17 +260,13 @@ class Spans(TaskKind):
         return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.answerable else 0)
 
     def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
+        """With the threshold that has the best F1, by the official search."""
         if not self.allows_no_answer:
             return self
-        return replace(self, threshold=self.best_threshold(examples, predictions))
-
-    def best_threshold(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> float:
-        """The threshold with the best F1 on these examples, by the official search."""
-        keys = [str(i) for i in range(len(examples))]
-        none_scores = dict(zip(keys, (each.no_answer_score for each in predictions), strict=True))
-        answers = dict(zip(keys, (each.n_best[0].text if each.n_best else "" for each in predictions), strict=True))
-        gold = dict(zip(keys, (each.answers for each in examples), strict=True))
-        return measured.best_threshold(none_scores, answers, gold, "f1", RULES[self.rules])[1]
+        scores = [each.no_answer_score for each in predictions]
+        best = [each.n_best[0].text if each.n_best else "" for each in predictions]
+        gold = [each.answers for each in examples]
+        return replace(self, threshold=measured.best_threshold(scores, best, gold, RULES[self.rules])[1])
 
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
         if not self.allows_no_answer:
