@@ -113,14 +113,14 @@ class ColumnFormat:
         """(number of its first line, rows of fields) of each sentence."""
         rows: list[list[str]] = []
         start = 0
-        for number, line in enumerate([*lines, ""], 1):
+        for line_number, line in enumerate([*lines, ""], 1):
             fields = self.fields(line)
             if not line.strip() or DOCUMENT in fields[:2]:
                 if rows:
                     yield start, rows
                 rows = []
             elif not self._is_skipped(line, fields, is_first=not rows):
-                start = number if not rows else start
+                start = line_number if not rows else start
                 rows.append(fields)
 
     def _is_skipped(self, line: str, fields: list[str], is_first: bool) -> bool:
@@ -138,7 +138,7 @@ CONLLU = ColumnFormat(True, 10, words=1, is_conllu=True)
 
 
 def _by_tabs(line: str) -> list[str]:
-    return [each.strip(" ") for each in line.strip(" \t").split("\t")]
+    return [field.strip(" ") for field in line.strip(" \t").split("\t")]
 
 
 def _by_blanks(line: str) -> list[str]:

@@ -182,15 +182,15 @@ def _named(columns: list[Column], names: Iterable[str]) -> list[Column]:
 
 
 def _pair(table: RowTable, columns: list[Column]) -> tuple[str | None, str | None]:
-    found = [[column.name for column in _named(columns, names)] for names in PAIRS]
-    found = [names for names in found if len(names) == 2]
-    if len(found) > 1:
-        several = " or ".join(f"{first} and {second}" for first, second in found)
-        arguments = f"text={found[0][0]!r} and pair={found[0][1]!r}"
+    pairs = [[column.name for column in _named(columns, names)] for names in PAIRS]
+    pairs = [names for names in pairs if len(names) == 2]
+    if len(pairs) > 1:
+        several = " or ".join(f"{first} and {second}" for first, second in pairs)
+        arguments = f"text={pairs[0][0]!r} and pair={pairs[0][1]!r}"
         raise ValueError(
             f"{table.file}: several columns could be the text and its pair ({several}); name them, such as {arguments}"
         )
-    return tuple(found[0]) if found else (None, None)
+    return tuple(pairs[0]) if pairs else (None, None)
 
 
 def _text(table: RowTable, columns: list[Column]) -> str:

@@ -35,13 +35,13 @@ class TableLayout(TabularLayout):
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
         parse = number if self.kind == "number" else one_class
-        found = {}
+        splits = {}
         for split, table in tables.items():
             label = notes.requested.label or self.label
             if label == self.label and label not in table.columns and self.other_label in table.columns:
                 label = self.other_label
-            found[split] = text_examples(table, Columns(text, pair, label, self.key), split, parse, notes)
-        return found
+            splits[split] = text_examples(table, Columns(text, pair, label, self.key), split, parse, notes)
+        return splits
 
 
 COLA = TableLayout("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))

@@ -34,11 +34,11 @@ class TriviaLayout(Layout):
 
 def _evidence(path: Path) -> Path:
     candidates = [folder / "evidence" for folder in (path.parent, path.parent.parent)]
-    found = next((folder for folder in candidates if folder.is_dir()), None)
-    if found is None:
+    evidence = next((folder for folder in candidates if folder.is_dir()), None)
+    if evidence is None:
         names = " or ".join(map(str, candidates))
         raise ValueError(f"the evidence documents of {path} are missing: put the published folder at {names}")
-    return found
+    return evidence
 
 
 def _questions(items: list[Any], evidence: Path, is_verified: bool, file: str, notes: Notes) -> Iterator[RawQuestion]:
@@ -75,8 +75,8 @@ def _document(path: Path, file: str, place: str, notes: Notes) -> str:
 
 def _answers(aliases: list[str], passage: str) -> tuple[tuple[str, int | None], ...]:
     """(answer, start) pairs: first the alias as it occurs in the passage, then all aliases with start -1."""
-    found = (re.search(re.escape(alias), passage, re.IGNORECASE) for alias in aliases if alias)
-    first = next(filter(None, found), None)
+    matches = (re.search(re.escape(alias), passage, re.IGNORECASE) for alias in aliases if alias)
+    first = next(filter(None, matches), None)
     spans = [(first.group(), first.start())] if first else []
     return (*spans, *((alias, -1) for alias in aliases))
 
