@@ -286,7 +286,7 @@ class TaskKind:
         return None
 
     @classmethod
-    def forward_code(cls, given: Any, has_double_heads: bool) -> str:
+    def forward_code(cls, sample: Any, has_double_heads: bool) -> str:
         """Lines of Python that run a model of `hf_class` on a sample input, if `transformers` has no pipeline."""
         raise NotImplementedError
 

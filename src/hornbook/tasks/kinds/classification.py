@@ -63,9 +63,9 @@ class Classification(TextKind):
     @classmethod
     def refuse_training(cls, data: DataSet) -> None:
         """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
-        found = {example.label for example in data.splits["train"]}
-        if len(found) == 1:
-            raise ValueError(f"every training example has the label '{found.pop()}': add examples of other classes")
+        labels = {example.label for example in data.splits["train"]}
+        if len(labels) == 1:
+            raise ValueError(f"every training example has the label '{labels.pop()}': add examples of other classes")
 
     @classmethod
     def hint(cls, data: DataSet) -> str | None:
@@ -150,13 +150,13 @@ class Classification(TextKind):
     def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
         wrong = [row for row in rows if "label" in row and row["label"] != row["gold"]]
         wrong.sort(key=lambda row: -confidence(row))
-        found = []
+        mistakes = []
         for row in wrong[:most]:
             probability = number((row.get("probabilities") or {}).get(row["gold"]))
             other = f", gold label {percent(probability)}" if math.isfinite(probability) else ""
             note = f"probability {percent(confidence(row))}{other}"
-            found.append(Mistake.of(row, str(row["gold"]), str(row["label"]), note))
-        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
+            mistakes.append(Mistake.of(row, str(row["gold"]), str(row["label"]), note))
+        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
     @classmethod
     def graded(cls, prediction: ClassPrediction, entry: "RegisteredTask") -> str:

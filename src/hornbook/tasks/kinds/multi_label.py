@@ -135,7 +135,7 @@ class MultiLabel(TextKind):
 
         wrong = [row for row in rows if set(row.get("labels") or []) != set(row["gold"])]
         wrong.sort(key=lambda row: -distance(row))
-        found = [
+        mistakes = [
             Mistake.of(
                 row,
                 ", ".join(row["gold"]) or "none",
@@ -144,7 +144,7 @@ class MultiLabel(TextKind):
             )
             for row in wrong[:most]
         ]
-        return f"largest errors, of {len(wrong):,} in {len(rows):,} examples", found
+        return f"largest errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
 
 def _in_words(labels: tuple[str, ...]) -> str:

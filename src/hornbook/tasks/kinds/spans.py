@@ -156,7 +156,7 @@ class Spans(TaskKind):
     def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
-        ids, segments, example_ids, places, labels = [], [], [], [], []
+        ids, segments, example_ids, passage_windows, labels = [], [], [], [], []
         num_truncated = 0
         for example_id, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
             max_question = min(self.max_question_length, (max_length - tokenizer.num_special(True)) // 2)
@@ -167,13 +167,13 @@ class Spans(TaskKind):
             answer = answer_tokens(example, passage)
             windows = split_windows(passage, capacity, step)
             contexts = most_context([len(each.ids) for each in windows], step)
-            for number, (window, has_most) in enumerate(zip(windows, contexts, strict=True)):
+            for window_index, (window, has_most) in enumerate(zip(windows, contexts, strict=True)):
                 encoding = tokenizer.with_special_tokens(question, window)
-                places.append(window_of(encoding, window, has_most))
+                passage_windows.append(window_of(encoding, window, has_most))
                 ids.append(np.array(encoding.ids, np.int64))
                 segments.append(np.array(encoding.type_ids, np.int64))
                 example_ids.append(example_id)
-                labels.append(target_in(answer, number * step, places[-1]))
+                labels.append(target_in(answer, window_index * step, passage_windows[-1]))
         known = all(example.answers is not None for example in examples)
         return Features(
             ids,
@@ -182,7 +182,7 @@ class Spans(TaskKind):
             len(examples),
             labels=np.array(labels, np.int64) if known else None,
             num_truncated=num_truncated,
-            decode_info=places,
+            decode_info=passage_windows,
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
@@ -195,7 +195,7 @@ class Spans(TaskKind):
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
-        candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
+        candidates = np.concatenate([self._candidates(logits, window) for logits, window in windows])
         none_scores = [none_score(logits, self.head_config.answerable) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
@@ -215,19 +215,19 @@ class Spans(TaskKind):
         no_answer = min(none_scores) - (0.0 if self.head_config.answerable else best[0][0])
         return SpanPrediction(n_best[0].text, n_best[0].start, n_best[0].end, no_answer, n_best)
 
-    def _candidates(self, logits: np.ndarray, place: PassageWindow) -> np.ndarray:
+    def _candidates(self, logits: np.ndarray, window: PassageWindow) -> np.ndarray:
         """(score, start, end) of the best spans of a window; start and end in characters of the passage."""
-        start, end = logits[place.first : place.last, 0], logits[place.first : place.last, 1]
-        starts = np.flatnonzero(place.has_most_context)
+        start, end = logits[window.first : window.last, 0], logits[window.first : window.last, 1]
+        starts = np.flatnonzero(window.has_most_context)
         ends = starts[:, None] + np.arange(self.max_answer_length)
         mask = ends < len(end)
         starts, ends = np.broadcast_to(starts[:, None], ends.shape)[mask], ends[mask]
         sums = start[starts] + end[ends]
-        num_kept = CANDIDATE_FACTOR * self.num_best
-        if len(sums) > num_kept:
-            kept = np.argpartition(-sums, num_kept)[:num_kept]
-            starts, ends, sums = starts[kept], ends[kept], sums[kept]
-        return np.stack([sums, place.offsets[starts, 0], place.offsets[ends, 1]], 1)
+        num_candidates = CANDIDATE_FACTOR * self.num_best
+        if len(sums) > num_candidates:
+            best = np.argpartition(-sums, num_candidates)[:num_candidates]
+            starts, ends, sums = starts[best], ends[best], sums[best]
+        return np.stack([sums, window.offsets[starts, 0], window.offsets[ends, 1]], 1)
 
     def scorer(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> Scorer:
         rules = RULES[self.rules]
@@ -316,25 +316,25 @@ class Spans(TaskKind):
     def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
         missed = [row for row in rows if _is_miss(row)]
         missed.sort(key=lambda row: (not row.get("answer"), -confidence(row)))
-        found = []
+        mistakes = []
         for row in missed[:most]:
             gold = " / ".join(dict.fromkeys(map(str, row["gold"]))) or "no answer"
             note = f"probability {percent(confidence(row))}" if row.get("answer") else "not answered"
             predicted = cut(str(row.get("answer") or "no answer"), 200)
-            found.append(Mistake.of(row, cut(gold, 200), predicted, note))
+            mistakes.append(Mistake.of(row, cut(gold, 200), predicted, note))
         order = "most confident answers without a word in common with a gold answer"
-        return f"{order}, of {len(missed):,} in {len(rows):,} questions", found
+        return f"{order}, of {len(missed):,} in {len(rows):,} questions", mistakes
 
     @classmethod
     def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
         """Questions without a gold answer are left out; the length is that of the first gold answer, and misses are
         defined by `_is_miss`."""
         answered = [(max(1, len(row["gold"][0].split())), _is_miss(row)) for row in rows if row["gold"]]
-        found = []
+        counts = []
         for least, most, label in LENGTHS:
-            missed = [miss for length, miss in answered if least <= length <= most]
-            found.append((label, len(missed), sum(missed)))
-        return [each for each in found if each[1]]
+            if missed := [is_miss for length, is_miss in answered if least <= length <= most]:
+                counts.append((label, len(missed), sum(missed)))
+        return counts
 
     @classmethod
     def by_threshold(cls, rows: list[dict[str, Any]], rules: str) -> list[tuple[float, float, float]]:
@@ -350,20 +350,20 @@ class Spans(TaskKind):
     def illustrations(
         self, outputs: Outputs, features: Features, examples: Sequence[SpanExample], predictions: list
     ) -> list[dict[str, Any]]:
-        found = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.decode_info)
+        probabilities = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.decode_info)
         rows = map(self.describe, examples, predictions)
-        return list(map(illustrations.illustration, examples, rows, found))
+        return list(map(illustrations.illustration, examples, rows, probabilities))
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> tuple[str, str]:
         return "Who wrote the letter?", "The teacher wrote the letter in the morning."
 
     @classmethod
-    def forward_code(cls, given: tuple[str, str], has_double_heads: bool) -> str:
+    def forward_code(cls, sample: tuple[str, str], has_double_heads: bool) -> str:
         return (
-            f'inputs = tokenizer({given[0]!r}, {given[1]!r}, return_tensors="pt")\n'
-            "found = model(**inputs)\n"
-            "first, last = int(found.start_logits.argmax()), int(found.end_logits.argmax())\n"
+            f'inputs = tokenizer({sample[0]!r}, {sample[1]!r}, return_tensors="pt")\n'
+            "outputs = model(**inputs)\n"
+            "first, last = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())\n"
             'tokenizer.decode(inputs["input_ids"][0, first : last + 1])'
         )
 
@@ -382,9 +382,9 @@ class Spans(TaskKind):
         pairs = list(zip(examples, predictions, strict=True))
         if spec.name == "coqa":
             return {f"predictions{ending}.json": _json([_turn(*pair) for pair in pairs])}
-        files = {f"predictions{ending}.json": _json({each.key: found.answer for each, found in pairs})}
+        files = {f"predictions{ending}.json": _json({each.key: prediction.answer for each, prediction in pairs})}
         if self.allows_no_answer:
-            probabilities = {each.key: _no_answer_probability(found, self.threshold) for each, found in pairs}
+            probabilities = {each.key: _no_answer_probability(prediction, self.threshold) for each, prediction in pairs}
             files[f"na_prob{ending}.json"] = _json(probabilities)
         return files
 
