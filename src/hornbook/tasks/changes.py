@@ -35,19 +35,19 @@ def word_spans(words: Sequence[str]) -> list[tuple[int, int]]:
 
 def answer_spans(passage: str, answers: Sequence[str], starts: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Character spans of the accepted answers: from the recorded starts, or every occurrence in the passage."""
-    found = []
-    for number, answer in enumerate(answers):
-        start = starts[number] if number < len(starts) else -1
+    spans = []
+    for index, answer in enumerate(answers):
+        start = starts[index] if index < len(starts) else -1
         if start >= 0:
-            found.append((start, start + len(answer)))
+            spans.append((start, start + len(answer)))
             continue
-        at = passage.find(answer)
-        if at < 0:  # the answer is spelled differently from the passage, so no part of the passage is safe to change
+        start = passage.find(answer)
+        if start < 0:  # the answer is spelled differently from the passage, so no part of it is safe to change
             return ((0, len(passage)),)
-        while at >= 0 and answer:
-            found.append((at, at + len(answer)))
-            at = passage.find(answer, at + 1)
-    return tuple(found)
+        while start >= 0 and answer:
+            spans.append((start, start + len(answer)))
+            start = passage.find(answer, start + 1)
+    return tuple(spans)
 
 
 def spliced(text: str, replacements: Sequence[Replacement]) -> str:

@@ -25,18 +25,18 @@ def as_examples(items: Any, kind: str, roles: Mapping[str, str] | None = None) -
 
 
 def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Example:
-    found, takes = None, KINDS[kind]
+    example, task_kind = None, KINDS[kind]
     if isinstance(item, Example):
-        found = item if isinstance(item, takes.example) else None
+        example = item if isinstance(item, task_kind.example) else None
     elif isinstance(item, Mapping):
         fields = {str(name).lower(): value for name, value in item.items()}
         fields |= {role: item[column] for role, column in roles.items() if column in item}
-        found = takes.from_fields(key, fields)
+        example = task_kind.from_fields(key, fields)
     elif isinstance(item, str):
-        found = takes.from_text(key, item)
+        example = task_kind.from_text(key, item)
     elif isinstance(item, tuple | list):
-        found = takes.from_list(key, item)
-    if found is None:
+        example = task_kind.from_list(key, item)
+    if example is None:
         content = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
-        raise ValueError(f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {takes.takes}")
-    return found
+        raise ValueError(f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {task_kind.takes}")
+    return example

@@ -202,11 +202,11 @@ def filled(template: str, fields: Mapping[str, str], where: str = "the template"
     'Q: why {so}?'
     """
 
-    def value(found: re.Match) -> str:
-        if found[1] is None:
-            return found[0][0]
-        if found[1] not in fields:
-            raise ValueError(f"{where} names the field {{{found[1]}}}, and the data has {', '.join(fields)}")
-        return fields[found[1]]
+    def value(match: re.Match) -> str:
+        if match[1] is None:
+            return match[0][0]
+        if match[1] not in fields:
+            raise ValueError(f"{where} names the field {{{match[1]}}}, and the data has {', '.join(fields)}")
+        return fields[match[1]]
 
     return FIELD.sub(value, template)
