@@ -11,7 +11,7 @@ its published head for the task's `head_config`.
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
 | baseline | `constant`, `majority`, `degenerate`, `label_scope`, `label_kind` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
-| report | `in_words`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
+| report | `description`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ class TaskKind:
 
     # ---- the kind
     name: ClassVar[str] = ""
-    in_words: ClassVar[str] = ""  # what it predicts
+    description: ClassVar[str] = ""  # what it predicts
     takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
     output_kind: ClassVar[str]  # one of models.head_config.HEAD_TYPES

@@ -40,7 +40,7 @@ class Choice(TaskKind):
     """Multiple choice with `num_endings` endings for every question."""
 
     name = "choice"
-    in_words = "one of several endings"
+    description = "one of several endings"
     takes = "a (context, endings), a (context, ending, ending, …), or a dictionary with context and endings"
     example = ChoiceExample
     output_kind = "choice"

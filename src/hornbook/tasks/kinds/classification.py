@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ class ClassPrediction:
 @dataclass(frozen=True)
 class Classification(TextKind):
     name = "classification"
-    in_words = "one label per text"
+    description = "one label per text"
     default_metrics = ("accuracy", "macro_f1", "matthews")
     other_metrics = ("f1",)
     has_labels = True
@@ -168,9 +168,11 @@ class Classification(TextKind):
         return prediction.label
 
 
-def same_label(examples: Sequence[TextExample], predictions: Sequence[ClassPrediction], in_words) -> str | None:
+def same_label(
+    examples: Sequence[TextExample], predictions: Sequence[ClassPrediction], describe: Callable[[Any], str]
+) -> str | None:
     """A message if all predictions have the same label and the examples do not."""
     predicted, right = {each.label for each in predictions}, {each.label for each in examples}
     if len(predicted) == 1 and len(right) > 1:
-        return f"it answers '{in_words(next(iter(predicted)))}' whatever the text"
+        return f"it answers '{describe(next(iter(predicted)))}' whatever the text"
     return None

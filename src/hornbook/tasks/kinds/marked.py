@@ -119,7 +119,7 @@ class Relation(Marked, Classification):
     """`macro_f1` is that of SemEval-2010 task 8: over relations, in the right direction, without `Other`."""
 
     name = "relation"
-    in_words = "the relation between two marked mentions"
+    description = "the relation between two marked mentions"
     takes = "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
     marks = ("[HD]", "[TL]")
     default_metrics = ("macro_f1", "accuracy")
@@ -146,7 +146,7 @@ class Relation(Marked, Classification):
 @dataclass(frozen=True)
 class EntityTyping(Marked, MultiLabel):
     name = "entity-typing"
-    in_words = "the types of a marked mention"
+    description = "the types of a marked mention"
     takes = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)
     default_metrics = ("loose_micro_f1", "loose_macro_f1", "exact_match")

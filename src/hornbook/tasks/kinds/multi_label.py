@@ -31,7 +31,7 @@ FEWEST = 200  # dev examples to choose a threshold on
 @dataclass(frozen=True)
 class MultiLabel(TextKind):
     name = "multi-label"
-    in_words = "any number of labels per text"
+    description = "any number of labels per text"
     problem_type = "multi"
     default_metrics = ("micro_f1", "macro_f1", "exact_match")
     has_labels = True
@@ -112,7 +112,7 @@ class MultiLabel(TextKind):
     def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
         labels = Counter(gold).most_common(1)[0][0]
         answer = ClassPrediction(labels, {})
-        return f"always answering '{_in_words(labels)}'", lambda examples: [answer] * len(examples)
+        return f"always answering '{_joined(labels)}'", lambda examples: [answer] * len(examples)
 
     def majority(self, train: Sequence[TextExample]) -> Predict:
         """Every class with the fraction of examples that have it."""
@@ -120,7 +120,7 @@ class MultiLabel(TextKind):
         return lambda examples: self.decode([np.log(shares / (1 - shares))] * len(examples), None, examples)
 
     def degenerate(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> str | None:
-        return same_label(examples, predictions, _in_words)
+        return same_label(examples, predictions, _joined)
 
     @classmethod
     def tallies(cls, judged: Judged) -> list[Tally]:
@@ -147,5 +147,5 @@ class MultiLabel(TextKind):
         return f"largest errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
 
-def _in_words(labels: tuple[str, ...]) -> str:
+def _joined(labels: tuple[str, ...]) -> str:
     return ", ".join(labels) or "no class"

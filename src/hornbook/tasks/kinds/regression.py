@@ -25,7 +25,7 @@ STSB_RANGE = (0.0, 5.0)
 @dataclass(frozen=True)
 class Regression(TextKind):
     name = "regression"
-    in_words = "one number per text"
+    description = "one number per text"
     problem_type = "number"
     default_metrics = ("pearson", "spearman")
     label_kind = "number"

@@ -54,7 +54,7 @@ class Similarity(TaskKind):
     """`score_range`: the lowest and highest score of the training split, which become cosines of 0 and 1."""
 
     name = "similarity"
-    in_words = "vectors that are similar for similar texts"
+    description = "vectors that are similar for similar texts"
     takes = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
     output_kind = "vectors"

@@ -77,7 +77,7 @@ class Spans(TaskKind):
     tokens."""
 
     name = "spans"
-    in_words = "an answer span in the text"
+    description = "an answer span in the text"
     takes = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
     output_kind = "spans"

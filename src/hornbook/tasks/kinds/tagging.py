@@ -48,7 +48,7 @@ class Tagging(TaskKind):
     """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
 
     name = "tagging"
-    in_words = "one tag per word"
+    description = "one tag per word"
     takes = "a text, or a list of words"
     example = TaggedExample
     output_kind = "tokens"

@@ -24,8 +24,8 @@ class SimilarColumns:
     key: str | None = None
 
     @property
-    def in_words(self) -> str:
-        """What a row is."""
+    def form(self) -> str:
+        """The form of a row, as logged."""
         if self.pair is None:
             return "single texts"
         return "scored pairs" if self.score else "triplets" if self.negative else "pairs"
@@ -43,7 +43,7 @@ class OwnSimilar(TabularLayout):
             if not splits:
                 notes.set_roles(text=columns.text, pair=columns.pair, label=columns.score, key=columns.key)
             names = {"text": columns.text, "pair": columns.pair, "negative": columns.negative, "score": columns.score}
-            notes.log_columns(f" ({split}: {columns.in_words})", **names)
+            notes.log_columns(f" ({split}: {columns.form})", **names)
             splits[split] = _examples(table, columns, split, notes)
         return splits
 
