@@ -53,7 +53,7 @@ class EmbeddingSettings:
     is_default: bool = False
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """The settings as a log line."""
         source = "default, as the model folder has no modules.json" if self.is_default else "from the model folder"
         parts = [f"{DESCRIPTIONS[self.pooling]} ({source})"]
