@@ -3,14 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
 Replacement = tuple[int, int, str]  # start and stop offsets in the text, and the new word
-
-
-class WordSpan(Protocol):
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -22,10 +16,11 @@ class Changeable:
     kept: tuple[tuple[int, int], ...] = ()
     only: frozenset[tuple[int, int]] | None = None  # the only spans that may be replaced; None: any
 
-    def allows(self, word: WordSpan) -> bool:
+    def allows(self, start: int, stop: int) -> bool:
+        """Whether the characters from `start` to `stop` may be replaced."""
         if self.only is not None:
-            return (word.start, word.stop) in self.only
-        return all(word.stop <= start or stop <= word.start for start, stop in self.kept)
+            return (start, stop) in self.only
+        return all(stop <= first or last <= start for first, last in self.kept)
 
 
 def word_spans(words: Sequence[str]) -> list[tuple[int, int]]:

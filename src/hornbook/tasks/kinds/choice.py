@@ -130,9 +130,7 @@ class Choice(TaskKind):
         return mean_scorer({"accuracy": np.array([each.label == prediction.choice for each, prediction in pairs])})
 
     def describe(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
-        return {
-            "context": example.context,
-            "endings": list(example.endings),
+        return example.inputs | {
             "choice": prediction.choice,
             "ending": example.endings[prediction.choice],
             "probability": prediction.probabilities[prediction.choice],

@@ -64,7 +64,7 @@ class Marked:
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> MarkedExample | None:
-        parsed = MarkedLayout(cls.marks, cls.problem_type == "multi").parsed(fields)
+        parsed = cls.own_layout().parsed(fields)
         return None if parsed is None else MarkedExample(key, parsed.text, parsed.spans, given=parsed.given)
 
     @classmethod

@@ -60,6 +60,9 @@ class Answer(NamedTuple):
     probability: float
 
 
+NO_ANSWER = Answer("", 0, 0, 0.0)
+
+
 @dataclass(frozen=True)
 class SpanPrediction:
     """`answer` is empty if the question is left unanswered; `n_best` always holds the best spans."""
@@ -271,18 +274,17 @@ class Spans(TaskKind):
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
         if not self.allows_no_answer:
             return predictions
-        return [
-            replace(each, answer="", start=0, end=0)
-            if each.no_answer_score > self.threshold
-            else replace(each, answer=best.text, start=best.start, end=best.end)
-            if (best := each.n_best[0] if each.n_best else None)
-            else each
+        answers = [
+            NO_ANSWER if each.no_answer_score > self.threshold or not each.n_best else each.n_best[0]
             for each in predictions
+        ]
+        return [
+            replace(each, answer=answer.text, start=answer.start, end=answer.end)
+            for each, answer in zip(predictions, answers, strict=True)
         ]
 
     def describe(self, example: SpanExample, prediction: SpanPrediction) -> dict[str, Any]:
-        return {
-            "question": example.question,
+        return example.inputs | {
             "answer": prediction.answer,
             "start": prediction.start,
             "end": prediction.end,

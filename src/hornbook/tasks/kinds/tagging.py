@@ -181,7 +181,7 @@ class Tagging(TaskKind):
         return score
 
     def describe(self, example: TaggedExample, prediction: TagPrediction) -> dict[str, Any]:
-        row: dict[str, Any] = {"words": list(example.words), "tags": list(prediction.tags)}
+        row = example.inputs | {"tags": list(prediction.tags)}
         if "entity_f1" in self.metrics:
             row["entities"] = _entities(example, prediction.tags)
         return row | {"probabilities": list(prediction.probabilities)}

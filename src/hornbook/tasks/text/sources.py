@@ -87,12 +87,12 @@ def _item(task: TextTask, example: Example) -> Item | None:
     if prompt is None:
         name = task.source.known
         raise ValueError(f"{name} is a tagging task, which cannot be prompted: choose another source.known")
-    fields = {name: each if isinstance(each, str) else plain(each) for name, each in prompt[0].items()}
-    answers = tuple(each if isinstance(each, str) else plain(each) for each in prompt[1])
+    fields = {name: plain(value) for name, value in prompt.fields.items()}
+    answers = tuple(map(plain, prompt.answers))
     if not answers:
         return None
-    if task.choices.from_example and prompt[2]:
-        return Item(example.key, fields, answers, prompt[2])
+    if task.choices.from_example and prompt.endings:
+        return Item(example.key, fields, answers, prompt.endings)
     return _labelled(task, example.key, fields, answers)
 
 
