@@ -127,9 +127,7 @@ def infer_columns(table: RowTable, requested: RequestedColumns, kind: LabelKind,
         if column:
             table.require(column, role)
     _require_trained(table, requested, needs_label)
-    label, labels = requested.label, ()
-    if label and needs_label:
-        label, labels = _label_columns(table, label)
+    label, labels = _label_columns(table, requested.column("label"), needs_label)
     trained = {} if requested.text or requested.pair else requested.trained
     text, pair = requested.text or trained.get("text"), requested.pair or trained.get("pair")
     columns = [Column(table, name) for name in table.columns]
@@ -140,11 +138,7 @@ def infer_columns(table: RowTable, requested: RequestedColumns, kind: LabelKind,
     if text is None and pair is None:
         text, pair = _pair(table, free())
     text = text or _text(table, free())
-    if not label and not labels and requested.trained:
-        label = requested.trained.get("label")
-        is_there = label is not None and (label in table.columns or set(_columns_in(label)) <= set(table.columns))
-        label, labels = _label_columns(table, label) if is_there else (None, ())
-    elif not label and not labels:
+    if not requested.label and not requested.trained:
         label, labels = _label(table, free(), kind, needs_label)
     return Columns(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
 
@@ -168,12 +162,18 @@ def _columns_in(label: str) -> list[str]:
     return [name.strip() for name in label.split(",") if name.strip()]
 
 
-def _label_columns(table: RowTable, label: str) -> tuple[str | None, tuple[str, ...]]:
-    """(label column, ()) or, for several columns of 0 and 1 separated by commas, (None, columns)."""
-    several = () if label in table.columns or "," not in label else tuple(_columns_in(label))
-    for name in several or (label,):
-        table.require(name, "label")
-    return (None, several) if several else (label, ())
+def _label_columns(table: RowTable, label: str | None, needs_label: bool) -> tuple[str | None, tuple[str, ...]]:
+    """(label column, ()) or, for several columns of 0 and 1 separated by commas, (None, columns); (None, ()) if none is
+    named, or if it is missing from a table that needs no label."""
+    if label is None or label in table.columns:
+        return label, ()
+    names = tuple(_columns_in(label)) if "," in label else (label,)
+    if needs_label:
+        for name in names:
+            table.require(name, "label")
+    elif not set(names) <= set(table.columns):
+        return None, ()
+    return None, names
 
 
 def _named(columns: list[Column], names: Iterable[str]) -> list[Column]:
