@@ -9,18 +9,18 @@ Replacement = tuple[int, int, str]  # start and stop offsets in the text, and th
 
 @dataclass(frozen=True)
 class Changeable:
-    """A text of an example with the name of its field. `kept` are the character spans that must not change."""
+    """A text of an example with the name of its field. `fixed` are the character spans that must not change."""
 
     field: str
     text: str
-    kept: tuple[tuple[int, int], ...] = ()
+    fixed: tuple[tuple[int, int], ...] = ()
     only: frozenset[tuple[int, int]] | None = None  # the only spans that may be replaced; None: any
 
     def allows(self, start: int, stop: int) -> bool:
         """Whether the characters from `start` to `stop` may be replaced."""
         if self.only is not None:
             return (start, stop) in self.only
-        return all(stop <= first or last <= start for first, last in self.kept)
+        return all(stop <= first or last <= start for first, last in self.fixed)
 
 
 def word_spans(words: Sequence[str]) -> list[tuple[int, int]]:

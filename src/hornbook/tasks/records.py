@@ -161,8 +161,8 @@ class SpanExample(Example):
 
     def changeable(self) -> list[Changeable]:
         """The passage keeps its answers."""
-        kept = answer_spans(self.passage, self.answers or (), self.starts)
-        return [Changeable("question", self.question), Changeable("passage", self.passage, kept)]
+        fixed = answer_spans(self.passage, self.answers or (), self.starts)
+        return [Changeable("question", self.question), Changeable("passage", self.passage, fixed)]
 
     def changes(self, field: str, replacements: Sequence[Replacement]) -> dict[str, Any]:
         changed = Example.changes(self, field, replacements)

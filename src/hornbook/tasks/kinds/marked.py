@@ -84,8 +84,8 @@ class Marked:
         features = text_features(encodings, num_truncated, 1, targets)
         if not any(each.entities for each in examples):
             return features
-        aligned = zip(encodings, mentions, strict=True)
-        return replace(features, entities=[mention_tokens(np.array(each.offsets), found) for each, found in aligned])
+        entities = [mention_tokens(np.array(encodings[i].offsets), each) for i, each in enumerate(mentions)]
+        return replace(features, entities=entities)
 
 
 def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:

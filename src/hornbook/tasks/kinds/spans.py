@@ -192,9 +192,7 @@ class Spans(TaskKind):
         windows: list[list[tuple[np.ndarray, PassageWindow]]] = [[] for _ in examples]
         for example_id, *window in zip(features.example_ids.tolist(), outputs, features.decode_info, strict=True):
             windows[example_id].append(window)
-        return self.thresholded(
-            [self._answer(example.passage, found) for example, found in zip(examples, windows, strict=True)]
-        )
+        return self.thresholded([self._answer(example.passage, windows[i]) for i, example in enumerate(examples)])
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""

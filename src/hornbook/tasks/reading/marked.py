@@ -52,24 +52,21 @@ def split_marks(text: str, marks: Sequence[str]) -> tuple[str, tuple[tuple[int, 
     ('The old bridge fell.', ((4, 14),))
     """
     pattern = "|".join(rf"\s*{re.escape(mark)}\s*" for mark in marks)
-    parts, places, last, length = [], {mark: [] for mark in marks}, 0, 0
-    for found in re.finditer(rf"{pattern}|{TAGS.pattern}", text):
-        before, what = text[last : found.start()], found[0].strip()
-        parts.append(before)
-        length += len(before)
-        mark = what if what in places else marks[min(int(found[2]), len(marks)) - 1]
-        is_start = not len(places[mark]) % 2
-        # One space remains outside of a mention, where the mark had any.
-        if what in places and is_start and found[0][:1].isspace():
-            parts.append(" ")
-            length += 1
-        places[mark].append(length)
-        if what in places and not is_start and found[0][-1:].isspace():
-            parts.append(" ")
-            length += 1
-        last = found.end()
-    plain_text = "".join([*parts, text[last:]])
-    spans = tuple(tuple(found[:2]) for found in places.values())
+    plain_text, offsets, end = "", {mark: [] for mark in marks}, 0
+    for match in re.finditer(rf"{pattern}|{TAGS.pattern}", text):
+        plain_text += text[end : match.start()]
+        end = match.end()
+        is_special = match[0].strip() in marks
+        mark = match[0].strip() if is_special else marks[min(int(match[2]), len(marks)) - 1]
+        is_start = len(offsets[mark]) % 2 == 0
+        # One space remains outside of a mention, where the special token had any.
+        if is_special and is_start and match[0][0].isspace():
+            plain_text += " "
+        offsets[mark].append(len(plain_text))
+        if is_special and not is_start and match[0][-1].isspace():
+            plain_text += " "
+    plain_text += text[end:]
+    spans = tuple(tuple(each[:2]) for each in offsets.values())
     return plain_text, spans if all(len(span) == 2 and span[0] < span[1] for span in spans) else ()
 
 

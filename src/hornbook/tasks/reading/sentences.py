@@ -24,15 +24,15 @@ def words_of(text: str) -> tuple[str, ...]:
     >>> words_of('Ms. Lee said: "don\\'t go (to Paris)."')
     ('Ms', '.', 'Lee', 'said', ':', '"', "don't", 'go', '(', 'to', 'Paris', ')', '.', '"')
     """
-    found: list[str] = []
+    words: list[str] = []
     for chunk in text.split():
         first, last = 0, len(chunk)
         while first < last and _is_punctuation(chunk[first]):
             first += 1
         while last > first and _is_punctuation(chunk[last - 1]):
             last -= 1
-        found += [*chunk[:first], *([chunk[first:last]] if first < last else []), *chunk[last:]]
-    return tuple(found)
+        words += [*chunk[:first], *([chunk[first:last]] if first < last else []), *chunk[last:]]
+    return tuple(words)
 
 
 def _is_punctuation(character: str) -> bool:
@@ -75,9 +75,9 @@ def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     else:
         column = find_column(table, name, WORDS, "text", num_sure=2)
     notes.log(f"columns: words = '{column}'")
-    found = []
-    for number, row in enumerate(table.rows):
+    sentences = []
+    for index, row in enumerate(table.rows):
         if row.broken:
             notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
-        found.append(sentence_in(str(number), row.fields.get(column), column))
-    return found
+        sentences.append(sentence_in(str(index), row.fields.get(column), column))
+    return sentences

@@ -105,7 +105,7 @@ def _answers(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:
     texts = cell if isinstance(cell, list | tuple) else [] if is_missing(cell) else [cell]
     starts = start if isinstance(start, list | tuple) else [start]
     starts = [*starts, *[None] * len(texts)]
-    pairs = ((plain(text), whole_number(place)) for text, place in zip(texts, starts, strict=False))
+    pairs = zip(map(plain, texts), map(whole_number, starts), strict=False)
     return tuple(dict.fromkeys(pairs))
 
 

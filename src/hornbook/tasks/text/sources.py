@@ -117,8 +117,8 @@ def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[s
 def _patterns(source: ExampleSource) -> dict[str, tuple[str, ...]]:
     """File name patterns of each split."""
     if source.layout == "columns":
-        own = own_patterns()
-        default = {"train": tuple(own["train"]), "test": (*own["test"], *own["dev"])}
+        patterns = own_patterns()
+        default = {"train": tuple(patterns["train"]), "test": (*patterns["test"], *patterns["dev"])}
     elif source.layout == "parallel":
         suffix = source.languages[0]
         default = {"train": (f"train*.{suffix}",), "test": (f"test*.{suffix}", f"dev*.{suffix}")}
