@@ -28,7 +28,7 @@ class TextAnswer:
     text: str = ""  # the choice, or the generated text
     log_probabilities: tuple[float, ...] = ()  # of the tokens of the right answer
     is_greedy: tuple[bool, ...] = ()  # whether each of them is the likeliest token
-    about: dict[str, Any] = field(default_factory=dict)  # further values to record in the predictions
+    extra: dict[str, Any] = field(default_factory=dict)  # further values to record in the predictions
 
 
 Rows = Callable[[Sequence[TextAnswer]], np.ndarray]
