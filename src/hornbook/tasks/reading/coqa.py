@@ -109,7 +109,7 @@ def _span(answer: dict, story: str) -> tuple[str, int]:
     word = _word(answer)
     if word in OFFSETS:
         return word, len(story) + OFFSETS[word]
-    start, marked = answer["span_start"], answer["span_text"]
+    start, marked = int(answer["span_start"]), answer["span_text"]
     typed = answer["input_text"].strip().rstrip(".!")
     within = marked.lower().find(typed.lower()) if typed else -1
     if within >= 0 and len(marked.lower()) == len(marked):

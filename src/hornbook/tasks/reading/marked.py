@@ -128,13 +128,19 @@ class MarkedLayout(TabularLayout):
             if has_labels and labels is None:
                 defect = ("no_label", "the label is empty")
             elif not is_marked:
-                defect = ("no_mention", f"mark it with {self.marks[0]}" if parsed.text else "the text is empty")
+                defect = ("no_mention", f"mark it with {self.marks[0]}" if parsed.text else "no text can be read")
             return MarkedExample(key, parsed.text, parsed.spans if is_marked else (), labels, parsed.given), defect
 
         return convert_rows(table, key_column(table, (text, label)), split, notes, convert)
 
     def parsed(self, fields: Mapping[str, Any]) -> Parsed | None:
-        """The text and mentions of a row; None if it has no text."""
+        """The text and mentions of a row; None if it has no text, or values of other types than its layout has."""
+        try:
+            return self._parsed(fields)
+        except (TypeError, ValueError, AttributeError, LookupError, OverflowError):
+            return None
+
+    def _parsed(self, fields: Mapping[str, Any]) -> Parsed | None:
         if "mention_span" in fields:
             return _ufet(fields)
         tokens = next((fields[name] for name in TOKENS if isinstance(fields.get(name), list)), None)

@@ -131,8 +131,8 @@ def number(cell: Any) -> float | None:
         return None
     try:
         value = float(cell)
-    except (TypeError, ValueError):
-        raise ValueError(f"{cell!r} is not a number") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{str(cell)[:60]!r} is not a number") from None
     if not math.isfinite(value):
         raise ValueError(f"{cell!r} is not a finite number")
     return value

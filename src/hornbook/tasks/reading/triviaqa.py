@@ -49,13 +49,15 @@ def _questions(items: list[Any], evidence: Path, is_verified: bool, file: str, n
                 continue
             key, question = str(item["QuestionId"]), item["Question"].strip()
             names = [
-                (folder, page["Filename"])
+                (folder, page["Filename"] + "")  # which also refuses other types
                 for source, folder in PAGES.items()
                 for page in item.get(source, ())
                 if not is_verified or page.get("DocPartOfVerifiedEval", True)
             ]
             answer = item.get("Answer")
-            aliases = answer and list(dict.fromkeys([*answer.get("NormalizedAliases", ()), *answer["Aliases"]]))
+            aliases = answer and list(
+                dict.fromkeys(map(str, [*answer.get("NormalizedAliases", ()), *answer["Aliases"]]))
+            )
         except (KeyError, TypeError, AttributeError) as error:
             notes.problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
             continue
