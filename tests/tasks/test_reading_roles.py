@@ -115,6 +115,13 @@ def test_roles_of_other_kinds_of_task():
     assert roles([row | {"blue": int(row["blue"])} for row in rows], "multi-label")["label"] == "red,blue"
 
 
+def test_a_single_column_of_0_and_1_has_the_same_class_when_it_is_read_again():
+    rows = [{"text": f"words here {n}", "red": n % 2} for n in range(30)]
+    data = read("multi-label", rows, held_out=0)
+    again = read("multi-label", {"dev": rows}, trained=data.roles)
+    assert data.labels == again.labels == ("red",) and again.splits["dev"] == data.splits["train"]
+
+
 @pytest.mark.parametrize(
     ("task", "row"),
     [

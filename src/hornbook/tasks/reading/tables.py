@@ -35,6 +35,8 @@ class OwnTexts(TabularLayout):
         split, table = main_table(tables)
         columns = infer_columns(table, notes.requested, self.kind, needs_label=not split.startswith("test"))
         label = columns.label or ",".join(columns.labels)
+        if len(columns.labels) == 1:
+            label += ","  # unlike a column that holds the names of classes
         notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
         parse = {"class": one_class, "number": number}.get(self.kind)
         separated = ""
