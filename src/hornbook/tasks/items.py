@@ -1,6 +1,6 @@
 """Inputs to predict, given in Python, as examples: texts, pairs, questions with passages, sentences, endings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hornbook.metrics.words import cut
@@ -17,11 +17,11 @@ def as_examples(items: Any, kind: str, roles: Mapping[str, str] | None = None) -
     >>> as_examples(["good", ("a cat", "an animal")], "classification")[1].pair
     'an animal'
     """
-    if isinstance(items, str | Mapping | Example):
-        items = [items]
-    elif is_table(items):
+    if is_table(items):
         items = [row.fields for row in in_memory(items, "the table", Notes()).rows]
-    return [_example(str(number), item, kind, roles or {}) for number, item in enumerate(items)]
+    elif isinstance(items, str | Mapping | Example) or not isinstance(items, Iterable):
+        items = [items]
+    return [_example(str(index), item, kind, roles or {}) for index, item in enumerate(items)]
 
 
 def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Example:

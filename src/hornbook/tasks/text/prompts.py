@@ -122,16 +122,16 @@ class PromptWriter:
         queries = [question(self.task, item, self.template) for item in items]
         limits = [max(self.context - num, 1) for num in reserved]
         nums = self._first_guess(examples, queries, limits)
-        prompts = [Prompt("", 0)] * len(items)
+        prompts, lengths = [Prompt("", 0)] * len(items), [0] * len(items)
         left = list(range(len(items)))
         while left:
             for i in left:
                 prompts[i] = Prompt(composed(self.task, examples[i][: nums[i]], queries[i]), nums[i])
-            lengths = self._num_tokens([prompts[i].text for i in left])
-            left = [i for i, length in zip(left, lengths, strict=True) if length > limits[i] and nums[i]]
+            for i, length in zip(left, self._num_tokens([prompts[i].text for i in left]), strict=True):
+                lengths[i] = length
+            left = [i for i in left if lengths[i] > limits[i] and nums[i]]
             for i in left:
                 nums[i] -= 1
-        lengths = self._num_tokens([prompt.text for prompt in prompts])
         return [
             prompt if length <= limit else self._cut(item, prompt, limit)
             for item, prompt, length, limit in zip(items, prompts, lengths, limits, strict=True)
