@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.metrics import classification as measured
+from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import (
     Confusion,
     Judged,
@@ -101,12 +101,12 @@ class Classification(TextKind):
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
-        labels, gold_N, predicted_N = measured.numbered(gold, predicted)
+        labels, gold_N, predicted_N = class_metrics.numbered(gold, predicted)
         positive_index = labels.index(self.positive) if self.positive in labels else None
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             some = slice(None) if chosen is None else chosen
-            counts = measured.class_counts(gold_N[some], predicted_N[some], len(labels))
+            counts = class_metrics.class_counts(gold_N[some], predicted_N[some], len(labels))
             computed = {
                 "accuracy": counts.accuracy,
                 "f1": lambda: 0.0 if positive_index is None else counts.f1(positive_index),

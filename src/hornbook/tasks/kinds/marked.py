@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hornbook.data.tokenizing import mention_tokens
-from hornbook.metrics import classification as measured
+from hornbook.metrics import classification as class_metrics
 from hornbook.tasks.features import Features, Scorer
 from hornbook.tasks.kind import INPUTS
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
@@ -129,13 +129,13 @@ class Relation(Marked, Classification):
         if "matthews" in self.metrics:
             return Classification.scorer(self, examples, predictions)
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
-        _, counts_NR2 = measured.relation_counts(gold, predicted)
+        _, counts_NR2 = class_metrics.relation_counts(gold, predicted)
         is_right_N = np.array(gold) == np.array(predicted)
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             some = slice(None) if chosen is None else chosen
             scores = {
-                "macro_f1": measured.relation_f1(counts_NR2[some].sum(0)),
+                "macro_f1": class_metrics.relation_f1(counts_NR2[some].sum(0)),
                 "accuracy": float(is_right_N[some].mean()),
             }
             return {name: scores[name] for name in self.metrics}
@@ -164,9 +164,9 @@ class EntityTyping(Marked, MultiLabel):
         return super().describe(example, prediction) | {"probabilities": dict(likeliest)}
 
     def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
-        counts_N3 = measured.loose_counts(*([each.label for each in side] for side in (examples, predictions)))
+        counts_N3 = class_metrics.loose_counts(*([each.label for each in side] for side in (examples, predictions)))
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            return measured.loose_scores(counts_N3 if chosen is None else counts_N3[chosen])
+            return class_metrics.loose_scores(counts_N3 if chosen is None else counts_N3[chosen])
 
         return score

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.metrics import classification as measured
+from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
@@ -96,13 +96,13 @@ class MultiLabel(TextKind):
         # Labels unknown to the model count as missed.
         known = self.head_config.labels
         labels = (*known, *sorted({label for each in gold for label in each} - set(known)))
-        counts = measured.multi_label_counts(gold, predicted, labels)
+        counts = class_metrics.multi_label_counts(gold, predicted, labels)
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             if chosen is None:
-                return measured.multi_label_scores(counts.sum(0), len(counts))
+                return class_metrics.multi_label_scores(counts.sum(0), len(counts))
             times_drawn = np.bincount(chosen, minlength=len(counts)).astype(float)
-            return measured.multi_label_scores(times_drawn @ counts, len(chosen))
+            return class_metrics.multi_label_scores(times_drawn @ counts, len(chosen))
 
         return score
 

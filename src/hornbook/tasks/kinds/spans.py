@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hornbook.metrics import spans as measured
+from hornbook.metrics import spans as span_metrics
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from hornbook.text.tokenizer import Tokenizer
 
 RULES = {
-    "squad": measured.SQUAD_1,
-    "squad2": measured.SQUAD_2,
-    "korquad": measured.KORQUAD,
-    "triviaqa": measured.TRIVIA_QA,
-    "coqa": measured.COQA,
+    "squad": span_metrics.SQUAD_1,
+    "squad2": span_metrics.SQUAD_2,
+    "korquad": span_metrics.KORQUAD,
+    "triviaqa": span_metrics.TRIVIA_QA,
+    "coqa": span_metrics.COQA,
 }
 LENGTHS = ((1, 1, "1 word"), (2, 3, "2 or 3 words"), (4, 7, "4 to 7 words"), (8, 10**9, "8 words or more"))
 CANDIDATE_FACTOR = 5  # candidates kept per window, relative to `num_best`: the same text may occur several times
@@ -267,7 +267,7 @@ class Spans(TaskKind):
         scores = [each.no_answer_score for each in predictions]
         best = [each.n_best[0].text if each.n_best else "" for each in predictions]
         gold = [each.answers for each in examples]
-        return replace(self, threshold=measured.best_threshold(scores, best, gold, RULES[self.rules])[1])
+        return replace(self, threshold=span_metrics.best_threshold(scores, best, gold, RULES[self.rules])[1])
 
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
         if not self.allows_no_answer:
@@ -342,7 +342,9 @@ class Spans(TaskKind):
             return []
         best = [row["n_best"][0]["text"] if row.get("n_best") else "" for row in rows]
         scores = [row["no_answer_score"] for row in rows]
-        return measured.threshold_curve(scores, best, [row["gold"] for row in rows], RULES.get(rules, RULES["squad2"]))
+        return span_metrics.threshold_curve(
+            scores, best, [row["gold"] for row in rows], RULES.get(rules, RULES["squad2"])
+        )
 
     def illustrative(self, examples: Sequence[SpanExample], predictions: list, features: Features) -> list[int]:
         return illustrations.choose(examples, (each.answer for each in predictions), features)
@@ -409,4 +411,4 @@ def _json(value: object) -> str:
 def _is_miss(row: dict[str, Any]) -> bool:
     """Whether the predicted answer shares no word with any gold answer or, without one, the model gave an answer."""
     answer = row.get("answer") or ""
-    return not any(measured.have_common_word(answer, gold) for gold in row["gold"]) if row["gold"] else bool(answer)
+    return not any(span_metrics.have_common_word(answer, gold) for gold in row["gold"]) if row["gold"] else bool(answer)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.metrics import tagging as measured
+from hornbook.metrics import tagging as tag_metrics
 from hornbook.metrics.breakdown import (
     Confusion,
     Fragment,
@@ -163,7 +163,7 @@ class Tagging(TaskKind):
         total = np.array([len(gold) for gold, _ in pairs])
         counts = np.zeros((len(pairs), 3), int)
         if "entity_f1" in self.metrics:
-            entities = [(set(measured.entities(gold)), set(measured.entities(tags))) for gold, tags in pairs]
+            entities = [(set(tag_metrics.entities(gold)), set(tag_metrics.entities(tags))) for gold, tags in pairs]
             counts = np.array([(len(gold & predicted), len(gold), len(predicted)) for gold, predicted in entities])
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
@@ -218,7 +218,9 @@ class Tagging(TaskKind):
     def tallies(cls, judged: Judged) -> list[Tally]:
         tags = ((row["gold"], row["tags"]) for row in judged.rows)
         if judged.has_entities:
-            return tally_classes((measured.entities(gold), measured.entities(predicted)) for gold, predicted in tags)
+            return tally_classes(
+                (tag_metrics.entities(gold), tag_metrics.entities(predicted)) for gold, predicted in tags
+            )
         return tally_classes(
             ([(a, 0)], [(b, 0)]) for gold, predicted in tags for a, b in zip(gold, predicted, strict=False)
         )
@@ -294,7 +296,7 @@ def _entities(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any
     text = " ".join(example.words) if example.text is None else example.text
     offsets = word_offsets(example.words, text)
     entities = []
-    for kind, first, after in measured.entities(tags):
+    for kind, first, after in tag_metrics.entities(tags):
         start, end = offsets[first][0], offsets[after - 1][1]
         entity = {"type": kind, "text": text[start:end], "start": start, "end": end}
         entities.append(entity | {"first_word": first, "last_word": after - 1})

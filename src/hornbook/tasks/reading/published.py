@@ -16,7 +16,7 @@ THREE_SPLITS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": 
 @dataclass(frozen=True)
 class TableLayout(TabularLayout):
     """The columns of a published table. Quotes are ordinary characters, as GLUE's TSV files have unbalanced ones;
-    `unnamed` are the columns of files without a header line."""
+    `unnamed` are the columns of files without a header line; `other_label` is the label in another release."""
 
     text: str
     pair: str | None = None

@@ -29,6 +29,8 @@ STARTS = ("start", "answer_start", "starts")
 
 @dataclass(frozen=True)
 class OwnTexts(TabularLayout):
+    """Tables of texts or pairs, labelled with a class, several classes or a number."""
+
     kind: LabelKind
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
