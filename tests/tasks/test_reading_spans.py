@@ -179,7 +179,7 @@ def test_triviaqa_with_a_document_missing(tmp_path):
     assert counts(data) == {"unreadable": 1, "kept_empty_text": 1}
 
 
-@pytest.mark.parametrize("more", [{"EntityPages": [{"Filename": None}]}, {"Answer": {"Aliases": [{}, 5], "Value": 5}}])
+@pytest.mark.parametrize("more", [{"EntityPages": [{"Filename": None}]}, {"Answer": {"Aliases": [5], "Value": 5}}])
 def test_triviaqa_with_values_of_other_types(tmp_path, more):
     folder = trivia(tmp_path)
     file = folder / "qa" / "wikipedia-dev.json"
