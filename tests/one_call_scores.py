@@ -6,7 +6,7 @@ import numpy as np
 
 from hornbook.metrics.classification import class_counts, multi_label_counts, multi_label_scores, numbered
 from hornbook.metrics.regression import order, pearson, ranks
-from hornbook.metrics.spans import COQA, KORQUAD, SQUAD_1, SQUAD_2, TRIVIA_QA, question_scores
+from hornbook.metrics.spans import COQA, KORQUAD, SQUAD_1, SQUAD_2, TRIVIA_QA
 from hornbook.metrics.tagging import entities
 
 
@@ -51,6 +51,11 @@ def token_f1(prediction, answers):
 
 def coqa_f1(prediction, references):
     return COQA.score(prediction, references)[1]
+
+
+def question_scores(predictions, gold, rules):
+    """(exact match, F1) of each question, as fractions."""
+    return {question: rules.score(predictions[question], answers) for question, answers in gold.items()}
 
 
 def score_spans(predictions, gold, has_unanswerable):

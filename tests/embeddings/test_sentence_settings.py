@@ -26,7 +26,7 @@ def folder(tmp_path, tiny_tokenizer) -> Path:
 
 def test_a_folder_without_the_files_is_pooled_by_the_mean(folder):
     model = hornbook.load(folder)
-    assert model.embedding.is_default and "mean over the tokens (default" in model.embedding.in_words
+    assert model.embedding.is_default and "mean over the tokens (default" in model.embedding.description
     assert np.array_equal(model.embed(TEXTS), model.embed(TEXTS, pooling="mean", normalize=False))
     assert np.linalg.norm(model.embed(TEXTS, normalize=True), axis=1) == pytest.approx(1, abs=1e-6)
 

@@ -96,6 +96,23 @@ def test_rows_without_a_mention_are_counted():
 
 
 @pytest.mark.parametrize(
+    ("task", "row", "name", "value"),
+    [
+        ("entity-typing", UFET, "left_context_token", 5),
+        ("entity-typing", {"text": "In [ENT] Oslo [ENT].", "label": "place"}, "ents", [["Q1", None, 3]]),
+        ("entity-typing", {"text": "In [ENT] Oslo [ENT].", "label": "place"}, "mentions", 3.5),
+        ("relation", {"text": "Ada met Bob", "t": {"pos": [8, 11]}, "relation": "met"}, "h", {"pos": "x"}),
+        ("relation", {"tokens": ["a", "b"], "t": ["b", "Q2", [[1]]], "relation": "met"}, "h", ["a", "Q1", 5]),
+    ],
+)
+def test_values_of_other_types_are_a_problem_of_their_row(task, row, name, value):
+    data = read(task, {"dev": [row | {name: value}]})
+    assert data.problems.count("kept_no_mention") == 1 and data.splits["dev"][0].problem
+    with pytest.raises(ValueError, match="is invalid: this model takes"):
+        as_examples([row | {name: value}], task)
+
+
+@pytest.mark.parametrize(
     ("text", "marks", "expected"),
     [
         ("a [ENT] b c [ENT] d", ["[ENT]"], ("a b c d", ((2, 5),))),

@@ -11,15 +11,20 @@ from one_call_scores import (
     token_f1,
 )
 
+from hornbook.metrics import spans
 from hornbook.metrics.spans import (
     COQA,
     SQUAD_1,
     SQUAD_2,
-    best_threshold,
     normalize_answer,
-    question_scores,
     threshold_curve,
 )
+
+
+def best_threshold(scores, predictions, gold, rules=SQUAD_2):
+    """The best F1 and its threshold, of values by question in the order of `scores`."""
+    lists = ([side[question] for question in scores] for side in (scores, predictions, gold))
+    return spans.best_threshold(*lists, rules)
 
 
 @pytest.mark.parametrize(
@@ -100,19 +105,9 @@ def test_score_spans_is_in_percent_with_both_parts():
     assert "NoAns_total" not in score_spans(ours, answerable, has_unanswerable=True)
 
 
-def test_scores_by_question_are_fractions():
-    scores = question_scores({"1": "black cat", "2": "dog"}, {"2": ("dog",), "1": ("cat",)}, SQUAD_1)
-    assert scores == {"2": (1.0, 1.0), "1": (0.0, pytest.approx(2 / 3))}
-
-
-@pytest.mark.parametrize(
-    "score", [lambda *given: score_spans(*given, has_unanswerable=True), score_korquad, score_coqa, score_trivia_qa]
-)
-def test_missing_predictions_are_refused(score):
-    with pytest.raises(ValueError, match="2 of 3 questions have no prediction, the first is 'second'"):
-        score({"first": "cat"}, {"first": ("cat",), "second": ("cat",), "third": ("cat",)})
-    with pytest.raises(ValueError, match="nothing to score"):
-        score({}, {})
+def test_scores_of_a_question_are_fractions():
+    assert SQUAD_1.score("dog", ("dog",)) == (1.0, 1.0)
+    assert SQUAD_1.score("black cat", ("cat",)) == (0.0, pytest.approx(2 / 3))
 
 
 @pytest.mark.parametrize("rules", [SQUAD_2, COQA])
@@ -134,7 +129,7 @@ def test_the_best_of_the_curve_is_what_the_official_search_finds(random):
     ours = {key: ("river", "garden")[int(key) % 2] for key in gold}
     scores = dict(zip(gold, random.normal(size=40).tolist(), strict=True))
     points = threshold_curve(list(scores.values()), list(ours.values()), list(gold.values()))
-    best, threshold = best_threshold(scores, ours, gold, "f1")
+    best, threshold = best_threshold(scores, ours, gold)
     assert best == pytest.approx(max(f1 for *_, f1 in points))
     assert next(f1 for at, _, f1 in points if at == threshold) == pytest.approx(best)
 
@@ -143,30 +138,28 @@ def test_best_threshold_by_hand():
     gold = {"1": ("cat",), "2": (), "3": ("black cat",), "4": ()}
     ours = {"1": "cat", "2": "dog", "3": "cat", "4": ""}
     no_answer = {"4": 0.05, "1": 0.1, "3": 0.2, "2": 0.9}
-    # 2 unanswerable are right at the start; question 1 adds 1, question 3 adds 0 and 2/3, question 2 takes 1
-    assert best_threshold(no_answer, ours, gold, "exact") == (75.0, 0.1)
-    assert best_threshold(no_answer, ours, gold, "f1") == (pytest.approx(100 * (3 + 2 / 3) / 4), 0.2)
+    # 2 unanswerable are right at the start; question 1 adds 1, question 3 adds 2/3, question 2 takes 1
+    assert best_threshold(no_answer, ours, gold) == (pytest.approx(100 * (3 + 2 / 3) / 4), 0.2)
 
 
 def test_answering_nothing_may_be_best():
     gold, ours = {"1": (), "2": ("cat",)}, {"1": "dog", "2": "dog"}
-    assert best_threshold({"1": 0.3, "2": 0.6}, ours, gold, "f1") == (50.0, 0.0)
+    assert best_threshold({"1": 0.3, "2": 0.6}, ours, gold) == (50.0, 0.0)
     # scores are differences of logits here: 0 would let both be answered
     scores = {"1": -3.0, "2": -1.0}
-    best, threshold = best_threshold(scores, ours, gold, "f1")
+    best, threshold = best_threshold(scores, ours, gold)
     assert best == 50.0
     assert apply_threshold(ours, scores, threshold) == {"1": "", "2": ""}
 
 
 def test_equal_scores_are_taken_one_by_one_as_in_the_official_search():
     gold, ours = {"1": ("cat",), "2": ()}, {"1": "cat", "2": "dog"}
-    assert best_threshold({"1": 0.5, "2": 0.5}, ours, gold, "exact") == (100.0, 0.5)
-    assert best_threshold({"2": 0.5, "1": 0.5}, ours, gold, "exact") == (50.0, 0.0)
+    assert best_threshold({"1": 0.5, "2": 0.5}, ours, gold) == (100.0, 0.5)
+    assert best_threshold({"2": 0.5, "1": 0.5}, ours, gold) == (50.0, 0.0)
 
 
-@pytest.mark.parametrize("metric", ["exact", "f1"])
 @pytest.mark.parametrize("shift", [0.0, -5.0])
-def test_best_threshold_equals_a_search_over_all_thresholds(metric, shift):
+def test_best_threshold_equals_a_search_over_all_thresholds(shift):
     generator = np.random.default_rng(3)
     words = ["cat", "black cat", "black cat sat", "dog", ""]
     for _ in range(60):
@@ -174,9 +167,9 @@ def test_best_threshold_equals_a_search_over_all_thresholds(metric, shift):
         gold = {name: () if generator.random() < 0.5 else (words[generator.integers(4)],) for name in names}
         ours = {name: words[generator.integers(5)] for name in names}
         scores = {name: shift + float(generator.random()) * 10 for name in names}
-        best, threshold = best_threshold({**scores, "other": 0.0}, ours, gold, metric)
+        best, threshold = best_threshold(scores, ours, gold)
         reached = {
-            at: score_spans(apply_threshold(ours, scores, at), gold, has_unanswerable=True)[metric]
+            at: score_spans(apply_threshold(ours, scores, at), gold, has_unanswerable=True)["f1"]
             for at in (-100.0, *scores.values(), threshold)
         }
         assert best == pytest.approx(max(reached.values()))
@@ -187,17 +180,8 @@ def test_where_some_people_saw_no_answer_leaving_it_out_counts():
     """Unanswered, the two of three that saw none are right: 1, 1 and 1 of the best among the others."""
     gold = {"1": ("", "", "cat"), "2": ("dog", "dog")}
     ours, scores = {"1": "cat", "2": "dog"}, {"1": 0.5, "2": 0.1}
-    assert best_threshold(scores, ours, gold, "f1", COQA) == (100.0, 0.1)
+    assert best_threshold(scores, ours, gold, COQA) == (100.0, 0.1)
     assert score_coqa(apply_threshold(ours, scores, 0.1), gold)["f1"] == 100.0
-
-
-def test_best_threshold_refuses_missing_questions():
-    with pytest.raises(ValueError, match="no no-answer score"):
-        best_threshold({}, {"1": "cat"}, {"1": ()}, "f1")
-    with pytest.raises(ValueError, match="no prediction"):
-        best_threshold({"1": 0.5}, {}, {"1": ()}, "f1")
-    with pytest.raises(ValueError, match="use 'exact' or 'f1'"):
-        best_threshold({"1": 0.5}, {"1": "cat"}, {"1": ()}, "em")
 
 
 def korquad(prediction: str, *answers: str) -> tuple[float, float]:

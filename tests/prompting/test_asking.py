@@ -69,10 +69,10 @@ def test_choices_are_scored_by_their_likelihood(gpt, task, normalize):
         }.get(normalize, [1] * 3)
         less = [log_p(gpt, "Answer:", f" {choice}") if normalize == "answer" else 0.0 for choice in CHOICES]
         expected = [(total - alone) / unit for total, alone, unit in zip(sums, less, units, strict=True)]
-        assert reply.about["scores"] == pytest.approx(expected, abs=1e-4)
+        assert reply.extra["scores"] == pytest.approx(expected, abs=1e-4)
         assert reply.text == CHOICES[int(np.argmax(expected))]
     if normalize == "answer":
-        assert found[2].about["scores"] == pytest.approx([0.0] * 3, abs=1e-5)
+        assert found[2].extra["scores"] == pytest.approx([0.0] * 3, abs=1e-5)
 
 
 def test_the_likelihood_of_the_right_answer(gpt, writing):
@@ -91,11 +91,11 @@ def test_written_answers_are_those_of_generate(gpt, writing):
     items = [Item(str(i), {}, ("red",)) for i in range(3)]
     found = PromptEvaluator(writing, gpt).ask(items, PROMPTS, 0, lambda done: None)
     for prompt, reply in zip(PROMPTS, found, strict=True):
-        assert reply.about["generated"] == gpt.generate(prompt.text, 4, temperature=0)[0].text
-        assert reply.text == reply.about["generated"].strip()
+        assert reply.extra["generated"] == gpt.generate(prompt.text, 4, temperature=0)[0].text
+        assert reply.text == reply.extra["generated"].strip()
     drawing = replace(writing, writing=GenerationSettings(max_new_tokens=8, temperature=1.0, top_k=2))
     texts = [
-        [each.about["generated"] for each in PromptEvaluator(drawing, gpt).ask(items, PROMPTS, seed, lambda done: None)]
+        [each.extra["generated"] for each in PromptEvaluator(drawing, gpt).ask(items, PROMPTS, seed, lambda done: None)]
         for seed in (0, 1, 0)
     ]
     assert texts[0] == texts[2] != texts[1]
@@ -110,7 +110,7 @@ def test_a_stop_word_is_not_the_last_word(gpt, writing):
     for stop_words in (True, False):
         task = replace(writing, writing=GenerationSettings(max_new_tokens=6, keep="word", stop_words=stop_words))
         asked = PromptEvaluator(task, gpt).ask(items, prompts, 0, lambda done: None)
-        found[stop_words] = [reply.about["generated"] for reply in asked]
+        found[stop_words] = [reply.extra["generated"] for reply in asked]
     firsts = [
         tokens_of(prompt.text + text)[len(tokens_of(prompt.text))]
         for prompt, text in zip(prompts, found[False], strict=True)

@@ -35,12 +35,12 @@ def test_the_question_is_never_one_of_its_examples(task):
 
 
 def test_draws_follow_from_seed_and_question(task):
-    few, many = drawn(task, 30, 3, seed=1, number=4), drawn(task, 30, 8, seed=1, number=4)
-    assert many[:3] == few and len(set(many)) == 8 and many == drawn(task, 30, 8, seed=1, number=4)
-    assert drawn(task, 30, 8, seed=2, number=4) != many != drawn(task, 30, 8, seed=1, number=5)
+    few, many = drawn(task, 30, 3, seed=1, question_index=4), drawn(task, 30, 8, seed=1, question_index=4)
+    assert many[:3] == few and len(set(many)) == 8 and many == drawn(task, 30, 8, seed=1, question_index=4)
+    assert drawn(task, 30, 8, seed=2, question_index=4) != many != drawn(task, 30, 8, seed=1, question_index=5)
     once = replace(task, draw="once")
-    assert drawn(once, 30, 8, seed=1, number=4) == drawn(once, 30, 8, seed=1, number=5)
-    assert sorted(drawn(task, 8, 8, seed=1, number=4)) == list(range(8))
+    assert drawn(once, 30, 8, seed=1, question_index=4) == drawn(once, 30, 8, seed=1, question_index=5)
+    assert sorted(drawn(task, 8, 8, seed=1, question_index=4)) == list(range(8))
 
 
 def test_more_shots_than_examples_are_refused(task):

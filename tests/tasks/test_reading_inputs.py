@@ -254,3 +254,9 @@ def test_a_choice_may_be_texts_in_a_row():
     for item in (("the river", "is wet"), ("the river", "is wet", 3), ("the river",)):
         with pytest.raises(ValueError, match="input 1"):
             as_examples([item], "choice")
+
+
+@pytest.mark.parametrize("items", [5, None])
+def test_what_is_no_list_is_one_invalid_input(items):
+    with pytest.raises(ValueError, match=r"input 1 \((5|None)\) is invalid: this model takes a text"):
+        as_examples(items, "classification")

@@ -113,3 +113,27 @@ def test_roles_of_other_kinds_of_task():
     assert roles(rows, "regression")["label"] == "weight"  # n numbers the rows
     rows = [{"text": f"words here {n}", "red": n % 2, "blue": n % 3 == 0} for n in range(30)]
     assert roles([row | {"blue": int(row["blue"])} for row in rows], "multi-label")["label"] == "red,blue"
+
+
+def test_a_single_column_of_0_and_1_has_the_same_class_when_it_is_read_again():
+    rows = [{"text": f"words here {n}", "red": n % 2} for n in range(30)]
+    data = read("multi-label", rows, held_out=0)
+    again = read("multi-label", {"dev": rows}, trained=data.roles)
+    assert data.labels == again.labels == ("red",) and again.splits["dev"] == data.splits["train"]
+
+
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("classification", {"text": "one two", "label": "a"}),
+        ("tagging", {"words": ["one", "two"], "tags": ["O", "O"]}),
+        ("spans", {"question": "who", "passage": "Ada wrote", "answer": "Ada"}),
+        ("choice", {"context": "She", "ending0": "ran", "ending1": "sat", "label": 0}),
+        ("similarity", {"text": "one", "pair": "two"}),
+        ("entity-typing", {"text": "In [ENT] Oslo [ENT].", "labels": ["place"]}),
+    ],
+)
+@pytest.mark.parametrize("name", ["uid", "QID", "annot_id"])
+def test_every_kind_of_task_knows_the_same_names_of_keys(task, row, name):
+    examples = read(task, [row | {name: f"k{n}"} for n in range(4)], held_out=0).splits["train"]
+    assert [each.key for each in examples] == ["k0", "k1", "k2", "k3"]

@@ -179,6 +179,15 @@ def test_triviaqa_with_a_document_missing(tmp_path):
     assert counts(data) == {"unreadable": 1, "kept_empty_text": 1}
 
 
+@pytest.mark.parametrize("more", [{"EntityPages": [{"Filename": None}]}, {"Answer": {"Aliases": [5], "Value": 5}}])
+def test_triviaqa_with_values_of_other_types(tmp_path, more):
+    folder = trivia(tmp_path)
+    file = folder / "qa" / "wikipedia-dev.json"
+    (item,) = json.loads(file.read_text())["Data"]
+    file.write_text(json.dumps({"Data": [item, item | more]}))
+    assert read("triviaqa", file).splits["dev"][0].key == "tc_1--One.txt"
+
+
 def test_triviaqa_as_squad(tmp_path):
     stored(tmp_path / "train.json", squad(question("tc_1--One.txt", ("Ada", 0))))
     assert read("triviaqa", tmp_path).splits["train"][0].answers == ("Ada",)
@@ -239,6 +248,13 @@ def test_coqa_scores_every_person(tmp_path):
     assert [score("white", dev[0].answers), score("", dev[0].answers)] == [1.0, pytest.approx(2 / 3)]
     assert [score("yes", dev[1].answers), score("", dev[1].answers)] == [pytest.approx(2 / 3), 1.0]
     assert [score("in a barn", dev[2].answers), score("", dev[3].answers), score("x", dev[3].answers)] == [1, 1, 0]
+
+
+def test_coqa_with_a_start_that_is_not_whole(tmp_path):
+    story = coqa_story()
+    story["answers"][0]["span_start"] += 0.5
+    (tmp_path / "coqa-train-v1.0.json").write_text(json.dumps({"data": [story]}))
+    assert read("coqa", tmp_path, held_out=0).splits["train"][0].answers == ("white",)
 
 
 def test_columns_cannot_be_named_where_there_are_none(tmp_path):

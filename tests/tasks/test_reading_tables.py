@@ -218,6 +218,12 @@ def test_bad_cells_in_memory():
     assert first(data, "no_label") == {"file": "the train table", "place": "row 2", "detail": "the label is empty"}
 
 
+def test_a_number_that_is_too_large_is_counted():
+    rows = [{"text": f"text {n}", "score": n} for n in range(4)]
+    data = read("regression", [*rows, {"text": "huge", "score": 10**400}], held_out=0)
+    assert len(data.splits["train"]) == 4 and counts(data) == {"bad_number": 1}
+
+
 @pytest.mark.parametrize("data", [None, 3, {"train": "text"}])
 def test_what_is_no_table_is_refused(data):
     with pytest.raises(ValueError, match=r"the train table is a .*: give a data frame, a list of dictionaries, or"):

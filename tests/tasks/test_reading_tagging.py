@@ -3,6 +3,7 @@
 import pytest
 from task_files import counts, first, lines, write
 
+from hornbook.tasks.items import as_examples
 from hornbook.tasks.reading.read import read
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -182,6 +183,12 @@ def test_own_lists_in_csv(tmp_path):
     write(tmp_path, train__csv='words,tags\nAda wrote,B-PER O\n"[""a b"", ""c""]",O O\n')
     found = read("tagging", tmp_path, held_out=0).splits["train"]
     assert shown(found) == [(("Ada", "wrote"), ("B-PER", "O")), (("a b", "c"), ("O", "O"))]
+
+
+def test_a_number_in_place_of_words(tmp_path):
+    write(tmp_path, train__jsonl=lines({"words": 1999, "tags": ["O"]}, {"words": ["a"], "tags": 7}))
+    assert shown(read("tagging", tmp_path, held_out=0).splits["train"]) == [(("1999",), ("O",)), (("a",), ("7",))]
+    assert as_examples([{"words": 1999}], "tagging")[0].words == ("1999",)
 
 
 def test_a_tag_that_training_does_not_have(tmp_path):

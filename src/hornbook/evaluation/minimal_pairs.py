@@ -21,7 +21,7 @@ from hornbook.files import replacing
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
-from hornbook.metrics.bootstrap import NORMAL_95, share_interval
+from hornbook.metrics.bootstrap import NORMAL_95, wilson_interval
 
 GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")  # keys of a line; the first that it has
 PARADIGM = ("UID", "paradigm")  # otherwise the name of the file
@@ -196,7 +196,7 @@ def _first(values: Any, names: Sequence[str]) -> str:
 
 def _accuracy(are_right: Sequence[bool]) -> Accuracy:
     share = sum(are_right) / len(are_right)
-    return Accuracy(len(are_right), share, *share_interval(share, len(are_right)))
+    return Accuracy(len(are_right), share, *wilson_interval(share, len(are_right)))
 
 
 def mean_of(paradigms: Iterable[Accuracy]) -> Accuracy:

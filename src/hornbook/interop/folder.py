@@ -18,11 +18,9 @@ WEIGHTS = "model.safetensors"
 ONNX_FILE = "model.onnx"
 RESTORE = "the two files do not belong together; restore the right one"
 # Weights that are ignored: heads of fine-tuned folders, buffers of old ones and tied weights saved twice.
-IGNORED = (
-    *("classifier.", "qa_outputs.", "sequence_summary.", "embeddings.position_ids"),
-    *(".decoder.", "lm_head.weight", "vocab_projector.weight", "score.", "multiple_choice_head."),
-    *(".attn.bias", ".attn.masked_bias"),
-)
+IGNORED = ("classifier.", "qa_outputs.", "sequence_summary.", "score.", "multiple_choice_head.")
+IGNORED += ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
+IGNORED += (".decoder.", "lm_head.weight", "vocab_projector.weight")
 
 
 def save_model(folder: Path, model: nn.Module, weights: Weights = "float") -> None:
@@ -30,8 +28,8 @@ def save_model(folder: Path, model: nn.Module, weights: Weights = "float") -> No
     weights has a quarter of the size; only Hornbook opens it."""
     check_weights(weights)
     write_json(Path(folder) / "config.json", model.hf_config())
-    found = hf_weights(model)
-    write_tensors(Path(folder) / WEIGHTS, as_int8(found) if weights == "int8" else found, {"format": "pt"})
+    tensors = hf_weights(model)
+    write_tensors(Path(folder) / WEIGHTS, as_int8(tensors) if weights == "int8" else tensors, {"format": "pt"})
 
 
 def hf_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -65,11 +63,6 @@ def _bias_twins(model: nn.Module) -> list[tuple[str, str]]:
     return [model.naming.tied_bias_names] if model.naming.tied_bias_names else []
 
 
-def _tied_heads(model: nn.Module) -> list[str]:
-    """The Hugging Face names of the head matrices that are tied to the token embedding."""
-    return [f"{model.naming.heads[head]}.weight" for head in model.naming.tied_heads]
-
-
 def load_model(folder: Path) -> nn.Module:
     """Loads the model of a folder, with the heads found in its weights. In evaluation mode, float32, on the CPU."""
     folder = Path(folder)
@@ -83,23 +76,21 @@ def load_model(folder: Path) -> nn.Module:
         config = family.config_from_hf(hf_config)
         if config.num_layers > len(weights):
             raise ValueError(f"it has {config.num_layers} layers, and the weights fewer")
-        with torch.device("meta"):  # no memory is allocated before the shapes are checked
+        with torch.device("meta"):
             head_config = family.naming.head_config_in(hf_config, weights)
             model = family(config, family.naming.heads_in(set(weights), config.tied), head_config)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(f"{config_file} cannot be used ({reason}): restore the file") from None
-    matched = _matched(model, weights, folder)
-    _copy_weights(model.to_empty(device="cpu"), matched)
+    load_weights(model, weights, folder)
     return model.eval()
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
     """Copies weights under Hugging Face names into the model; a wrong name or shape is a `ValueError`."""
-    _copy_weights(model, _matched(model, weights, folder))
-
-
-def _copy_weights(model: nn.Module, matched: dict[str, Tensor]) -> None:
+    matched = _matched(model, weights, folder)
+    if next(model.parameters()).is_meta:  # memory is allocated only after the shapes are checked
+        model.to_empty(device="cpu")
     state = model.state_dict()
     for name, value in matched.items():
         target = state[name]
@@ -110,7 +101,7 @@ def _copy_weights(model: nn.Module, matched: dict[str, Tensor]) -> None:
 def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     """Returns the weights under our names, each once, with checked shapes and the vocabulary not yet padded."""
     file, config_file = _weights_file(folder), folder / "config.json"
-    weights = _normalize_names(model, weights)
+    weights = _normalized(model, weights)
     state, firsts, matched = model.state_dict(), first_names(model), {}
     hf_names = {
         ours: [name.removeprefix(model.naming.prefix) for name in names]
@@ -126,8 +117,8 @@ def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
         for name in theirs:
             _check_weight(name, weights[name], shape, file, config_file)
         if firsts[ours] == ours:
-            found = torch.cat([weights[name] for name in theirs])
-            matched[ours] = found.T if model.naming.is_transposed(ours) else found
+            value = torch.cat([weights[name] for name in theirs])
+            matched[ours] = value.T if model.naming.is_transposed(ours) else value
             continue
         for first, name in zip(hf_names[firsts[ours]], theirs, strict=True):
             if first != name and not torch.equal(weights[first], weights[name]):
@@ -145,14 +136,15 @@ def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     return matched
 
 
-def _normalize_names(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Removes the prefix from all names, and fills in biases and tied matrices that some classes save once only."""
+def _normalized(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights without the prefix of their names, and with biases and tied matrices that some classes save once."""
     # Some published folders save the encoder's names without their prefix, fine-tuned ones with it.
     weights = {name.removeprefix(model.naming.prefix): value for name, value in weights.items()}
     for bias, twin in _bias_twins(model):
         if twin in weights and (bias not in weights or not model.config.tied):
             weights[bias] = weights[twin]
-    if model.config.tied and (tied := [each for each in _tied_heads(model) if each in weights]):
+    tied_heads = [f"{model.naming.heads[head]}.weight" for head in model.naming.tied_heads]
+    if model.config.tied and (tied := [name for name in tied_heads if name in weights]):
         # Some classes save only the head of a tied matrix (OpenAIGPTDoubleHeadsModel).
         weights.setdefault(f"{model.naming.encoder['embeddings.tokens']}.weight", weights[tied[0]])
     return weights
@@ -160,8 +152,9 @@ def _normalize_names(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, 
 
 def _check_weight(name: str, weight: Tensor, shape: tuple[int, ...], file: Path, config_file: Path) -> None:
     if weight.shape != shape:
-        found = tuple(weight.shape)
-        raise ValueError(f"{name} in {file} has shape {found}, but {config_file} requires {shape}: {RESTORE}")
+        raise ValueError(
+            f"{name} in {file} has shape {tuple(weight.shape)}, but {config_file} requires {shape}: {RESTORE}"
+        )
     if not weight.is_floating_point():
         raise ValueError(f"{name} in {file} is {weight.dtype}, not floating point: copy the file again from its source")
 

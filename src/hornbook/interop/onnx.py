@@ -115,8 +115,8 @@ class OnnxModel(nn.Module):
 
     def outputs(self, batch: Batch) -> Tensor:
         """Returns the task outputs per sequence or token (`models/head_config.py` lists the shapes)."""
-        found, mask_NS = self._run(batch)
-        return torch.from_numpy(HEADS[self.head_config.kind].from_rows(found, mask_NS))
+        outputs, mask_NS = self._run(batch)
+        return torch.from_numpy(HEADS[self.head_config.kind].from_rows(outputs, mask_NS))
 
     def _run(self, batch: Batch) -> tuple[list[np.ndarray], np.ndarray]:
         lengths_N = np.diff(batch.offsets_host)
@@ -158,8 +158,8 @@ def open_onnx(folder: Path) -> OnnxModel:
         config = registry.family(hf_config.get("model_type")).config_from_hf(hf_config)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / 'config.json'} cannot be used: {error}") from None
-    own = hf_config.get("hornbook_head")
-    head_config = read_head_config(hf_config, None, own["num_labels"]) if own else None
+    head = hf_config.get("hornbook_head")
+    head_config = read_head_config(hf_config, None, head["num_labels"]) if head else None
     return OnnxModel(folder / ONNX_FILE, config, head_config)
 
 

@@ -10,13 +10,13 @@ config_sentence_transformers.json   prompts, and the similarity function
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hornbook.files import read_json, read_json_list, refusing_damage, write_json
 
 EmbeddingPooling = Literal["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens"]
-POOLINGS = ("mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens")
-IN_WORDS = {
+POOLINGS: tuple[EmbeddingPooling, ...] = get_args(EmbeddingPooling)
+DESCRIPTIONS = {
     "mean": "mean over the tokens",
     "cls": "first token",
     "max": "maximum over the tokens",
@@ -53,10 +53,10 @@ class EmbeddingSettings:
     is_default: bool = False
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """The settings as a log line."""
         source = "default, as the model folder has no modules.json" if self.is_default else "from the model folder"
-        parts = [f"{IN_WORDS[self.pooling]} ({source})"]
+        parts = [f"{DESCRIPTIONS[self.pooling]} ({source})"]
         parts += ["normalised"] if self.normalize else []
         parts += [f"at most {self.max_length} tokens"] if self.max_length else []
         parts += [f"prompts: {', '.join(self.prompts)}"] if any(self.prompts.values()) else []
@@ -67,10 +67,9 @@ class EmbeddingSettings:
         `query` and `document` are empty if the model has no such prompts."""
         if name is None:
             return self.prompts.get(self.default_prompt or "", "")
-        names = DOCUMENT_PROMPTS if name == "document" else (name,)
-        found = next((self.prompts[each] for each in names if each in self.prompts), None)
-        if found is not None:
-            return found
+        for candidate in DOCUMENT_PROMPTS if name == "document" else (name,):
+            if candidate in self.prompts:
+                return self.prompts[candidate]
         return self.prompt(None) if name in ("query", "document") else name
 
     def refuse_lower_case(self, folder: Path) -> None:
@@ -97,39 +96,34 @@ def read_embedding_settings(folder: Path) -> EmbeddingSettings:
         raise ValueError(
             f"{folder / MODULES} has a {unknown} layer, but only {', '.join(LAYERS)} are supported: use another model"
         )
-    found: dict[str, Any] = {"normalize": "Normalize" in layers}
+    values: dict[str, Any] = {"normalize": "Normalize" in layers}
     pooling = folder / layers.get("Pooling", "1_Pooling") / "config.json"
-    if pooling.is_file():
-        with refusing_damage(pooling):
-            found["pooling"] = _pooling_in(read_json(pooling))
-    for name, read in ((LENGTH, _length_in), (PROMPTS, _prompts_in)):
-        if (folder / name).is_file():
-            with refusing_damage(folder / name):
-                found |= read(read_json(folder / name))
-    if found.get("max_length") is None and (folder / TOKENIZER).is_file():
+    for file, read in ((pooling, _pooling_in), (folder / LENGTH, _length_in), (folder / PROMPTS, _prompts_in)):
+        if file.is_file():
+            with refusing_damage(file):
+                values |= read(read_json(file))
+    if values.get("max_length") is None and (folder / TOKENIZER).is_file():
         with refusing_damage(folder / TOKENIZER):
-            found["max_length"] = _tokenizer_length_in(read_json(folder / TOKENIZER))
-    if found.get("prompts") and pooling.is_file() and read_json(pooling).get("include_prompt") is False:
+            values["max_length"] = _tokenizer_length_in(read_json(folder / TOKENIZER))
+    if values.get("prompts") and pooling.is_file() and read_json(pooling).get("include_prompt") is False:
         raise ValueError(f"{pooling} leaves prompts out of the pooling, which is not supported: use another model")
-    return EmbeddingSettings(**found)
+    return EmbeddingSettings(**values)
 
 
-def _pooling_in(config: dict[str, Any]) -> str:
+def _pooling_in(config: dict[str, Any]) -> dict[str, Any]:
     modes = config.get("pooling_mode")
     if modes is None:
         modes = [ours for ours, flag in _FLAGS.items() if config.get(_LEGACY + flag)]
     modes = [modes] if isinstance(modes, str) else list(modes)
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise ValueError(f"its pooling '{', '.join(modes)}' is not one of {', '.join(POOLINGS)}")
-    return modes[0]
+    return {"pooling": modes[0]}
 
 
 def _length_in(config: dict[str, Any]) -> dict[str, Any]:
     max_length = config.get("max_seq_length")
-    return {
-        "max_length": None if max_length is None else int(max_length),
-        "lower_case": bool(config.get("do_lower_case")),
-    }
+    max_length = None if max_length is None else int(max_length)
+    return {"max_length": max_length, "lower_case": bool(config.get("do_lower_case"))}
 
 
 def _tokenizer_length_in(config: dict[str, Any]) -> int | None:

@@ -43,11 +43,11 @@ def with_new_tokens(model: nn.Module, old: Tokenizer, new: Tokenizer, seed: int)
 
 
 def _check_extends(old: Tokenizer, new: Tokenizer) -> None:
-    for number in range(old.vocab_size):
-        before, after = old.backend.id_to_token(number), new.backend.id_to_token(number)
+    for token in range(old.vocab_size):
+        before, after = old.backend.id_to_token(token), new.backend.id_to_token(token)
         if before != after:
             raise ValueError(
-                f"the corpus was built with a different vocabulary than the model's (token {number} is '{after}' in "
+                f"the corpus was built with a different vocabulary than the model's (token {token} is '{after}' in "
                 f"the corpus and '{before}' in the model): build the corpus with the model's own tokenizer, or with "
                 "one that 'hornbook tokenizer extend' made from it"
             )

@@ -25,8 +25,8 @@ def bleu_counts(texts: Sequence[str], references: Sequence[Sequence[str]]) -> np
     from sacrebleu.metrics import BLEU
 
     metric = BLEU(effective_order=True)
-    found = [metric.sentence_score(text, list(gold)) for text, gold in zip(texts, references, strict=True)]
-    rows = [[each.sys_len, each.ref_len, *each.counts, *each.totals] for each in found]
+    scores = [metric.sentence_score(text, list(gold)) for text, gold in zip(texts, references, strict=True)]
+    rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
     return np.array(rows, float).reshape(len(rows), 2 + 2 * ORDER)
 
 

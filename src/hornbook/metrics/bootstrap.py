@@ -1,4 +1,4 @@
-"""95% confidence intervals: bootstrap over examples, Wilson's of a share, and t intervals over seeds and for the
+"""95% confidence intervals: bootstrap over examples, Wilson's of a proportion, and t intervals over seeds and for the
 difference of two methods."""
 
 import math
@@ -54,15 +54,15 @@ def crossed_intervals(
     return intervals(mean, num_examples, seed=1)
 
 
-def share_interval(share: float, num_examples: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a share, which stays within 0 and 1 and has a width also where all examples are right.
+def wilson_interval(proportion: float, num_examples: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a proportion: it stays within 0 and 1, and is not empty where all examples are right.
 
-    >>> low, high = share_interval(0.75, 4)
+    >>> low, high = wilson_interval(0.75, 4)
     >>> round(low, 3), round(high, 3)
     (0.301, 0.954)
     """
     z2 = NORMAL_95**2 / num_examples
-    centre, width = share + z2 / 2, math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
+    centre, width = proportion + z2 / 2, math.sqrt(z2 * proportion * (1 - proportion) + z2 * z2 / 4)
     return max(0.0, (centre - width) / (1 + z2)), min(1.0, (centre + width) / (1 + z2))
 
 

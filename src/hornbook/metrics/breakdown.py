@@ -69,11 +69,11 @@ def confusion_matrix(pairs: list[tuple[str, str]], names: list[str], of: str) ->
         return None
     names = list(dict.fromkeys([*names, *(name for pair in pairs for name in pair)]))
     if len(names) > MAX_CLASSES:
-        kept = [name for name, _ in Counter(gold for gold, _ in pairs).most_common(MAX_CLASSES - 1)]
-        others = f"{len(names) - len(kept)} others"
-        pairs = [tuple(name if name in kept else others for name in pair) for pair in pairs]
-        names = [*(name for name in names if name in kept), others]
-    index = {name: number for number, name in enumerate(names)}
+        frequent = [name for name, _ in Counter(gold for gold, _ in pairs).most_common(MAX_CLASSES - 1)]
+        others = f"{len(names) - len(frequent)} others"
+        pairs = [tuple(name if name in frequent else others for name in pair) for pair in pairs]
+        names = [*(name for name in names if name in frequent), others]
+    index = {name: i for i, name in enumerate(names)}
     counts = np.zeros((len(names), len(names)), np.int64)
     for gold, predicted in pairs:
         counts[index[gold], index[predicted]] += 1
@@ -136,8 +136,8 @@ class Mistake:
     @classmethod
     def of(cls, row: dict[str, Any], gold: str, predicted: str, note: str) -> "Mistake":
         """A mistake on a row, with its input texts."""
-        found = [row[name] for name in ("text", "pair", "context", "question") if row.get(name)]
-        return cls(str(row.get("key", "")), [[Fragment(cut(str(text)))] for text in found], gold, predicted, note)
+        texts = [row[name] for name in ("text", "pair", "context", "question") if row.get(name)]
+        return cls(str(row.get("key", "")), [[Fragment(cut(str(text)))] for text in texts], gold, predicted, note)
 
 
 def confidence(row: dict[str, Any]) -> float:

@@ -46,8 +46,8 @@ def numbered(gold: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], 
     """(sorted classes in gold or predictions, gold as class indices, predictions as class indices)."""
     _check_lengths(gold, predicted)
     labels = sorted({*gold, *predicted})
-    number = {label: i for i, label in enumerate(labels)}
-    return labels, np.array([number[label] for label in gold]), np.array([number[label] for label in predicted])
+    index = {label: i for i, label in enumerate(labels)}
+    return labels, np.array([index[label] for label in gold]), np.array([index[label] for label in predicted])
 
 
 def multi_label_counts(
@@ -75,8 +75,8 @@ def multi_label_scores(sums: np.ndarray, num_examples: int) -> dict[str, float]:
 def loose_counts(gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]]) -> np.ndarray:
     """One row per example, N x 3: labels that are right, predicted, and in gold."""
     _check_lengths(gold, predicted)
-    pairs = [(set(right), set(found)) for right, found in zip(gold, predicted, strict=True)]
-    return np.array([(len(right & found), len(found), len(right)) for right, found in pairs], float)
+    pairs = [(set(a), set(b)) for a, b in zip(gold, predicted, strict=True)]
+    return np.array([(len(a & b), len(b), len(a)) for a, b in pairs], float)
 
 
 def loose_scores(counts_N3: np.ndarray) -> dict[str, float]:
@@ -111,12 +111,12 @@ def relation_counts(gold: Sequence[str], predicted: Sequence[str]) -> tuple[list
     names = sorted({undirected(label) for label in {*gold, *predicted}} - {*NO_RELATION})
     index = {name: i for i, name in enumerate(names)}
     counts_NR2 = np.zeros((len(gold), len(names), 2))
-    for row, right, found in zip(counts_NR2, gold, predicted, strict=True):
-        for label in (right, found):
+    for row, gold_label, predicted_label in zip(counts_NR2, gold, predicted, strict=True):
+        for label in (gold_label, predicted_label):
             if (name := undirected(label)) in index:
                 row[index[name], 1] += 1
-        if right == found and undirected(right) in index:
-            row[index[undirected(right)], 0] = 1
+        if gold_label == predicted_label and undirected(gold_label) in index:
+            row[index[undirected(gold_label)], 0] = 1
     return names, counts_NR2
 
 
@@ -139,14 +139,14 @@ def undirected(label: str) -> str:
 
 
 def _indicators(side: Sequence[Collection[str]], labels: Sequence[str]) -> np.ndarray:
-    number = {label: i for i, label in enumerate(labels)}
+    index = {label: i for i, label in enumerate(labels)}
     indicators_NL = np.zeros((len(side), len(labels)), bool)
     for row, named in zip(indicators_NL, side, strict=True):
-        if unknown := set(named) - number.keys():
+        if unknown := set(named) - index.keys():
             raise ValueError(
                 f"'{min(unknown, key=str)}' is not one of the labels {', '.join(map(str, labels))}; add it there"
             )
-        row[[number[label] for label in named]] = True
+        row[[index[label] for label in named]] = True
     return indicators_NL
 
 

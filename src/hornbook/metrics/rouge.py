@@ -23,8 +23,8 @@ def rouge(text: str, reference: str) -> dict[str, float]:
 
 def best_rouge(text: str, references: Sequence[str]) -> dict[str, float]:
     """Each score with the reference that gives the highest value."""
-    found = [rouge(text, reference) for reference in references]
-    return {name: max(each[name] for each in found) for name in NAMES}
+    scores = [rouge(text, reference) for reference in references]
+    return {name: max(each[name] for each in scores) for name in NAMES}
 
 
 def _ngram_f1(words: list[str], gold: list[str], length: int) -> float:
@@ -39,9 +39,9 @@ def _lcs_f1(words: list[str], gold: list[str]) -> float:
     row = [0] * (len(gold) + 1)
     for word in words:
         diagonal = 0  # of the row above, one column to the left
-        for place, other in enumerate(gold, 1):
-            above = row[place]
-            row[place] = diagonal + 1 if word == other else max(above, row[place - 1])
+        for column, other in enumerate(gold, 1):
+            above = row[column]
+            row[column] = diagonal + 1 if word == other else max(above, row[column - 1])
             diagonal = above
     return _f1(row[-1], len(words), len(gold))
 

@@ -3,16 +3,15 @@
 Scores of a single question are fractions between 0 and 1; `best_threshold` returns percentages, as the official scripts
 print them.
 
-question_scores({"q1": "The Eiffel Tower!"}, {"q1": ("Eiffel tower", "tower")}, SQUAD_1)    # {'q1': (1.0, 1.0)}
+SQUAD_1.score("The Eiffel Tower!", ("Eiffel tower", "tower"))    # (1.0, 1.0)
 """
 
 import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -84,51 +83,36 @@ TRIVIA_QA = Rules(normalize=trivia_qa_normalized)
 KORQUAD = Rules(normalize=korquad_normalized, units=_characters)
 
 
-def question_scores(
-    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], rules: Rules = SQUAD_2
-) -> dict[str, tuple[float, float]]:
-    """(exact match, F1) of each question in `gold`, as fractions; predictions for other questions are ignored."""
-    _check_complete(predictions, gold, "prediction")
-    return {question: rules.score(predictions[question], answers) for question, answers in gold.items()}
-
-
 def best_threshold(
-    no_answer_scores: Mapping[str, float],
-    predictions: Mapping[str, str],
-    gold: Mapping[str, Sequence[str]],
-    metric: Literal["exact", "f1"],
+    no_answer_scores: Sequence[float],
+    predictions: Sequence[str],
+    gold: Sequence[Sequence[str]],
     rules: Rules = SQUAD_2,
 ) -> tuple[float, float]:
-    """(best score in percent, threshold): questions with a no-answer score above the threshold are left unanswered.
+    """(best F1 in percent, threshold): questions with a no-answer score above the threshold are left unanswered.
 
     This is SQuAD 2.0's search: questions are answered one by one, from the lowest no-answer score, and the first best
     point counts. With tied no-answer scores the search may stop within a tie, and then no threshold reaches the
-    returned score. If answering nothing is best, the official threshold is 0, which suits probabilities; for scores
-    that reach 0 or below we return a threshold just below the lowest.
+    returned F1. If answering nothing is best, the official threshold is 0, which suits probabilities; for scores that
+    reach 0 or below we return a threshold just below the lowest.
     """
-    if metric not in ("exact", "f1"):
-        raise ValueError(f"unknown metric '{metric}'; use 'exact' or 'f1'")
-    _check_complete(no_answer_scores, gold, "no-answer score")
-    index = 0 if metric == "exact" else 1
-    scores = {question: score[index] for question, score in question_scores(predictions, gold, rules).items()}
-    in_order = sorted((question for question in no_answer_scores if question in gold), key=no_answer_scores.__getitem__)
-
-    # Score of each question when left unanswered: some of several annotators may have marked it as unanswerable.
-    without = {
-        question: rules.score("", answers)[index] if answers and rules.leaves_one_out else float(not answers)
-        for question, answers in gold.items()
-    }
-    lowest = no_answer_scores[in_order[0]]
-    best = current = sum(without.values())
-    threshold = 0.0 if lowest > 0 else math.nextafter(lowest, -math.inf)
-    for question in in_order:
-        if gold[question]:
-            current += scores[question] - without[question]
-        elif predictions[question]:
-            current -= 1
-        if current > best:
-            best, threshold = current, no_answer_scores[question]
-    return 100 * best / len(gold), threshold
+    # F1 of each question when left unanswered: some of several annotators may have marked it as unanswerable.
+    unanswered = [
+        rules.score("", answers)[1] if answers and rules.leaves_one_out else float(not answers) for answers in gold
+    ]
+    answered = [
+        rules.score(prediction, answers)[1] if answers else float(not prediction)
+        for prediction, answers in zip(predictions, gold, strict=True)
+    ]
+    order = np.argsort(no_answer_scores, kind="stable")
+    totals = np.cumsum([sum(unanswered), *np.subtract(answered, unanswered)[order]])
+    num_answered = int(totals.argmax())
+    if num_answered:
+        threshold = no_answer_scores[order[num_answered - 1]]
+    else:
+        lowest = no_answer_scores[order[0]]
+        threshold = 0.0 if lowest > 0 else math.nextafter(lowest, -math.inf)
+    return float(100 * totals[num_answered] / len(gold)), threshold
 
 
 def threshold_curve(
@@ -145,15 +129,15 @@ def threshold_curve(
     """
     order = np.argsort(no_answer_scores, kind="stable")
     ordered = np.array(no_answer_scores, float)[order]
-    without_N2, answered_N2 = (
-        100 * np.array([rules.score(answer, its) for answer, its in zip(given, gold, strict=True)])[order]
-        for given in ([""] * len(gold), predictions)
+    unanswered_N2, answered_N2 = (
+        100 * np.array([rules.score(text, answers) for text, answers in zip(texts, gold, strict=True)])[order]
+        for texts in ([""] * len(gold), predictions)
     )
-    totals_N2 = without_N2.sum(0) + np.cumsum(answered_N2 - without_N2, 0)
+    totals_N2 = unanswered_N2.sum(0) + np.cumsum(answered_N2 - unanswered_N2, 0)
     is_last = np.append(ordered[1:] != ordered[:-1], True)  # equal scores are answered together
-    points = [(math.nextafter(ordered[0], -math.inf), *without_N2.mean(0).tolist())]
-    kept = zip(ordered[is_last].tolist(), (totals_N2[is_last] / len(gold)).tolist(), strict=True)
-    return points + [(threshold, *scores) for threshold, scores in kept]
+    points = [(math.nextafter(ordered[0], -math.inf), *unanswered_N2.mean(0).tolist())]
+    others = zip(ordered[is_last].tolist(), (totals_N2[is_last] / len(gold)).tolist(), strict=True)
+    return points + [(threshold, *scores) for threshold, scores in others]
 
 
 def _f1(predicted: list[str], gold: list[str], empty_f1: float) -> float:
@@ -164,17 +148,6 @@ def _f1(predicted: list[str], gold: list[str], empty_f1: float) -> float:
         return 0.0
     precision, recall = num_shared / len(predicted), num_shared / len(gold)
     return 2 * precision * recall / (precision + recall)
-
-
-def _check_complete(given: Mapping[str, object], required: Mapping[str, object], what: str) -> None:
-    if not required:
-        raise ValueError("nothing to score: give at least one question")
-    missing = [question for question in required if question not in given]
-    if missing:
-        raise ValueError(
-            f"{len(missing)} of {len(required)} questions have no {what}, the first is '{missing[0]}'; "
-            f"give one for every question (an empty string predicts that there is no answer)"
-        )
 
 
 def have_common_word(answer: str, gold: str) -> bool:

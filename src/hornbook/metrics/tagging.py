@@ -15,16 +15,16 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     Inconsistent sequences are accepted: an I or E outside an entity, or of another type, starts a new one. A prefix
     without a type has the type "_".
     """
-    found = []
+    spans = []
     previous, start = OUTSIDE, 0
     for position, (prefix, kind) in enumerate([*map(_prefix_and_type, tags), OUTSIDE]):
         is_boundary = previous[0] in "OES" or prefix in "OBS" or previous[1] != kind
         if is_boundary and previous[0] != "O":
-            found.append((previous[1], start, position))
+            spans.append((previous[1], start, position))
         if is_boundary:
             start = position
         previous = prefix, kind
-    return found
+    return spans
 
 
 def _prefix_and_type(tag: str) -> tuple[str, str]:

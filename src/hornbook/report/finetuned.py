@@ -87,7 +87,7 @@ class FinetunedRun(RunRecord):
 
     @property
     def kind_in_words(self) -> str:
-        return self.task_kind.in_words or self.kind
+        return self.task_kind.description or self.kind
 
     @property
     def model(self) -> str:

@@ -380,7 +380,7 @@ def _model_lines(found: dict) -> list[tuple[str, str]]:
 def _task_words(found: dict) -> str:
     if not found["task"]:
         return ""
-    return f"{found['task']}: {KINDS[found['task_kind']].in_words}" if found["task_kind"] else found["task"]
+    return f"{found['task']}: {KINDS[found['task_kind']].description}" if found["task_kind"] else found["task"]
 
 
 def _tokenizer(folder: Path) -> dict:

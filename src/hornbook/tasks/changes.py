@@ -3,29 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
 Replacement = tuple[int, int, str]  # start and stop offsets in the text, and the new word
 
 
-class WordSpan(Protocol):
-    start: int
-    stop: int
-
-
 @dataclass(frozen=True)
 class Changeable:
-    """A text of an example with the name of its field. `kept` are the character spans that must not change."""
+    """A text of an example with the name of its field. `fixed` are the character spans that must not change."""
 
     field: str
     text: str
-    kept: tuple[tuple[int, int], ...] = ()
+    fixed: tuple[tuple[int, int], ...] = ()
     only: frozenset[tuple[int, int]] | None = None  # the only spans that may be replaced; None: any
 
-    def allows(self, word: WordSpan) -> bool:
+    def allows(self, start: int, stop: int) -> bool:
+        """Whether the characters from `start` to `stop` may be replaced."""
         if self.only is not None:
-            return (word.start, word.stop) in self.only
-        return all(word.stop <= start or stop <= word.start for start, stop in self.kept)
+            return (start, stop) in self.only
+        return all(stop <= first or last <= start for first, last in self.fixed)
 
 
 def word_spans(words: Sequence[str]) -> list[tuple[int, int]]:
@@ -35,19 +30,19 @@ def word_spans(words: Sequence[str]) -> list[tuple[int, int]]:
 
 def answer_spans(passage: str, answers: Sequence[str], starts: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Character spans of the accepted answers: from the recorded starts, or every occurrence in the passage."""
-    found = []
-    for number, answer in enumerate(answers):
-        start = starts[number] if number < len(starts) else -1
+    spans = []
+    for index, answer in enumerate(answers):
+        start = starts[index] if index < len(starts) else -1
         if start >= 0:
-            found.append((start, start + len(answer)))
+            spans.append((start, start + len(answer)))
             continue
-        at = passage.find(answer)
-        if at < 0:  # the answer is spelled differently from the passage, so no part of the passage is safe to change
+        start = passage.find(answer)
+        if start < 0:  # the answer is spelled differently from the passage, so no part of it is safe to change
             return ((0, len(passage)),)
-        while at >= 0 and answer:
-            found.append((at, at + len(answer)))
-            at = passage.find(answer, at + 1)
-    return tuple(found)
+        while start >= 0 and answer:
+            spans.append((start, start + len(answer)))
+            start = passage.find(answer, start + 1)
+    return tuple(spans)
 
 
 def spliced(text: str, replacements: Sequence[Replacement]) -> str:

@@ -120,9 +120,9 @@ def find_task(name: str) -> RegisteredTask:
     """The data set or task kind of this name, in any common spelling."""
     others = {spelling: name for name, several in OTHER_SPELLINGS.items() for spelling in several}
     spellings = {_letters(each): each for each in KNOWN} | others
-    found = spellings.get(_letters(name))
-    if found:
-        return KNOWN[found]
+    known_name = spellings.get(_letters(name))
+    if known_name:
+        return KNOWN[known_name]
     near = difflib.get_close_matches(_letters(name), spellings, n=3, cutoff=0.5)
     names = list(dict.fromkeys(spellings[each] for each in near))
     hint = f"did you mean {' or '.join(names)}?" if names else f"the known ones are {', '.join(KNOWN)}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hornbook.metrics.bootstrap import intervals, share_interval
+from hornbook.metrics.bootstrap import intervals, wilson_interval
 from hornbook.metrics.breakdown import Judged, as_tables
 from hornbook.tasks.features import Features
 from hornbook.tasks.kind import TaskKind
@@ -36,13 +36,9 @@ def evaluate_split(
 ) -> Evaluation:
     result = run_model(model, features, autocast, micro_tokens)
     predictions = task.decode(result.outputs, features, examples)
-    if not is_labelled(examples):
+    if not examples or any(example.gold is None for example in examples):
         return Evaluation(predictions)
     return Evaluation(predictions, task.scorer(examples, predictions)(None), result.loss)
-
-
-def is_labelled(examples: Sequence[Example]) -> bool:
-    return bool(examples) and all(example.gold is not None for example in examples)
 
 
 def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
@@ -51,7 +47,7 @@ def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: lis
     score = task.scorer(examples, predictions)
     scores, bounds = score(None), intervals(score, len(examples))
     if ACCURACY in scores:
-        bounds[ACCURACY] = share_interval(scores[ACCURACY], len(examples))
+        bounds[ACCURACY] = wilson_interval(scores[ACCURACY], len(examples))
     return {name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in scores.items()}
 
 

@@ -1,6 +1,6 @@
 """Examples as token sequences with targets, in batches for the model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -68,6 +68,13 @@ class Features:
             entities=None if self.entities is None else [self.entities[i] for i in sequences],
         )
         return batch if self.extra_streams is None else batch.with_streams(self.extra_streams.streams(sequences))
+
+
+def mean_scorer(values: Mapping[str, np.ndarray]) -> Scorer:
+    """The scorer of metrics that are means over the examples, from the value of each example by metric."""
+    return lambda chosen=None: {
+        name: float((each if chosen is None else each[chosen]).mean()) for name, each in values.items()
+    }
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

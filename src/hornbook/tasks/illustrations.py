@@ -27,11 +27,11 @@ class TokenProbabilities(NamedTuple):
     none: tuple[float, float]  # start and end at the first token, which stand for "no answer"
 
 
-def token_probabilities(logits_S2: np.ndarray, num_tokens: int, place: PassageWindow) -> TokenProbabilities:
+def token_probabilities(logits_S2: np.ndarray, num_tokens: int, window: PassageWindow) -> TokenProbabilities:
     """From the outputs of one sequence of `num_tokens` tokens, which a classifier of "no answer" may follow."""
     start_S, end_S = (softmax(logits_S2[:num_tokens, i]) for i in range(2))
-    passage = slice(place.first, place.last)
-    return TokenProbabilities(place.offsets, start_S[passage], end_S[passage], (float(start_S[0]), float(end_S[0])))
+    passage = slice(window.first, window.last)
+    return TokenProbabilities(window.offsets, start_S[passage], end_S[passage], (float(start_S[0]), float(end_S[0])))
 
 
 def choose(examples: Sequence[SpanExample], answers: Iterable[str], features: Features) -> list[int]:
@@ -39,21 +39,21 @@ def choose(examples: Sequence[SpanExample], answers: Iterable[str], features: Fe
     right, wrong, and answered though there is no answer; in the order of the examples within an outcome."""
     num_windows = np.bincount(features.example_ids, minlength=len(examples))
     sizes = dict(
-        zip(features.example_ids.tolist(), (place.last - place.first for place in features.decode_info), strict=True)
+        zip(features.example_ids.tolist(), (window.last - window.first for window in features.decode_info), strict=True)
     )
     outcomes: dict[tuple[bool, bool, bool], list[int]] = {}
-    for number, (example, answer) in enumerate(zip(examples, answers, strict=True)):
-        if num_windows[number] == 1 and 0 < sizes[number] <= MAX_SHOWN_TOKENS:
+    for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
+        if num_windows[index] == 1 and 0 < sizes[index] <= MAX_SHOWN_TOKENS:
             is_hit = any(have_common_word(answer, gold) for gold in example.answers or ())
-            outcomes.setdefault((bool(example.answers), bool(answer), is_hit), []).append(number)
+            outcomes.setdefault((bool(example.answers), bool(answer), is_hit), []).append(index)
     turns = range(max(map(len, outcomes.values()), default=0))
-    return [its[turn] for turn in turns for its in outcomes.values() if turn < len(its)][:NUM_SHOWN]
+    return [indices[turn] for turn in turns for indices in outcomes.values() if turn < len(indices)][:NUM_SHOWN]
 
 
-def illustration(example: SpanExample, row: dict[str, Any], found: TokenProbabilities) -> dict[str, Any]:
+def illustration(example: SpanExample, row: dict[str, Any], probabilities: TokenProbabilities) -> dict[str, Any]:
     """The example and its prediction `row`, with (start, end, probability of a start, of an end) of each token of the
     passage, the first two in characters."""
-    chances_P2 = np.round(np.stack([found.start_P, found.end_P], 1), 5)
+    probabilities_P2 = np.round(np.stack([probabilities.start_P, probabilities.end_P], 1), 5)
     names = ("question", "answer", "start", "end", "no_answer_score")
     return {
         "key": example.key,
@@ -61,7 +61,8 @@ def illustration(example: SpanExample, row: dict[str, Any], found: TokenProbabil
         "gold": list(example.answers or ()),
         "passage": example.passage,
         "tokens": [
-            [*place, *chances] for place, chances in zip(found.offsets_P2.tolist(), chances_P2.tolist(), strict=True)
+            [*offsets, *values]
+            for offsets, values in zip(probabilities.offsets_P2.tolist(), probabilities_P2.tolist(), strict=True)
         ],
-        "none": [round(chance, 5) for chance in found.none],
+        "none": [round(probability, 5) for probability in probabilities.none],
     }

@@ -1,6 +1,6 @@
 """Inputs to predict, given in Python, as examples: texts, pairs, questions with passages, sentences, endings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hornbook.metrics.words import cut
@@ -17,26 +17,26 @@ def as_examples(items: Any, kind: str, roles: Mapping[str, str] | None = None) -
     >>> as_examples(["good", ("a cat", "an animal")], "classification")[1].pair
     'an animal'
     """
-    if isinstance(items, str | Mapping | Example):
-        items = [items]
-    elif is_table(items):
+    if is_table(items):
         items = [row.fields for row in in_memory(items, "the table", Notes()).rows]
-    return [_example(str(number), item, kind, roles or {}) for number, item in enumerate(items)]
+    elif isinstance(items, str | Mapping | Example) or not isinstance(items, Iterable):
+        items = [items]
+    return [_example(str(index), item, kind, roles or {}) for index, item in enumerate(items)]
 
 
 def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Example:
-    found, takes = None, KINDS[kind]
+    example, task_kind = None, KINDS[kind]
     if isinstance(item, Example):
-        found = item if isinstance(item, takes.example) else None
+        example = item if isinstance(item, task_kind.example) else None
     elif isinstance(item, Mapping):
         fields = {str(name).lower(): value for name, value in item.items()}
         fields |= {role: item[column] for role, column in roles.items() if column in item}
-        found = takes.from_fields(key, fields)
+        example = task_kind.from_fields(key, fields)
     elif isinstance(item, str):
-        found = takes.from_text(key, item)
+        example = task_kind.from_text(key, item)
     elif isinstance(item, tuple | list):
-        found = takes.from_list(key, item)
-    if found is None:
+        example = task_kind.from_list(key, item)
+    if example is None:
         content = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
-        raise ValueError(f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {takes.takes}")
-    return found
+        raise ValueError(f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {task_kind.takes}")
+    return example

@@ -11,10 +11,11 @@ its published head for the task's `head_config`.
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
 | baseline | `constant`, `majority`, `degenerate`, `label_scope`, `label_kind` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
-| report | `in_words`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
+| report | `description`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -43,7 +44,7 @@ class TaskKind:
 
     # ---- the kind
     name: ClassVar[str] = ""
-    in_words: ClassVar[str] = ""  # what it predicts
+    description: ClassVar[str] = ""  # what it predicts
     takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
     output_kind: ClassVar[str]  # one of models.head_config.HEAD_TYPES
@@ -166,8 +167,10 @@ class TaskKind:
 
     @classmethod
     def merged(cls, tasks: Sequence[Self]) -> Self:
-        """The task of an ensemble."""
-        return tasks[0]
+        """The task of an ensemble, with the mean of the thresholds if the kind has one."""
+        if "threshold" not in cls.saved_fields:
+            return tasks[0]
+        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
 
     # ---- encoding, decoding, scoring
 
@@ -283,7 +286,7 @@ class TaskKind:
         return None
 
     @classmethod
-    def forward_code(cls, given: Any, has_double_heads: bool) -> str:
+    def forward_code(cls, sample: Any, has_double_heads: bool) -> str:
         """Lines of Python that run a model of `hf_class` on a sample input, if `transformers` has no pipeline."""
         raise NotImplementedError
 

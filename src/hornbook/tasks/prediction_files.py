@@ -16,7 +16,7 @@ from hornbook.metrics.words import cut
 Rows = Sequence[dict[str, Any]]
 Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty if the inputs have none
 FORMATS = (".jsonl", ".json", ".csv", ".tsv")
-GIVEN = ("text", "pair", "question", "context", "endings")  # fields of a described row that are input, not prediction
+INPUT_FIELDS = ("text", "pair", "question", "context", "endings")  # of a described row; the others are predicted
 NESTED = ("entities", "n_best")  # lists of objects
 SPLIT = {"words", "tokens"}  # input columns that already contain the words
 SHORT_CHARACTERS = 60
@@ -55,10 +55,10 @@ def with_columns(rows: Rows, columns: Columns) -> Rows:
     if not columns:
         return rows
     taken = {name for each in columns for name in each}
-    left_out = {*GIVEN, *(("words",) if SPLIT & {name.lower() for name in taken} else ())}
+    left_out = {*INPUT_FIELDS, *(("words",) if SPLIT & {name.lower() for name in taken} else ())}
     return [
-        {**given, **{_unused_name(name, taken): value for name, value in row.items() if name not in left_out}}
-        for given, row in zip(columns, rows, strict=True)
+        {**cells, **{_unused_name(name, taken): value for name, value in row.items() if name not in left_out}}
+        for cells, row in zip(columns, rows, strict=True)
     ]
 
 
@@ -70,24 +70,19 @@ def is_frame(items: Any) -> bool:
 def with_predictions(frame: Any, rows: Rows) -> Any:
     """The data frame with the prediction columns appended; lists stay lists."""
     names = [str(name) for name in frame.columns]
-    described = [_by_column(row) for row in rows]
+    described = [{name: row.get(name, value) for name, value in flattened(row).items()} for row in rows]
     predicted = with_columns(described, [dict.fromkeys(names) for _ in described])
     new = list(dict.fromkeys(name for row in predicted for name in row if name not in names))
     columns = {name: [row.get(name) for row in predicted] for name in new}
     return frame.assign(**columns) if hasattr(frame, "assign") else frame.hstack(type(frame)(columns))
 
 
-def _by_column(row: dict[str, Any]) -> dict[str, Any]:
-    flat = flattened(row)
-    return {name: row.get(name, value) for name, value in flat.items()}
-
-
 def renamed(rows: Rows, columns: Columns) -> list[str]:
     """Names of the prediction columns that were prefixed with `predicted_` because the input has a column of that
     name."""
-    given = {name for each in columns for name in each}
+    taken = {name for each in columns for name in each}
     names = [name for row in with_columns(rows[:1], columns[:1]) for name in row]
-    return [name for name in names if name.startswith("predicted_") and name not in given]
+    return [name for name in names if name.startswith("predicted_") and name not in taken]
 
 
 def _unused_name(name: str, taken: set[str]) -> str:
@@ -99,14 +94,16 @@ def _unused_name(name: str, taken: set[str]) -> str:
 def as_csv(rows: Rows, separator: str = ",", columns: Columns = ()) -> str:
     """CSV with a header line and one column per probability, `p_<label>`. Words and tags are separated by spaces,
     multiple labels by `|`; nested values are JSON."""
-    given = [{name: _as_json(cell) for name, cell in each.items()} for each in columns]
-    flat = with_columns([flattened(row) for row in rows], given)
-    names = list(dict.fromkeys([*(name for each in given for name in each), *(name for row in flat for name in row)]))
+    cells = [{name: _as_json(cell) for name, cell in each.items()} for each in columns]
+    flat_rows = with_columns([flattened(row) for row in rows], cells)
+    names = list(
+        dict.fromkeys([*(name for each in cells for name in each), *(name for row in flat_rows for name in row)])
+    )
     written = io.StringIO()
     writer = csv.DictWriter(written, names, restval="", delimiter=separator, lineterminator="\n")
     if names:
         writer.writeheader()
-    writer.writerows(flat)
+    writer.writerows(flat_rows)
     return written.getvalue()
 
 
@@ -121,11 +118,11 @@ def flattened(row: dict[str, Any]) -> dict[str, Any]:
         if name == "probabilities" and isinstance(value, dict):
             flat |= {f"p_{label}": probability for label, probability in value.items()}
         elif name == "probabilities" and "words" not in row:
-            flat |= {f"p_{number}": probability for number, probability in enumerate(value)}
+            flat |= {f"p_{index}": probability for index, probability in enumerate(value)}
         elif name == "labels":
             flat[name] = "|".join(value)
         elif isinstance(value, list) and name not in NESTED:
-            flat[name] = " ".join(str(each) for each in value)
+            flat[name] = " ".join(str(item) for item in value)
         else:
             flat[name] = _as_json(value)
     return flat

@@ -6,14 +6,20 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from hornbook.data.problems import Problems
 from hornbook.tasks.changes import Changeable, Replacement, answer_spans, shifted, spliced, word_spans
 
 SPLITS = ("train", "dev", "test")
 
-Prompt = tuple[dict[str, Any], tuple, tuple[str, ...]]  # fields for templates, right answers, endings to choose from
+
+class PromptParts(NamedTuple):
+    """What a prompted task uses of an example. `endings`: those to choose from."""
+
+    fields: dict[str, Any]
+    answers: tuple
+    endings: tuple[str, ...] = ()
 
 
 class Example:
@@ -52,7 +58,7 @@ class Example:
     def without_label(self) -> Self:
         return replace(self, **{self.label_field: None})
 
-    def prompt(self) -> Prompt | None:
+    def prompt(self) -> PromptParts | None:
         """What a prompted task shows of it; None if it cannot be prompted."""
         return None
 
@@ -103,9 +109,9 @@ class TextExample(Example):
     def is_stratified(self) -> bool:
         return not isinstance(self.label, float)
 
-    def prompt(self) -> Prompt:
+    def prompt(self) -> PromptParts:
         fields = {"text": self.text, "pair": self.pair or "", "label": self.label}
-        return fields, () if self.label is None else (self.label,), ()
+        return PromptParts(fields, () if self.label is None else (self.label,))
 
     def changeable(self) -> list[Changeable]:
         return [Changeable(name, getattr(self, name)) for name in ("text", "pair") if getattr(self, name)]
@@ -149,13 +155,14 @@ class SpanExample(Example):
     def without_label(self) -> "SpanExample":
         return replace(self, answers=None, starts=())
 
-    def prompt(self) -> Prompt:
-        return {"question": self.question, "passage": self.passage, "title": self.title}, self.answers or (), ()
+    def prompt(self) -> PromptParts:
+        fields = {"question": self.question, "passage": self.passage, "title": self.title}
+        return PromptParts(fields, self.answers or ())
 
     def changeable(self) -> list[Changeable]:
         """The passage keeps its answers."""
-        kept = answer_spans(self.passage, self.answers or (), self.starts)
-        return [Changeable("question", self.question), Changeable("passage", self.passage, kept)]
+        fixed = answer_spans(self.passage, self.answers or (), self.starts)
+        return [Changeable("question", self.question), Changeable("passage", self.passage, fixed)]
 
     def changes(self, field: str, replacements: Sequence[Replacement]) -> dict[str, Any]:
         changed = Example.changes(self, field, replacements)
@@ -231,9 +238,9 @@ class ChoiceExample(Example):
     def problem(self) -> str:
         return _first_empty({"context": self.context + self.beginning, "endings": "".join(self.endings)})
 
-    def prompt(self) -> Prompt:
+    def prompt(self) -> PromptParts:
         answers = () if self.label is None else (self.endings[self.label],)
-        return {"context": self.context, "beginning": self.beginning}, answers, self.endings
+        return PromptParts({"context": self.context, "beginning": self.beginning}, answers, self.endings)
 
     def changeable(self) -> list[Changeable]:
         return [Changeable("context", self.context)]
@@ -273,20 +280,16 @@ class MarkedExample(Example):
 
     def marked(self, marks: Sequence[str]) -> tuple[str, list[tuple[int, int, int]]]:
         """The text with a mark before and after each mention, and the entities with their places in it."""
-        inserted = []  # (character, whether a mention starts there, what is inserted before it)
+        inserted = []  # (offset, whether a mention starts there, the mark)
         for (start, end), mark in zip(self.spans, marks, strict=False):
             inserted += [(start, True, f"{mark} "), (end, False, f" {mark}")]
         inserted.sort(key=lambda each: each[:2])
-        parts, last = [], 0
-        for place, _, what in inserted:
-            parts += [self.text[last:place], what]
-            last = place
 
-        def moved(place: int, is_start: bool) -> int:
-            return place + sum(len(what) for at, _, what in inserted if at < place or (is_start and at == place))
+        def moved(offset: int, is_start: bool) -> int:
+            return offset + sum(len(mark) for at, _, mark in inserted if at < offset or (is_start and at == offset))
 
         entities = [(moved(start, True), moved(end, False), entity) for start, end, entity in self.entities]
-        return "".join([*parts, self.text[last:]]), entities
+        return spliced(self.text, [(offset, offset, mark) for offset, _, mark in inserted]), entities
 
 
 @dataclass(frozen=True, slots=True)

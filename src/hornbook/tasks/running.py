@@ -69,8 +69,9 @@ def outputs_by_unit(
     for units in grouped(order, lengths.sum(1).tolist(), max_tokens):
         batch = features.packed([unit * features.group_size + i for unit in units for i in range(features.group_size)])
         rows = run(batch)
-        for unit, its in zip(units, np.split(rows, batch.offsets_host[1:-1]) if per_token else rows, strict=True):
-            outputs[unit] = its
+        by_unit = np.split(rows, batch.offsets_host[1:-1]) if per_token else rows
+        for unit, output in zip(units, by_unit, strict=True):
+            outputs[unit] = output
         num_done += len(units)
         if on_progress:
             on_progress(num_done)

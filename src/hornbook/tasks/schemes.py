@@ -50,24 +50,24 @@ def from_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """The BIO tags of one sentence converted to another scheme."""
     if scheme in ("BIO", "plain"):
         return list(tags)
-    found = []
+    converted = []
     for previous, tag, following in zip(["O", *tags], tags, [*tags[1:], "O"], strict=False):
         if tag == "O":
-            found.append(tag)
+            converted.append(tag)
         elif scheme == "BIOES":
             continues = following == f"I-{tag[2:]}"
             mark = {("B", True): "B", ("B", False): "S", ("I", True): "I", ("I", False): "E"}[tag[0], continues]
-            found.append(mark + tag[1:])
+            converted.append(mark + tag[1:])
         else:
-            found.append(("B" if tag[0] == "B" and previous[2:] == tag[2:] else "I") + tag[1:])
-    return found
+            converted.append(("B" if tag[0] == "B" and previous[2:] == tag[2:] else "I") + tag[1:])
+    return converted
 
 
 def repaired(tags: Sequence[str]) -> tuple[list[str], int]:
     """(BIO tags in which every `I-X` continues an entity of its type, number of tags changed to `B-X`)."""
-    found, num_changed = [], 0
+    repaired_tags, num_changed = [], 0
     for previous, tag in zip(["O", *tags], tags, strict=False):
         if tag.startswith("I-") and previous[2:] != tag[2:]:
             tag, num_changed = "B" + tag[1:], num_changed + 1
-        found.append(tag)
-    return found, num_changed
+        repaired_tags.append(tag)
+    return repaired_tags, num_changed

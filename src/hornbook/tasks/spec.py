@@ -59,8 +59,8 @@ def make_task(named: RegisteredTask, data: DataSet, head_config: HeadConfig) -> 
 
 
 def save_task(folder: Path, spec: TaskSpec) -> None:
-    about = {"task": spec.name, "kind": spec.kind} | {name: getattr(spec, name) for name in SAVED}
-    write_json(folder / TASK_FILE, about | spec.task.details())
+    record = {"task": spec.name, "kind": spec.kind} | {name: getattr(spec, name) for name in SAVED}
+    write_json(folder / TASK_FILE, record | spec.task.details())
 
 
 def load_task(folder: Path, head_config: HeadConfig) -> TaskSpec:

@@ -45,9 +45,9 @@ def write_submission(
         files = _glue_files(entry, predictions_by_split)
     else:
         files = {}
-        for split, found in predictions_by_split.items():
+        for split, predictions in predictions_by_split.items():
             ending = f"-{split}" if len(predictions_by_split) > 1 else ""
-            files |= spec.task.submission(spec, examples_by_split[split], found, ending)
+            files |= spec.task.submission(spec, examples_by_split[split], predictions, ending)
     _write(Path(out), files)
     return list(files)
 
@@ -63,16 +63,20 @@ def missing_glue(path: str | Path) -> list[str]:
     return [file for file in GLUE_FILES if file not in present]
 
 
-def _glue_files(entry: RegisteredTask, predictions: Predictions) -> dict[str, str]:
-    graded = {split: found for split, found in predictions.items() if split in entry.submissions}
-    if not graded:
-        required, given = " and ".join(entry.submissions), ", ".join(predictions)
-        raise ValueError(f"a {entry.name} submission needs the split {required}, but the predictions are of {given}")
-    return {entry.submissions[split]: _glue_table(entry, found) for split, found in graded.items()}
+def _glue_files(entry: RegisteredTask, predictions_by_split: Predictions) -> dict[str, str]:
+    files = {
+        entry.submissions[split]: _glue_table(entry, predictions)
+        for split, predictions in predictions_by_split.items()
+        if split in entry.submissions
+    }
+    if not files:
+        required, splits = " and ".join(entry.submissions), ", ".join(predictions_by_split)
+        raise ValueError(f"a {entry.name} submission needs the split {required}, but the predictions are of {splits}")
+    return files
 
 
 def _glue_table(entry: RegisteredTask, predictions: list) -> str:
-    lines = [f"{number}\t{KINDS[entry.kind].graded(found, entry)}" for number, found in enumerate(predictions)]
+    lines = [f"{index}\t{KINDS[entry.kind].graded(prediction, entry)}" for index, prediction in enumerate(predictions)]
     return "\n".join(["index\tprediction", *lines]) + "\n"
 
 

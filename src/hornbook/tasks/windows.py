@@ -30,11 +30,11 @@ def answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
     return (int(touched[0]), int(touched[-1])) if len(touched) else None
 
 
-def target_in(answer: tuple[int, int] | None, window_start: int, place: PassageWindow) -> tuple[int, int]:
+def target_in(answer: tuple[int, int] | None, window_start: int, window: PassageWindow) -> tuple[int, int]:
     """(start, end) positions in the sequence; (0, 0), that is `[CLS]`, unless the window contains the whole answer."""
-    if answer is None or answer[0] < window_start or answer[1] >= window_start + len(place.offsets):
+    if answer is None or answer[0] < window_start or answer[1] >= window_start + len(window.offsets):
         return 0, 0
-    shift = place.first - window_start
+    shift = window.first - window_start
     return answer[0] + shift, answer[1] + shift
 
 
@@ -50,14 +50,14 @@ def most_context(lengths: list[int], step: int) -> list[np.ndarray]:
     """For each window, whether each of its tokens has the most context (minimum of left and right) in this window."""
     total = step * (len(lengths) - 1) + lengths[-1]
     best, holder = np.full(total, -1.0), np.zeros(total, np.int64)
-    for number, length in enumerate(lengths):
+    for index, length in enumerate(lengths):
         within = np.arange(length)
         context = np.minimum(within, length - 1 - within) + 0.01 * length
-        place = slice(number * step, number * step + length)
-        better = context > best[place]
-        best[place] = np.where(better, context, best[place])
-        holder[place] = np.where(better, number, holder[place])
-    return [holder[number * step : number * step + length] == number for number, length in enumerate(lengths)]
+        window = slice(index * step, index * step + length)
+        better = context > best[window]
+        best[window] = np.where(better, context, best[window])
+        holder[window] = np.where(better, index, holder[window])
+    return [holder[index * step : index * step + length] == index for index, length in enumerate(lengths)]
 
 
 def window_of(encoding, window, has_most_context: np.ndarray) -> PassageWindow:

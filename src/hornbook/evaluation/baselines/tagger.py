@@ -16,7 +16,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hornbook import config as configuration
 from hornbook.batch import Batch
 from hornbook.data.shards import load_array
 from hornbook.evaluation.baselines.shallow import finish
@@ -26,7 +25,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import to_padded
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinishedRun
-from hornbook.runs.finetuning.steps import TaskBatches
+from hornbook.runs.finetuning.steps import TaskBatches, with_steps
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
@@ -76,14 +75,7 @@ def fit_tagger(
         splits[name] = (examples, inputs.encode(examples))
     log("computing frozen features of all words")
     table, sentences = _write_words(out / WORDS, inputs, layers, splits)
-    steps = -(-sentences["train"].num_units // inputs.settings.batch_size)
-    settings = configuration.with_overrides(
-        inputs.settings,
-        {
-            "schedule.steps": max(1, round(steps * inputs.settings.epochs)),
-            "validation.every_steps": inputs.settings.validation.every_steps or steps,
-        },
-    )
+    settings = with_steps(inputs.settings, sentences["train"])
     configure_torch(runtime)
     task = inputs.spec.task
     with torch.random.fork_rng(devices=[]):

@@ -61,15 +61,15 @@ class PromptEvaluator:
         return [self._reply(*each) for each in zip(items, texts, scored, strict=True)]
 
     def _reply(self, item: Item, text: str, scored: Continuation | None) -> TextAnswer:
-        about: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
+        extra: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
         answers, keep = item.answers, self.task.writing.keep
         if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
             answers = tuple(map(self.model.tokenizer.normalize, answers))
         if scored is None:
-            return TextAnswer(answers, extract_answer(text, keep), about=about)
-        about["log_probability"] = scored.total
+            return TextAnswer(answers, extract_answer(text, keep), extra=extra)
+        extra["log_probability"] = scored.total
         per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_greedy.tolist()))
-        return TextAnswer(answers, extract_answer(text, keep), *per_token, about)
+        return TextAnswer(answers, extract_answer(text, keep), *per_token, extra)
 
     # ---- choices
 
@@ -82,8 +82,8 @@ class PromptEvaluator:
         replies = []
         for item, its in zip(items, texts, strict=True):
             scores = np.array([self._normalized(next(found), text) for text in its])
-            about = {"choices": list(item.choices), "scores": scores.tolist()}
-            replies.append(TextAnswer(item.answers, item.choices[int(scores.argmax())], about=about))
+            extra = {"choices": list(item.choices), "scores": scores.tolist()}
+            replies.append(TextAnswer(item.answers, item.choices[int(scores.argmax())], extra=extra))
         return replies
 
     def _normalized(self, found: Continuation, text: str) -> float:

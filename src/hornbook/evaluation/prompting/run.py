@@ -263,7 +263,7 @@ def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: li
             "cut": prompt.is_cut,
             "answers": list(item.answers),
             "answer": reply.text,
-            **reply.about,
+            **reply.extra,
             "statistics": {name: rows[name][number] for name in task.metrics},
         }
         for number, (item, prompt, reply) in enumerate(zip(items, prompts, replies, strict=True))

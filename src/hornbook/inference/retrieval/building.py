@@ -300,7 +300,7 @@ def _build(
     if is_built and model is None:
         return _already_built(out, before, dtype, found, log)
     loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
-    log(loaded.embedding.in_words)
+    log(loaded.embedding.description)
     if loaded.embedding.is_default:
         log(
             f"note: {name} was not trained to compare texts, so the nearest texts may not be the most similar ones: "

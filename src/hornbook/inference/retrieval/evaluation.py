@@ -134,7 +134,7 @@ def evaluate_retrieval(
         "documents": len(ids),
         "queries": len(ranked),
         "unknown_documents": found.num_unknown,
-        "embedding": loaded.embedding.in_words,
+        "embedding": loaded.embedding.description,
         "wrong": _nearest_wrong(found, ranked),
     }
 

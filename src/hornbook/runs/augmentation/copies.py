@@ -77,7 +77,11 @@ class Augmenter:
         self, example: Example, field: Changeable, words: list[Word], candidates: Candidates
     ) -> list[list[Replacement]]:
         """The replacements of each copy of one text."""
-        chosen = [(word, candidates[i]) for i, word in enumerate(words) if candidates.get(i) and field.allows(word)]
+        chosen = [
+            (word, candidates[i])
+            for i, word in enumerate(words)
+            if candidates.get(i) and field.allows(word.start, word.stop)
+        ]
         generator = np.random.default_rng(seed_of(self.seed, "augment", field.field, repr(example)))
         is_replaced = generator.random((self.settings.copies, len(chosen))) < self.settings.replace_probability
         which = generator.random((self.settings.copies, len(chosen)))

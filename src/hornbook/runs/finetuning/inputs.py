@@ -304,7 +304,7 @@ def _embedding_settings(
     found = read_embedding_settings(folder)
     found.refuse_lower_case(folder)
     if settings.task.pooling is None:
-        log(found.in_words)
+        log(found.description)
     if any(found.prompts.values()):
         log("note: training does not put the prompts of the model before texts, and the run has none")
     return found

@@ -12,10 +12,10 @@ import numpy as np
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import number, percent
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer, softmax
+from hornbook.tasks.features import Features, Outputs, Scorer, mean_scorer, softmax
 from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import encode_texts, text_features
-from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout
+from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, ending_order
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.reading.texts import plain
@@ -40,7 +40,7 @@ class Choice(TaskKind):
     """Multiple choice with `num_endings` endings for every question."""
 
     name = "choice"
-    in_words = "one of several endings"
+    description = "one of several endings"
     takes = "a (context, endings), a (context, ending, ending, …), or a dictionary with context and endings"
     example = ChoiceExample
     output_kind = "choice"
@@ -74,7 +74,7 @@ class Choice(TaskKind):
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> ChoiceExample | None:
         context, several, beginning = (first_field(fields, names) for names in (CONTEXTS, CHOICES, BEGINNINGS))
-        numbered = sorted((name for name in fields if NUMBERED.fullmatch(name)), key=lambda name: (len(name), name))
+        numbered = sorted(filter(NUMBERED.fullmatch, fields), key=ending_order)
         endings = fields[several] if several else [fields[name] for name in numbered]
         if context is None or not isinstance(endings, list | tuple) or not endings:
             return None
@@ -84,9 +84,8 @@ class Choice(TaskKind):
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> ChoiceExample | None:
         if len(items) == 2:
-            items = [items[0], *items[1]] if is_list_of_texts(items[1]) and items[1] else ()
-            return ChoiceExample(key, items[0], tuple(items[1:])) if items and is_list_of_texts(items) else None
-        return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 2 and is_list_of_texts(items) else None
+            items = [items[0], *items[1]] if is_list_of_texts(items[1]) else []
+        return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 1 and is_list_of_texts(items) else None
 
     @classmethod
     def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
@@ -128,17 +127,10 @@ class Choice(TaskKind):
 
     def scorer(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> Scorer:
         pairs = zip(examples, predictions, strict=True)
-        is_correct = np.array([each.label == prediction.choice for each, prediction in pairs], float)
-
-        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            return {"accuracy": float((is_correct if chosen is None else is_correct[chosen]).mean())}
-
-        return score
+        return mean_scorer({"accuracy": np.array([each.label == prediction.choice for each, prediction in pairs])})
 
     def describe(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
-        return {
-            "context": example.context,
-            "endings": list(example.endings),
+        return example.inputs | {
             "choice": prediction.choice,
             "ending": example.endings[prediction.choice],
             "probability": prediction.probabilities[prediction.choice],
@@ -161,33 +153,33 @@ class Choice(TaskKind):
 
     @classmethod
     def confusion(cls, judged: Judged) -> Confusion | None:
-        numbers = [(row["gold"], row["choice"]) for row in judged.rows if "choice" in row]
-        last = max((number for pair in numbers for number in pair), default=-1)
-        names = [f"ending {number + 1}" for number in range(last + 1)]
-        return confusion_matrix([(names[gold], names[predicted]) for gold, predicted in numbers], names, "questions")
+        choices = [(row["gold"], row["choice"]) for row in judged.rows if "choice" in row]
+        last = max((choice for pair in choices for choice in pair), default=-1)
+        names = [f"ending {choice + 1}" for choice in range(last + 1)]
+        return confusion_matrix([(names[gold], names[predicted]) for gold, predicted in choices], names, "questions")
 
     @classmethod
     def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
         wrong = [row for row in rows if "choice" in row and row["choice"] != row["gold"]]
         wrong.sort(key=lambda row: -confidence(row))
-        found = []
+        mistakes = []
         for row in wrong[:most]:
             endings, probabilities, gold = row.get("endings") or [], row.get("probabilities") or [], row["gold"]
             right = f"ending {gold + 1}" + (f": {endings[gold]}" if gold < len(endings) else "")
             of_gold = percent(number(probabilities[gold])) if gold < len(probabilities) else ""
             note = f"probability {percent(confidence(row))}" + (f", gold ending {of_gold}" if of_gold else "")
             predicted = f"ending {row['choice'] + 1}: {row.get('ending', '')}"
-            found.append(Mistake.of(row, right, predicted, note))
-        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
+            mistakes.append(Mistake.of(row, right, predicted, note))
+        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> tuple[str, list[str]]:
         return "She opened the door and", ["walked in.", "swam away."]
 
     @classmethod
-    def forward_code(cls, given: tuple[str, list[str]], has_double_heads: bool) -> str:
+    def forward_code(cls, sample: tuple[str, list[str]], has_double_heads: bool) -> str:
         start = (
-            f"context, endings = {given!r}\n"
+            f"context, endings = {sample!r}\n"
             'inputs = tokenizer([context] * len(endings), endings, return_tensors="pt", padding=True)\n'
         )
         if has_double_heads:

@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.metrics import classification as measured
+from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import (
     Confusion,
     Judged,
@@ -51,7 +51,7 @@ class ClassPrediction:
 @dataclass(frozen=True)
 class Classification(TextKind):
     name = "classification"
-    in_words = "one label per text"
+    description = "one label per text"
     default_metrics = ("accuracy", "macro_f1", "matthews")
     other_metrics = ("f1",)
     has_labels = True
@@ -63,9 +63,9 @@ class Classification(TextKind):
     @classmethod
     def refuse_training(cls, data: DataSet) -> None:
         """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
-        found = {example.label for example in data.splits["train"]}
-        if len(found) == 1:
-            raise ValueError(f"every training example has the label '{found.pop()}': add examples of other classes")
+        labels = {example.label for example in data.splits["train"]}
+        if len(labels) == 1:
+            raise ValueError(f"every training example has the label '{labels.pop()}': add examples of other classes")
 
     @classmethod
     def hint(cls, data: DataSet) -> str | None:
@@ -101,12 +101,12 @@ class Classification(TextKind):
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
-        labels, gold_N, predicted_N = measured.numbered(gold, predicted)
+        labels, gold_N, predicted_N = class_metrics.numbered(gold, predicted)
         positive_index = labels.index(self.positive) if self.positive in labels else None
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             some = slice(None) if chosen is None else chosen
-            counts = measured.class_counts(gold_N[some], predicted_N[some], len(labels))
+            counts = class_metrics.class_counts(gold_N[some], predicted_N[some], len(labels))
             computed = {
                 "accuracy": counts.accuracy,
                 "f1": lambda: 0.0 if positive_index is None else counts.f1(positive_index),
@@ -150,13 +150,13 @@ class Classification(TextKind):
     def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
         wrong = [row for row in rows if "label" in row and row["label"] != row["gold"]]
         wrong.sort(key=lambda row: -confidence(row))
-        found = []
+        mistakes = []
         for row in wrong[:most]:
             probability = number((row.get("probabilities") or {}).get(row["gold"]))
             other = f", gold label {percent(probability)}" if math.isfinite(probability) else ""
             note = f"probability {percent(confidence(row))}{other}"
-            found.append(Mistake.of(row, str(row["gold"]), str(row["label"]), note))
-        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", found
+            mistakes.append(Mistake.of(row, str(row["gold"]), str(row["label"]), note))
+        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
     @classmethod
     def graded(cls, prediction: ClassPrediction, entry: "RegisteredTask") -> str:
@@ -168,9 +168,11 @@ class Classification(TextKind):
         return prediction.label
 
 
-def same_label(examples: Sequence[TextExample], predictions: Sequence[ClassPrediction], in_words) -> str | None:
+def same_label(
+    examples: Sequence[TextExample], predictions: Sequence[ClassPrediction], describe: Callable[[Any], str]
+) -> str | None:
     """A message if all predictions have the same label and the examples do not."""
     predicted, right = {each.label for each in predictions}, {each.label for each in examples}
     if len(predicted) == 1 and len(right) > 1:
-        return f"it answers '{in_words(next(iter(predicted)))}' whatever the text"
+        return f"it answers '{describe(next(iter(predicted)))}' whatever the text"
     return None

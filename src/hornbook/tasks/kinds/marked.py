@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hornbook.data.tokenizing import mention_tokens
-from hornbook.metrics import classification as measured
+from hornbook.metrics import classification as class_metrics
 from hornbook.tasks.features import Features, Scorer
 from hornbook.tasks.kind import INPUTS
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
@@ -64,8 +64,8 @@ class Marked:
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> MarkedExample | None:
-        found = MarkedLayout(cls.marks, cls.problem_type == "multi").parsed(fields)
-        return None if found is None else MarkedExample(key, found.text, found.spans, given=found.given)
+        parsed = cls.own_layout().parsed(fields)
+        return None if parsed is None else MarkedExample(key, parsed.text, parsed.spans, given=parsed.given)
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> str:
@@ -84,8 +84,8 @@ class Marked:
         features = text_features(encodings, num_truncated, 1, targets)
         if not any(each.entities for each in examples):
             return features
-        aligned = zip(encodings, mentions, strict=True)
-        return replace(features, entities=[mention_tokens(np.array(each.offsets), found) for each, found in aligned])
+        entities = [mention_tokens(np.array(encodings[i].offsets), each) for i, each in enumerate(mentions)]
+        return replace(features, entities=entities)
 
 
 def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:
@@ -93,7 +93,7 @@ def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:
     length = len(encoding.ids)
     if length <= capacity:
         return False
-    marks = [place for place, each in enumerate(encoding.ids) if each in mark_ids] or [0]
+    marks = [position for position, token in enumerate(encoding.ids) if token in mark_ids] or [0]
     first, last = marks[0], marks[-1]
     start = first if last - first >= capacity else (first + last + 1 - capacity) // 2
     start = max(0, min(start, length - capacity))
@@ -107,10 +107,10 @@ def with_entities(
 ) -> list[MarkedExample]:
     """The examples with the entities of a graph that their texts mention: those that the file gives, else those that
     are found. Entities without a vector are left out."""
-    found = linker.numbers([each.text for each in examples], [each.given for each in examples])
+    mentions_by_text = linker.numbers([each.text for each in examples], [each.given for each in examples])
     return [
         replace(each, entities=tuple(mention for mention in mentions if has_vector[mention[2]]))
-        for each, mentions in zip(examples, found, strict=True)
+        for each, mentions in zip(examples, mentions_by_text, strict=True)
     ]
 
 
@@ -119,27 +119,26 @@ class Relation(Marked, Classification):
     """`macro_f1` is that of SemEval-2010 task 8: over relations, in the right direction, without `Other`."""
 
     name = "relation"
-    in_words = "the relation between two marked mentions"
+    description = "the relation between two marked mentions"
     takes = "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
     marks = ("[HD]", "[TL]")
     default_metrics = ("macro_f1", "accuracy")
     other_metrics = ()
 
     def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
+        if "matthews" in self.metrics:
+            return Classification.scorer(self, examples, predictions)
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
-        _, counts_NR2 = measured.relation_counts(gold, predicted)
-        is_right_N = np.array([right == found for right, found in zip(gold, predicted, strict=True)], float)
-        others = Classification.scorer(self, examples, predictions) if "matthews" in self.metrics else None
+        _, counts_NR2 = class_metrics.relation_counts(gold, predicted)
+        is_right_N = np.array(gold) == np.array(predicted)
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            if others is not None:
-                return others(chosen)
             some = slice(None) if chosen is None else chosen
-            found = {
-                "macro_f1": measured.relation_f1(counts_NR2[some].sum(0)),
+            scores = {
+                "macro_f1": class_metrics.relation_f1(counts_NR2[some].sum(0)),
                 "accuracy": float(is_right_N[some].mean()),
             }
-            return {name: found[name] for name in self.metrics}
+            return {name: scores[name] for name in self.metrics}
 
         return score
 
@@ -147,15 +146,17 @@ class Relation(Marked, Classification):
 @dataclass(frozen=True)
 class EntityTyping(Marked, MultiLabel):
     name = "entity-typing"
-    in_words = "the types of a marked mention"
+    description = "the types of a marked mention"
     takes = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)
     default_metrics = ("loose_micro_f1", "loose_macro_f1", "exact_match")
 
     def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:
         """Every mention has a type: if none is probable, the most probable is predicted (as Choi et al. 2018)."""
-        found = super().prediction_for(probabilities)
-        return found if found.label else ClassPrediction((max(probabilities, key=probabilities.get),), probabilities)
+        prediction = super().prediction_for(probabilities)
+        if prediction.label:
+            return prediction
+        return ClassPrediction((max(probabilities, key=probabilities.get),), probabilities)
 
     def describe(self, example: MarkedExample, prediction: ClassPrediction) -> dict[str, Any]:
         """With the likeliest types only: there may be thousands."""
@@ -163,9 +164,9 @@ class EntityTyping(Marked, MultiLabel):
         return super().describe(example, prediction) | {"probabilities": dict(likeliest)}
 
     def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
-        counts_N3 = measured.loose_counts(*([each.label for each in side] for side in (examples, predictions)))
+        counts_N3 = class_metrics.loose_counts(*([each.label for each in side] for side in (examples, predictions)))
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            return measured.loose_scores(counts_N3 if chosen is None else counts_N3[chosen])
+            return class_metrics.loose_scores(counts_N3 if chosen is None else counts_N3[chosen])
 
         return score

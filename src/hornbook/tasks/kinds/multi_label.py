@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.metrics import classification as measured
+from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
@@ -31,7 +31,7 @@ FEWEST = 200  # dev examples to choose a threshold on
 @dataclass(frozen=True)
 class MultiLabel(TextKind):
     name = "multi-label"
-    in_words = "any number of labels per text"
+    description = "any number of labels per text"
     problem_type = "multi"
     default_metrics = ("micro_f1", "macro_f1", "exact_match")
     has_labels = True
@@ -47,11 +47,6 @@ class MultiLabel(TextKind):
         if not 0 < threshold < 1:
             raise ValueError(f"its threshold is not between 0 and 1, but {threshold:g}")
         return cls(head_config, tuple(details.get("metrics") or cls.default_metrics), threshold)
-
-    @classmethod
-    def merged(cls, tasks: Sequence["MultiLabel"]) -> "MultiLabel":
-        """With the mean of the thresholds."""
-        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
 
     @property
     def least_logit(self) -> float:
@@ -101,13 +96,13 @@ class MultiLabel(TextKind):
         # Labels unknown to the model count as missed.
         known = self.head_config.labels
         labels = (*known, *sorted({label for each in gold for label in each} - set(known)))
-        counts = measured.multi_label_counts(gold, predicted, labels)
+        counts = class_metrics.multi_label_counts(gold, predicted, labels)
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             if chosen is None:
-                return measured.multi_label_scores(counts.sum(0), len(counts))
+                return class_metrics.multi_label_scores(counts.sum(0), len(counts))
             times_drawn = np.bincount(chosen, minlength=len(counts)).astype(float)
-            return measured.multi_label_scores(times_drawn @ counts, len(chosen))
+            return class_metrics.multi_label_scores(times_drawn @ counts, len(chosen))
 
         return score
 
@@ -117,7 +112,7 @@ class MultiLabel(TextKind):
     def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
         labels = Counter(gold).most_common(1)[0][0]
         answer = ClassPrediction(labels, {})
-        return f"always answering '{_in_words(labels)}'", lambda examples: [answer] * len(examples)
+        return f"always answering '{_joined(labels)}'", lambda examples: [answer] * len(examples)
 
     def majority(self, train: Sequence[TextExample]) -> Predict:
         """Every class with the fraction of examples that have it."""
@@ -125,7 +120,7 @@ class MultiLabel(TextKind):
         return lambda examples: self.decode([np.log(shares / (1 - shares))] * len(examples), None, examples)
 
     def degenerate(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> str | None:
-        return same_label(examples, predictions, _in_words)
+        return same_label(examples, predictions, _joined)
 
     @classmethod
     def tallies(cls, judged: Judged) -> list[Tally]:
@@ -140,7 +135,7 @@ class MultiLabel(TextKind):
 
         wrong = [row for row in rows if set(row.get("labels") or []) != set(row["gold"])]
         wrong.sort(key=lambda row: -distance(row))
-        found = [
+        mistakes = [
             Mistake.of(
                 row,
                 ", ".join(row["gold"]) or "none",
@@ -149,8 +144,8 @@ class MultiLabel(TextKind):
             )
             for row in wrong[:most]
         ]
-        return f"largest errors, of {len(wrong):,} in {len(rows):,} examples", found
+        return f"largest errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
 
-def _in_words(labels: tuple[str, ...]) -> str:
+def _joined(labels: tuple[str, ...]) -> str:
     return ", ".join(labels) or "no class"

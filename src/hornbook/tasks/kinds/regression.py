@@ -25,7 +25,7 @@ STSB_RANGE = (0.0, 5.0)
 @dataclass(frozen=True)
 class Regression(TextKind):
     name = "regression"
-    in_words = "one number per text"
+    description = "one number per text"
     problem_type = "number"
     default_metrics = ("pearson", "spearman")
     label_kind = "number"
@@ -40,8 +40,7 @@ class Regression(TextKind):
     def statistics(cls, data: DataSet) -> dict[str, Any]:
         """The range and mean of the numbers."""
         numbers = [each.label for split in data.splits.values() for each in split if each.label is not None]
-        found = {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)} if numbers else {}
-        return {"numbers": found}
+        return {"numbers": number_range(numbers) if numbers else {}}
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         return np.array([each.label for each in examples], float)
@@ -61,9 +60,8 @@ class Regression(TextKind):
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             some = slice(None) if chosen is None else chosen
-            found = correlations(chosen)
             error = regression.mean_squared_error(gold[some], predicted[some])
-            return {"pearson": found["pearson"], "spearman": found["spearman"], "mean_squared_error": error}
+            return {**correlations(chosen), "mean_squared_error": error}
 
         return score
 
@@ -86,12 +84,16 @@ class Regression(TextKind):
     def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
         pairs = [(number(row["gold"]), number(row["value"]), row) for row in rows if "value" in row]
         pairs.sort(key=lambda each: -abs(each[1] - each[0]))
-        found = [
+        mistakes = [
             Mistake.of(row, f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}") for gold, value, row in pairs[:most]
         ]
-        return f"largest errors, of {len(pairs):,} examples", found
+        return f"largest errors, of {len(pairs):,} examples", mistakes
 
     @classmethod
     def graded(cls, prediction: float, entry: "RegisteredTask") -> str:
         low, high = STSB_RANGE
         return f"{min(max(prediction, low), high):.3f}"
+
+
+def number_range(numbers: Sequence[float]) -> dict[str, float]:
+    return {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)}

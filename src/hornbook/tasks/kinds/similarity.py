@@ -17,8 +17,9 @@ from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer
-from hornbook.tasks.kind import Predict, TaskKind, first_field
+from hornbook.tasks.features import Features, Outputs, Scorer, mean_scorer
+from hornbook.tasks.kind import Predict, TaskKind, is_list_of_texts
+from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.texts import encode_texts, text_features
 from hornbook.tasks.reading.guess import PAIRS
 from hornbook.tasks.reading.notes import Notes
@@ -37,8 +38,9 @@ ROWS_AT_ONCE = 1024  # of the matrix of all cosines
 
 @dataclass(frozen=True)
 class SimilarityPrediction:
-    """`similarity`: cosine of text and pair. `rank`: place of the pair among all pairs of the split, by similarity to
-    the text, from 1; `nearest_wrong`: index of the most similar text that is not the pair, and its similarity."""
+    """`similarity`: cosine of text and pair. `rank`: rank of the pair among all pairs of the split, by similarity to
+    the text, from 1; `nearest_wrong`: index of the most similar text that is not the pair, with its similarity
+    (`wrong_similarity`) and text (`nearest_text`)."""
 
     similarity: float
     rank: int = 1
@@ -52,7 +54,7 @@ class Similarity(TaskKind):
     """`score_range`: the lowest and highest score of the training split, which become cosines of 0 and 1."""
 
     name = "similarity"
-    in_words = "vectors that are similar for similar texts"
+    description = "vectors that are similar for similar texts"
     takes = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
     output_kind = "vectors"
@@ -61,6 +63,7 @@ class Similarity(TaskKind):
     saved_fields = ("metrics", "score_range")
     max_length = 256
     label_kind = "number"
+    tab_separated = "a text and its pair"
     has_baselines = False
     pipeline = "sentence-similarity"
     has_pipeline = False
@@ -77,36 +80,23 @@ class Similarity(TaskKind):
         return OwnSimilar()
 
     @classmethod
-    def from_line(cls, key: str, line: str, has_tabs: bool) -> SimilarityExample:
-        first, _, second = line.partition("\t")
-        return SimilarityExample(key, first, second if has_tabs else None)
-
-    tab_separated = "a text and its pair"
-
-    @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SimilarityExample | None:
         names = next((each for each in (*SIMILAR, *PAIRS) if all(name in fields for name in each)), None)
         if names is None:
             return None
-        negative = first_field(fields, ("negative",))
-        texts = [plain(fields[name]) for name in (*names, *((negative,) if negative else ()))]
-        return SimilarityExample(key, *texts)
+        return SimilarityExample(key, *(plain(fields[name]) for name in (*names, "negative") if name in fields))
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SimilarityExample | None:
-        is_pair = len(items) in (2, 3) and all(isinstance(each, str) for each in items)
-        return SimilarityExample(key, *items) if is_pair else None
+        return SimilarityExample(key, *items) if len(items) in (2, 3) and is_list_of_texts(items) else None
 
     @classmethod
     def scorable(cls, splits: Splits, notes: Notes) -> Splits:
         """Single texts are scored by whether the first half of a text finds its second half."""
-        found = {}
-        for name, examples in splits.items():
-            if name != "train" and any(each.pair is None for each in examples):
-                notes.log(f"{name} has single texts: scored by finding the second half of each text by its first half")
-                examples = [_halves(each) if each.pair is None else each for each in examples]
-            found[name] = examples
-        return found
+        for name in [name for name in splits if name != "train" and any(each.pair is None for each in splits[name])]:
+            notes.log(f"{name} has single texts: scored by finding the second half of each text by its first half")
+            splits = splits | {name: [_halves(each) if each.pair is None else each for each in splits[name]]}
+        return splits
 
     @classmethod
     def refuse_training(cls, data: DataSet) -> None:
@@ -118,10 +108,8 @@ class Similarity(TaskKind):
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any]:
-        numbers = [each.score for split in data.splits.values() for each in split if each.score is not None]
-        if not numbers:
-            return {}
-        return {"numbers": {"min": min(numbers), "mean": float(np.mean(numbers)), "max": max(numbers)}}
+        scores = [each.score for split in data.splits.values() for each in split if each.score is not None]
+        return {"numbers": number_range(scores)} if scores else {}
 
     # ---- making a task
 
@@ -146,9 +134,9 @@ class Similarity(TaskKind):
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> Self:
-        found = details.get("score_range")
+        score_range = details.get("score_range")
         metrics = tuple(details.get("metrics") or cls.default_metrics)
-        return cls(head_config, metrics, (float(found[0]), float(found[1])) if found else None)
+        return cls(head_config, metrics, (float(score_range[0]), float(score_range[1])) if score_range else None)
 
     # ---- encoding, decoding, scoring
 
@@ -195,12 +183,7 @@ class Similarity(TaskKind):
     def scorer(self, examples: Sequence[SimilarityExample], predictions: list[SimilarityPrediction]) -> Scorer:
         if any(each.score is None for each in examples):
             ranks = np.array([each.rank for each in predictions], float)
-
-            def of_ranks(chosen: np.ndarray | None = None) -> dict[str, float]:
-                some = ranks if chosen is None else ranks[chosen]
-                return {"mrr": float((1 / some).mean()), "accuracy": float((some == 1).mean())}
-
-            return of_ranks
+            return mean_scorer({"mrr": 1 / ranks, "accuracy": ranks == 1})
         return regression.correlations([each.score for each in examples], [each.similarity for each in predictions])
 
     def describe(self, example: SimilarityExample, prediction: SimilarityPrediction) -> dict[str, Any]:
@@ -235,7 +218,7 @@ class Similarity(TaskKind):
         """The pairs that other texts come before, those that are farthest behind first."""
         wrong = [row for row in rows if number(row.get("rank", 1)) > 1 and not isinstance(row["gold"], float)]
         wrong.sort(key=lambda row: number(row["similarity"]) - number(row["wrong_similarity"]))
-        found = [
+        mistakes = [
             Mistake.of(
                 {"key": row.get("key"), "text": row.get("text", "")},
                 f"{row.get('pair', '')} ({number(row['similarity']):.3f})",
@@ -244,7 +227,7 @@ class Similarity(TaskKind):
             )
             for row in wrong[:most]
         ]
-        return f"nearest wrong results, of {len(wrong):,} in {len(rows):,} examples", found
+        return f"nearest wrong results, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> Any:
@@ -269,24 +252,23 @@ def ranked(
 ) -> list[SimilarityPrediction]:
     """For each text the similarity and the rank of its pair among all C other texts, of which the first K are the
     pairs. Texts equal to the text, to its pair, or to the pair of an equal text are not wrong answers."""
-    _, numbers = np.unique([*texts, *others], return_inverse=True)
-    own, other = numbers[: len(texts)], numbers[len(texts) :]
-    right_answer = other[: len(texts)]
-    found = []
+    _, ids = np.unique([*texts, *others], return_inverse=True)  # equal for equal texts
+    text_ids_K, other_ids_C = ids[: len(texts)], ids[len(texts) :]
+    pair_ids_K = other_ids_C[: len(texts)]
+    predictions = []
     for first in range(0, len(texts), ROWS_AT_ONCE):
         block = slice(first, first + ROWS_AT_ONCE)
         cosines = vectors_KD[block] @ others_CD.T
         right = cosines[np.arange(len(cosines)), np.arange(first, first + len(cosines))]
-        allowed = (other[None] == own[block, None]) | (other[None] == right_answer[block, None])
-        allowed[:, : len(texts)] |= own[None] == own[block, None]
-        cosines[allowed] = -np.inf
-        best = cosines.argmax(1)
+        is_right = (other_ids_C == text_ids_K[block, None]) | (other_ids_C == pair_ids_K[block, None])
+        is_right[:, : len(texts)] |= text_ids_K == text_ids_K[block, None]
+        cosines[is_right] = -np.inf
+        nearest = cosines.argmax(1).tolist()
         ranks = 1 + (cosines >= right[:, None]).sum(1)
-        for i, (value, rank, place) in enumerate(zip(right, ranks, best, strict=True)):
-            wrong = float(cosines[i, place])
-            nearest = (int(place), wrong, others[place]) if np.isfinite(wrong) else (None, None, None)
-            found.append(SimilarityPrediction(float(value), int(rank), *nearest))
-    return found
+        for row, similarity, rank, index in zip(cosines, right, ranks, nearest, strict=True):
+            wrong = (index, float(row[index]), others[index]) if np.isfinite(row[index]) else (None, None, None)
+            predictions.append(SimilarityPrediction(float(similarity), int(rank), *wrong))
+    return predictions
 
 
 def padded_texts(example: SimilarityExample, num: int) -> tuple[str, ...]:

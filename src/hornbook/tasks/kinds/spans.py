@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hornbook.metrics import spans as measured
+from hornbook.metrics import spans as span_metrics
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from hornbook.text.tokenizer import Tokenizer
 
 RULES = {
-    "squad": measured.SQUAD_1,
-    "squad2": measured.SQUAD_2,
-    "korquad": measured.KORQUAD,
-    "triviaqa": measured.TRIVIA_QA,
-    "coqa": measured.COQA,
+    "squad": span_metrics.SQUAD_1,
+    "squad2": span_metrics.SQUAD_2,
+    "korquad": span_metrics.KORQUAD,
+    "triviaqa": span_metrics.TRIVIA_QA,
+    "coqa": span_metrics.COQA,
 }
 LENGTHS = ((1, 1, "1 word"), (2, 3, "2 or 3 words"), (4, 7, "4 to 7 words"), (8, 10**9, "8 words or more"))
 CANDIDATE_FACTOR = 5  # candidates kept per window, relative to `num_best`: the same text may occur several times
@@ -58,6 +58,9 @@ class Answer(NamedTuple):
     start: int  # in characters
     end: int
     probability: float
+
+
+NO_ANSWER = Answer("", 0, 0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Spans(TaskKind):
     tokens."""
 
     name = "spans"
-    in_words = "an answer span in the text"
+    description = "an answer span in the text"
     takes = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
     output_kind = "spans"
@@ -153,15 +156,10 @@ class Spans(TaskKind):
             threshold=float(details.get("threshold", 0.0)),
         )
 
-    @classmethod
-    def merged(cls, tasks: Sequence["Spans"]) -> "Spans":
-        """With the mean of the thresholds."""
-        return replace(tasks[0], threshold=float(np.mean([task.threshold for task in tasks])))
-
     def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
-        ids, segments, example_ids, places, labels = [], [], [], [], []
+        ids, segments, example_ids, passage_windows, labels = [], [], [], [], []
         num_truncated = 0
         for example_id, (example, question, passage) in enumerate(zip(examples, questions, passages, strict=True)):
             max_question = min(self.max_question_length, (max_length - tokenizer.num_special(True)) // 2)
@@ -172,13 +170,13 @@ class Spans(TaskKind):
             answer = answer_tokens(example, passage)
             windows = split_windows(passage, capacity, step)
             contexts = most_context([len(each.ids) for each in windows], step)
-            for number, (window, has_most) in enumerate(zip(windows, contexts, strict=True)):
+            for window_index, (window, has_most) in enumerate(zip(windows, contexts, strict=True)):
                 encoding = tokenizer.with_special_tokens(question, window)
-                places.append(window_of(encoding, window, has_most))
+                passage_windows.append(window_of(encoding, window, has_most))
                 ids.append(np.array(encoding.ids, np.int64))
                 segments.append(np.array(encoding.type_ids, np.int64))
                 example_ids.append(example_id)
-                labels.append(target_in(answer, number * step, places[-1]))
+                labels.append(target_in(answer, window_index * step, passage_windows[-1]))
         known = all(example.answers is not None for example in examples)
         return Features(
             ids,
@@ -187,20 +185,18 @@ class Spans(TaskKind):
             len(examples),
             labels=np.array(labels, np.int64) if known else None,
             num_truncated=num_truncated,
-            decode_info=places,
+            decode_info=passage_windows,
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
         windows: list[list[tuple[np.ndarray, PassageWindow]]] = [[] for _ in examples]
         for example_id, *window in zip(features.example_ids.tolist(), outputs, features.decode_info, strict=True):
             windows[example_id].append(window)
-        return self.thresholded(
-            [self._answer(example.passage, found) for example, found in zip(examples, windows, strict=True)]
-        )
+        return self.thresholded([self._answer(example.passage, windows[i]) for i, example in enumerate(examples)])
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
-        candidates = np.concatenate([self._candidates(logits, place) for logits, place in windows])
+        candidates = np.concatenate([self._candidates(logits, window) for logits, window in windows])
         none_scores = [none_score(logits, self.head_config.answerable) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
@@ -220,19 +216,19 @@ class Spans(TaskKind):
         no_answer = min(none_scores) - (0.0 if self.head_config.answerable else best[0][0])
         return SpanPrediction(n_best[0].text, n_best[0].start, n_best[0].end, no_answer, n_best)
 
-    def _candidates(self, logits: np.ndarray, place: PassageWindow) -> np.ndarray:
+    def _candidates(self, logits: np.ndarray, window: PassageWindow) -> np.ndarray:
         """(score, start, end) of the best spans of a window; start and end in characters of the passage."""
-        start, end = logits[place.first : place.last, 0], logits[place.first : place.last, 1]
-        starts = np.flatnonzero(place.has_most_context)
+        start, end = logits[window.first : window.last, 0], logits[window.first : window.last, 1]
+        starts = np.flatnonzero(window.has_most_context)
         ends = starts[:, None] + np.arange(self.max_answer_length)
         mask = ends < len(end)
         starts, ends = np.broadcast_to(starts[:, None], ends.shape)[mask], ends[mask]
         sums = start[starts] + end[ends]
-        num_kept = CANDIDATE_FACTOR * self.num_best
-        if len(sums) > num_kept:
-            kept = np.argpartition(-sums, num_kept)[:num_kept]
-            starts, ends, sums = starts[kept], ends[kept], sums[kept]
-        return np.stack([sums, place.offsets[starts, 0], place.offsets[ends, 1]], 1)
+        num_candidates = CANDIDATE_FACTOR * self.num_best
+        if len(sums) > num_candidates:
+            best = np.argpartition(-sums, num_candidates)[:num_candidates]
+            starts, ends, sums = starts[best], ends[best], sums[best]
+        return np.stack([sums, window.offsets[starts, 0], window.offsets[ends, 1]], 1)
 
     def scorer(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> Scorer:
         rules = RULES[self.rules]
@@ -265,33 +261,28 @@ class Spans(TaskKind):
         return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.answerable else 0)
 
     def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
+        """With the threshold that has the best F1, by the official search."""
         if not self.allows_no_answer:
             return self
-        return replace(self, threshold=self.best_threshold(examples, predictions))
-
-    def best_threshold(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> float:
-        """The threshold with the best F1 on these examples, by the official search."""
-        keys = [str(i) for i in range(len(examples))]
-        none_scores = dict(zip(keys, (each.no_answer_score for each in predictions), strict=True))
-        answers = dict(zip(keys, (each.n_best[0].text if each.n_best else "" for each in predictions), strict=True))
-        gold = dict(zip(keys, (each.answers for each in examples), strict=True))
-        return measured.best_threshold(none_scores, answers, gold, "f1", RULES[self.rules])[1]
+        scores = [each.no_answer_score for each in predictions]
+        best = [each.n_best[0].text if each.n_best else "" for each in predictions]
+        gold = [each.answers for each in examples]
+        return replace(self, threshold=span_metrics.best_threshold(scores, best, gold, RULES[self.rules])[1])
 
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
         if not self.allows_no_answer:
             return predictions
-        return [
-            replace(each, answer="", start=0, end=0)
-            if each.no_answer_score > self.threshold
-            else replace(each, answer=best.text, start=best.start, end=best.end)
-            if (best := each.n_best[0] if each.n_best else None)
-            else each
+        answers = [
+            NO_ANSWER if each.no_answer_score > self.threshold or not each.n_best else each.n_best[0]
             for each in predictions
+        ]
+        return [
+            replace(each, answer=answer.text, start=answer.start, end=answer.end)
+            for each, answer in zip(predictions, answers, strict=True)
         ]
 
     def describe(self, example: SpanExample, prediction: SpanPrediction) -> dict[str, Any]:
-        return {
-            "question": example.question,
+        return example.inputs | {
             "answer": prediction.answer,
             "start": prediction.start,
             "end": prediction.end,
@@ -325,25 +316,25 @@ class Spans(TaskKind):
     def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
         missed = [row for row in rows if _is_miss(row)]
         missed.sort(key=lambda row: (not row.get("answer"), -confidence(row)))
-        found = []
+        mistakes = []
         for row in missed[:most]:
             gold = " / ".join(dict.fromkeys(map(str, row["gold"]))) or "no answer"
             note = f"probability {percent(confidence(row))}" if row.get("answer") else "not answered"
             predicted = cut(str(row.get("answer") or "no answer"), 200)
-            found.append(Mistake.of(row, cut(gold, 200), predicted, note))
+            mistakes.append(Mistake.of(row, cut(gold, 200), predicted, note))
         order = "most confident answers without a word in common with a gold answer"
-        return f"{order}, of {len(missed):,} in {len(rows):,} questions", found
+        return f"{order}, of {len(missed):,} in {len(rows):,} questions", mistakes
 
     @classmethod
     def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
         """Questions without a gold answer are left out; the length is that of the first gold answer, and misses are
         defined by `_is_miss`."""
         answered = [(max(1, len(row["gold"][0].split())), _is_miss(row)) for row in rows if row["gold"]]
-        found = []
+        counts = []
         for least, most, label in LENGTHS:
-            missed = [miss for length, miss in answered if least <= length <= most]
-            found.append((label, len(missed), sum(missed)))
-        return [each for each in found if each[1]]
+            if missed := [is_miss for length, is_miss in answered if least <= length <= most]:
+                counts.append((label, len(missed), sum(missed)))
+        return counts
 
     @classmethod
     def by_threshold(cls, rows: list[dict[str, Any]], rules: str) -> list[tuple[float, float, float]]:
@@ -351,7 +342,9 @@ class Spans(TaskKind):
             return []
         best = [row["n_best"][0]["text"] if row.get("n_best") else "" for row in rows]
         scores = [row["no_answer_score"] for row in rows]
-        return measured.threshold_curve(scores, best, [row["gold"] for row in rows], RULES.get(rules, RULES["squad2"]))
+        return span_metrics.threshold_curve(
+            scores, best, [row["gold"] for row in rows], RULES.get(rules, RULES["squad2"])
+        )
 
     def illustrative(self, examples: Sequence[SpanExample], predictions: list, features: Features) -> list[int]:
         return illustrations.choose(examples, (each.answer for each in predictions), features)
@@ -359,20 +352,20 @@ class Spans(TaskKind):
     def illustrations(
         self, outputs: Outputs, features: Features, examples: Sequence[SpanExample], predictions: list
     ) -> list[dict[str, Any]]:
-        found = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.decode_info)
+        probabilities = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.decode_info)
         rows = map(self.describe, examples, predictions)
-        return list(map(illustrations.illustration, examples, rows, found))
+        return list(map(illustrations.illustration, examples, rows, probabilities))
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> tuple[str, str]:
         return "Who wrote the letter?", "The teacher wrote the letter in the morning."
 
     @classmethod
-    def forward_code(cls, given: tuple[str, str], has_double_heads: bool) -> str:
+    def forward_code(cls, sample: tuple[str, str], has_double_heads: bool) -> str:
         return (
-            f'inputs = tokenizer({given[0]!r}, {given[1]!r}, return_tensors="pt")\n'
-            "found = model(**inputs)\n"
-            "first, last = int(found.start_logits.argmax()), int(found.end_logits.argmax())\n"
+            f'inputs = tokenizer({sample[0]!r}, {sample[1]!r}, return_tensors="pt")\n'
+            "outputs = model(**inputs)\n"
+            "first, last = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())\n"
             'tokenizer.decode(inputs["input_ids"][0, first : last + 1])'
         )
 
@@ -391,9 +384,9 @@ class Spans(TaskKind):
         pairs = list(zip(examples, predictions, strict=True))
         if spec.name == "coqa":
             return {f"predictions{ending}.json": _json([_turn(*pair) for pair in pairs])}
-        files = {f"predictions{ending}.json": _json({each.key: found.answer for each, found in pairs})}
+        files = {f"predictions{ending}.json": _json({each.key: prediction.answer for each, prediction in pairs})}
         if self.allows_no_answer:
-            probabilities = {each.key: _no_answer_probability(found, self.threshold) for each, found in pairs}
+            probabilities = {each.key: _no_answer_probability(prediction, self.threshold) for each, prediction in pairs}
             files[f"na_prob{ending}.json"] = _json(probabilities)
         return files
 
@@ -418,4 +411,4 @@ def _json(value: object) -> str:
 def _is_miss(row: dict[str, Any]) -> bool:
     """Whether the predicted answer shares no word with any gold answer or, without one, the model gave an answer."""
     answer = row.get("answer") or ""
-    return not any(measured.have_common_word(answer, gold) for gold in row["gold"]) if row["gold"] else bool(answer)
+    return not any(span_metrics.have_common_word(answer, gold) for gold in row["gold"]) if row["gold"] else bool(answer)

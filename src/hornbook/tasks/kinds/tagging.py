@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.metrics import tagging as measured
+from hornbook.metrics import tagging as tag_metrics
 from hornbook.metrics.breakdown import (
     Confusion,
     Fragment,
@@ -29,6 +29,7 @@ from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.sentences import read_sentences, sentence_in, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
 from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
+from hornbook.tasks.windows import split_windows
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -47,7 +48,7 @@ class Tagging(TaskKind):
     """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
 
     name = "tagging"
-    in_words = "one tag per word"
+    description = "one tag per word"
     takes = "a text, or a list of words"
     example = TaggedExample
     output_kind = "tokens"
@@ -114,14 +115,11 @@ class Tagging(TaskKind):
     def encode(self, examples: Sequence[TaggedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         index = {label: i for i, label in enumerate(self.head_config.labels)}
         capacity = max_length - tokenizer.num_special(False)
-        ids, segments, example_ids, places, labels = [], [], [], [], []
+        ids, segments, example_ids, words_and_tokens, labels = [], [], [], [], []
         for example_id, (example, tokens) in enumerate(
             zip(examples, tokenizer.encode_words([list(each.words) for each in examples]), strict=True)
         ):
-            windows = [tokens]
-            if len(tokens.ids) > capacity:
-                tokens.truncate(capacity, stride=capacity // 2)
-                windows = [tokens, *tokens.overflowing]
+            windows = split_windows(tokens, capacity, capacity - capacity // 2)
             encodings = [tokenizer.with_special_tokens(window) for window in windows]
             for window, word_tokens in zip(encodings, _word_tokens(encodings), strict=True):
                 targets = np.full(len(window.ids), -1)
@@ -131,7 +129,7 @@ class Tagging(TaskKind):
                 ids.append(np.array(window.ids, np.int64))
                 segments.append(np.array(window.type_ids, np.int64))
                 example_ids.append(example_id)
-                places.append(word_tokens)
+                words_and_tokens.append(word_tokens)
                 labels.append(targets)
         known = all(each.tags is not None for each in examples)
         return Features(
@@ -140,7 +138,7 @@ class Tagging(TaskKind):
             np.array(example_ids),
             len(examples),
             token_labels=labels if known else None,
-            decode_info=places,
+            decode_info=words_and_tokens,
         )
 
     def decode(self, outputs: Outputs, features: Features, examples: Sequence[TaggedExample]) -> list[TagPrediction]:
@@ -165,8 +163,8 @@ class Tagging(TaskKind):
         total = np.array([len(gold) for gold, _ in pairs])
         counts = np.zeros((len(pairs), 3), int)
         if "entity_f1" in self.metrics:
-            entities = [(set(measured.entities(gold)), set(measured.entities(tags))) for gold, tags in pairs]
-            counts = np.array([(len(gold & found), len(gold), len(found)) for gold, found in entities])
+            entities = [(set(tag_metrics.entities(gold)), set(tag_metrics.entities(tags))) for gold, tags in pairs]
+            counts = np.array([(len(gold & predicted), len(gold), len(predicted)) for gold, predicted in entities])
 
         def score(chosen: np.ndarray | None = None) -> dict[str, float]:
             some = slice(None) if chosen is None else chosen
@@ -183,7 +181,7 @@ class Tagging(TaskKind):
         return score
 
     def describe(self, example: TaggedExample, prediction: TagPrediction) -> dict[str, Any]:
-        row: dict[str, Any] = {"words": list(example.words), "tags": list(prediction.tags)}
+        row = example.inputs | {"tags": list(prediction.tags)}
         if "entity_f1" in self.metrics:
             row["entities"] = _entities(example, prediction.tags)
         return row | {"probabilities": list(prediction.probabilities)}
@@ -213,15 +211,19 @@ class Tagging(TaskKind):
     @classmethod
     def confusion(cls, judged: Judged) -> Confusion | None:
         tags = ((row["gold"], row["tags"]) for row in judged.rows)
-        pairs = [(tag_type(a), tag_type(b)) for gold, found in tags for a, b in zip(gold, found, strict=False)]
+        pairs = [(tag_type(a), tag_type(b)) for gold, predicted in tags for a, b in zip(gold, predicted, strict=False)]
         return confusion_matrix(pairs, list(dict.fromkeys(map(tag_type, judged.labels))), "words")
 
     @classmethod
     def tallies(cls, judged: Judged) -> list[Tally]:
         tags = ((row["gold"], row["tags"]) for row in judged.rows)
         if judged.has_entities:
-            return tally_classes((measured.entities(gold), measured.entities(found)) for gold, found in tags)
-        return tally_classes(([(a, 0)], [(b, 0)]) for gold, found in tags for a, b in zip(gold, found, strict=False))
+            return tally_classes(
+                (tag_metrics.entities(gold), tag_metrics.entities(predicted)) for gold, predicted in tags
+            )
+        return tally_classes(
+            ([(a, 0)], [(b, 0)]) for gold, predicted in tags for a, b in zip(gold, predicted, strict=False)
+        )
 
     @classmethod
     def counted(cls, judged: Judged) -> str:
@@ -234,14 +236,14 @@ class Tagging(TaskKind):
 
         wrong = [row for row in rows if "tags" in row and num_wrong(row)]
         wrong.sort(key=lambda row: -num_wrong(row))
-        found = []
+        mistakes = []
         for row in wrong[:most]:
-            each = zip(row.get("words") or [], row["gold"], row["tags"], strict=False)
-            fragments = [Fragment(str(word), "" if a == b else f"{a}, not {b}") for word, a, b in each]
+            words = zip(row.get("words") or [], row["gold"], row["tags"], strict=False)
+            fragments = [Fragment(str(word), "" if a == b else f"{a}, not {b}") for word, a, b in words]
             note = f"{num_wrong(row)} of {len(row['tags'])} tags wrong"
-            found.append(Mistake(str(row.get("key", "")), [fragments], "", "", note))
+            mistakes.append(Mistake(str(row.get("key", "")), [fragments], "", "", note))
         order = "most wrong tags (marked as: gold, not predicted)"
-        return f"{order}, of {len(wrong):,} sentences with errors in {len(rows):,}", found
+        return f"{order}, of {len(wrong):,} sentences with errors in {len(rows):,}", mistakes
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> str:
@@ -282,8 +284,8 @@ def _repaired(example: TaggedExample, scheme: Scheme, split: str, notes: Notes) 
     read = to_bio(example.tags, scheme)
     tags, num_changed = repaired(read)
     if num_changed:
-        place = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
-        detail = f"{example.tags[place]} on '{example.words[place]}' continues no entity"
+        index = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
+        detail = f"{example.tags[index]} on '{example.words[index]}' continues no entity"
         notes.example_problem("broken_tags", split, example.key, detail, num_changed)
     return replace(example, tags=tuple(tags))
 
@@ -293,12 +295,12 @@ def _entities(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any
     joined by spaces."""
     text = " ".join(example.words) if example.text is None else example.text
     offsets = word_offsets(example.words, text)
-    found = []
-    for kind, first, after in measured.entities(tags):
+    entities = []
+    for kind, first, after in tag_metrics.entities(tags):
         start, end = offsets[first][0], offsets[after - 1][1]
-        place = {"start": start, "end": end, "first_word": first, "last_word": after - 1}
-        found.append({"type": kind, "text": text[start:end]} | place)
-    return found
+        entity = {"type": kind, "text": text[start:end], "start": start, "end": end}
+        entities.append(entity | {"first_word": first, "last_word": after - 1})
+    return entities
 
 
 def word_offsets(words: Sequence[str], text: str) -> list[tuple[int, int]]:
@@ -307,19 +309,19 @@ def word_offsets(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     >>> word_offsets(("Ada", "ran", "."), " Ada  ran.")
     [(1, 4), (6, 9), (9, 10)]
     """
-    found, end = [], 0
+    offsets, end = [], 0
     for word in words:
         start = text.index(word, end)
         end = start + len(word)
-        found.append((start, end))
-    return found
+        offsets.append((start, end))
+    return offsets
 
 
 def _word_tokens(windows: list) -> list[list[tuple[int, int]]]:
     """For each window the (word, token) pairs to predict at: each word's first token, in the window where it has the
     most context."""
     best: dict[int, tuple[float, int, int]] = {}
-    for number, window in enumerate(windows):
+    for window_index, window in enumerate(windows):
         seen = set()
         for token, word in enumerate(window.word_ids):
             if word is None or word in seen:
@@ -328,8 +330,8 @@ def _word_tokens(windows: list) -> list[list[tuple[int, int]]]:
             context = min(token, len(window.ids) - 1 - token)
             # The first token of a later window may be inside a word; it loses, as it has no context to its left.
             if word not in best or context > best[word][0]:
-                best[word] = (context, number, token)
+                best[word] = (context, window_index, token)
     chosen: list[list[tuple[int, int]]] = [[] for _ in windows]
-    for word, (_, number, token) in sorted(best.items()):
-        chosen[number].append((word, token))
+    for word, (_, window_index, token) in sorted(best.items()):
+        chosen[window_index].append((word, token))
     return chosen

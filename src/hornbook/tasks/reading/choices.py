@@ -9,9 +9,9 @@ from typing import Any
 
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, RowTable, is_missing, read_plain_table
+from hornbook.tasks.reading.rows import Row, RowTable, columns_of, is_missing, read_plain_table
 from hornbook.tasks.reading.tables import find_column
-from hornbook.tasks.reading.texts import key_of, plain
+from hornbook.tasks.reading.texts import are_withheld, convert_rows, key_column, plain
 from hornbook.tasks.records import ChoiceExample, Splits
 
 CONTEXTS = ("context", "sent1", "question", "premise", "prompt", "stem", "text")
@@ -40,14 +40,14 @@ class ChoiceLayout(TabularLayout):
         notes.set_roles(text=main.context, pair=main.beginning, label=main.label, key=main.key)
         named = {"context": main.context, "beginning": main.beginning, "label": main.label}
         notes.log_columns(**named, endings=", ".join(main.endings))
-        rows = {split: [_choices(row, columns[split]) for row in table.rows] for split, table in tables.items()}
-        num_endings = Counter(len(endings) for endings, _ in rows[first] if endings).most_common(1)
-        if not num_endings:
+        counts = Counter(len(endings) for row in tables[first].rows if (endings := _choices(row, main)[0]))
+        if not counts:
             raise ValueError(f"{tables[first].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
-        num = num_endings[0][0]
-        builder = _ExampleBuilder(num, _first_number(rows, tables, columns, num, notes))
+        num_endings = counts.most_common(1)[0][0]
+        first_number = _first_number(tables, columns, num_endings, notes)
         return {
-            split: builder.examples(table, columns[split], rows[split], split, notes) for split, table in tables.items()
+            split: _examples(table, columns[split], num_endings, first_number, split, notes)
+            for split, table in tables.items()
         }
 
 
@@ -57,8 +57,7 @@ class _Columns:
     beginning: str | None
     label: str | None
     key: str | None
-    endings: tuple[str, ...]  # one column of lists, or one column each
-    is_list: bool
+    endings: tuple[str, ...]  # one column of lists, or several columns of one ending each
 
 
 def _flattened(table: RowTable) -> RowTable:
@@ -69,9 +68,7 @@ def _flattened(table: RowTable) -> RowTable:
         if isinstance(inner, dict):
             row = Row(row.place, {**{k: v for k, v in row.fields.items() if k != "question"}, **inner}, row.broken)
         rows.append(row)
-    columns = list(dict.fromkeys([*table.columns, *(name for row in rows[:1] for name in row.fields)]))
-    in_use = {name for row in rows for name in row.fields}
-    return RowTable(table.file, [name for name in columns if name in in_use] or table.columns, rows)
+    return RowTable(table.file, columns_of(rows) or table.columns, rows)
 
 
 def _columns(table: RowTable, split: str, requested: RequestedColumns) -> _Columns:
@@ -80,27 +77,28 @@ def _columns(table: RowTable, split: str, requested: RequestedColumns) -> _Colum
         table, requested.column("pair"), BEGINNINGS, "pair", may_be_missing=requested.column("pair") is None
     )
     label = find_column(table, requested.column("label"), LABELS, "label", may_be_missing=split.startswith("test"))
-    key = find_column(table, None, ("id", "key", "guid", "qid"), "key", may_be_missing=True)
+    key = key_column(table, (context, beginning, label))
     numbered = [name for name in table.columns if NUMBERED.fullmatch(name) and name not in (context, label)]
     if len(numbered) > 1:
-        return _Columns(context, beginning, label, key, tuple(sorted(numbered, key=_number)), False)
+        return _Columns(context, beginning, label, key, tuple(sorted(numbered, key=ending_order)))
     as_list = find_column(table, None, CHOICES, "choices", may_be_missing=True)
     if as_list is None:
         raise ValueError(
             f"{table.file} has no columns for the endings; name them ending0, ending1, … or give a list named choices "
             f"(its columns are: {table.names})"
         )
-    return _Columns(context, beginning, label, key, (as_list,), True)
+    return _Columns(context, beginning, label, key, (as_list,))
 
 
-def _number(name: str) -> tuple[int, str]:
+def ending_order(name: str) -> tuple[int, str]:
+    """Sorts the columns of endings by their number or letter."""
     mark = NUMBERED.fullmatch(name)[2]
     return (int(mark), "") if mark.isdigit() else (0, mark.lower())
 
 
 def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(endings, their names in the file such as A, B, …)."""
-    if not columns.is_list:
+    if len(columns.endings) > 1:
         return tuple(plain(row.fields.get(name)).strip() for name in columns.endings) if row.fields else (), ()
     cell = row.fields.get(columns.endings[0])
     if isinstance(cell, dict):  # {"label": ["A", …], "text": […]}
@@ -112,66 +110,59 @@ def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, .
     return tuple(plain(each) for each in cell), ()
 
 
-def _first_number(
-    rows: Mapping[str, list], tables: Mapping[str, RowTable], columns: Mapping[str, _Columns], num: int, notes: Notes
-) -> int:
+def _first_number(tables: Tables, columns: Mapping[str, _Columns], num_endings: int, notes: Notes) -> int:
     """Whether labels count endings from 0 or 1: 1 if some label equals the number of endings and none is 0."""
     labels = set()
-    for split, found in columns.items():
-        if found.label and not any(names for _, names in rows[split]):
-            labels |= {plain(value) for value in tables[split].values(found.label)}
-    if str(num) in labels and "0" not in labels:
-        notes.log(f"labels count endings from 1 to {num}")
+    for split, table in tables.items():
+        label = columns[split].label
+        if label and not any(_choices(row, columns[split])[1] for row in table.rows):
+            labels |= {plain(value) for value in table.values(label)}
+    if str(num_endings) in labels and "0" not in labels:
+        notes.log(f"labels count endings from 1 to {num_endings}")
         return 1
     return 0
 
 
-@dataclass(frozen=True)
-class _ExampleBuilder:
-    """Builds examples that all have `num_endings` endings; labels count from `first_number`."""
+def _examples(
+    table: RowTable, columns: _Columns, num_endings: int, first_number: int, split: str, notes: Notes
+) -> list[ChoiceExample]:
+    """Examples that all have `num_endings` endings; labels count from `first_number`."""
+    has_labels = columns.label is not None
+    if has_labels and split.startswith("test"):
+        has_labels = not are_withheld(table.values(columns.label))
 
-    num_endings: int
-    first_number: int
+    def convert(row: Row, key: str) -> tuple[ChoiceExample, Defect | None]:
+        endings, names = _choices(row, columns)
+        context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
+        label = defect = None
+        if has_labels:
+            label, defect = _label(row.fields.get(columns.label), endings, names, first_number)
+        if len(endings) != num_endings or not all(endings):
+            defect = ("bad_endings", f"{sum(map(bool, endings))} endings, but most rows have {num_endings}")
+        elif not context and not beginning:
+            defect = ("empty_text", "the context is empty")
+        padded = (*endings, *[""] * num_endings)[:num_endings]
+        return ChoiceExample(key, context, padded, beginning, label if (label or 0) < num_endings else None), defect
 
-    def examples(self, table: RowTable, columns: _Columns, rows: list, split: str, notes: Notes) -> list[ChoiceExample]:
-        has_labels = columns.label is not None
-        if split.startswith("test") and has_labels:
-            has_labels = not all(is_missing(value) or str(value) == "-1" for value in table.values(columns.label))
-        found = []
-        for number, (row, (endings, names)) in enumerate(zip(table.rows, rows, strict=True)):
-            key = key_of(row, columns.key, number)
-            label, problem = None, row.broken or self._problem(row, endings, columns)
-            if has_labels and not row.broken:
-                label, label_problem = self._label(row.fields.get(columns.label), endings, names)
-                problem = problem or label_problem
-            padded = (*endings, *[""] * self.num_endings)[: self.num_endings]
-            label = label if label is not None and label < self.num_endings else None
-            context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
-            if notes.keeps(problem, split, table.file, row.place):
-                found.append(ChoiceExample(key, context, padded, beginning, label))
-        return found
+    return convert_rows(table, columns.key, split, notes, convert)
 
-    def _problem(self, row: Row, endings: tuple[str, ...], columns: _Columns) -> Defect | None:
-        if len(endings) != self.num_endings or not all(endings):
-            num = sum(map(bool, endings))
-            return "bad_endings", f"{num} endings, but most rows have {self.num_endings}"
-        if not any(plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning)):
-            return "empty_text", "the context is empty"
-        return None
 
-    def _label(self, cell: Any, endings: tuple[str, ...], names: tuple[str, ...]) -> tuple[int | None, Defect | None]:
-        if is_missing(cell):
-            return None, ("no_label", "the label is empty")
-        label = plain(cell).strip()
-        if label in names:
-            return names.index(label), None
-        if re.fullmatch(r"\d+", label) and 0 <= int(label) - self.first_number < len(endings):
-            return int(label) - self.first_number, None
-        if endings.count(label) == 1:
-            return endings.index(label), None
-        if re.fullmatch(r"[A-Za-z]", label) and ord(label.upper()) - ord("A") < len(endings):
-            return ord(label.upper()) - ord("A"), None
-        return None, ("bad_choice", f"the label '{label[:60]}' matches none of the {len(endings)} endings")
+def _label(
+    cell: Any, endings: tuple[str, ...], names: tuple[str, ...], first_number: int
+) -> tuple[int | None, Defect | None]:
+    """(index of the right ending, defect) from its name, number, text or letter."""
+    if is_missing(cell):
+        return None, ("no_label", "the label is empty")
+    label = plain(cell).strip()
+    if label in names:
+        return names.index(label), None
+    if re.fullmatch(r"\d+", label) and 0 <= int(label) - first_number < len(endings):
+        return int(label) - first_number, None
+    if endings.count(label) == 1:
+        return endings.index(label), None
+    if re.fullmatch(r"[A-Za-z]", label) and ord(label.upper()) - ord("A") < len(endings):
+        return ord(label.upper()) - ord("A"), None
+    return None, ("bad_choice", f"the label '{label[:60]}' matches none of the {len(endings)} endings")
 
 
 SWAG = ChoiceLayout(

@@ -11,9 +11,9 @@ from typing import Any
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Layout, Paths, Patterns, Tables, TabularLayout, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, is_missing, read_table
+from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
 from hornbook.tasks.reading.tables import find_column
-from hornbook.tasks.reading.texts import key_of, name_of
+from hornbook.tasks.reading.texts import convert_rows, key_column, name_of, plain
 from hornbook.tasks.records import SPLITS, Splits, TaggedExample
 from hornbook.tasks.schemes import MARKED
 
@@ -113,14 +113,14 @@ class ColumnFormat:
         """(number of its first line, rows of fields) of each sentence."""
         rows: list[list[str]] = []
         start = 0
-        for number, line in enumerate([*lines, ""], 1):
+        for line_number, line in enumerate([*lines, ""], 1):
             fields = self.fields(line)
             if not line.strip() or DOCUMENT in fields[:2]:
                 if rows:
                     yield start, rows
                 rows = []
             elif not self._is_skipped(line, fields, is_first=not rows):
-                start = number if not rows else start
+                start = line_number if not rows else start
                 rows.append(fields)
 
     def _is_skipped(self, line: str, fields: list[str], is_first: bool) -> bool:
@@ -138,7 +138,7 @@ CONLLU = ColumnFormat(True, 10, words=1, is_conllu=True)
 
 
 def _by_tabs(line: str) -> list[str]:
-    return [each.strip(" ") for each in line.strip(" \t").split("\t")]
+    return [field.strip(" ") for field in line.strip(" \t").split("\t")]
 
 
 def _by_blanks(line: str) -> list[str]:
@@ -181,46 +181,38 @@ def table_examples(table: RowTable, split: str, notes: Notes) -> list[TaggedExam
     is_test = split.startswith("test")
     tags_column = find_column(table, requested.column("label"), TAGS, "label", may_be_missing=is_test)
     notes.log(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
-    key_column = next((name for name in table.columns if name.lower() in ("id", "key", "guid")), None)
-    notes.set_roles(text=words_column, label=tags_column, key=key_column)
-    found = []
-    for number, row in enumerate(table.rows):
-        key = key_of(row, key_column, number)
-        notes.places[split, key] = row.place
-        example, problem = _tagged(row, key, words_column, tags_column)
-        if notes.keeps(problem, split, table.file, row.place):
-            found.append(example)
-    return found
+    key = key_column(table, (words_column, tags_column))
+    notes.set_roles(text=words_column, label=tags_column, key=key)
 
+    def convert(row: Row, key: str) -> tuple[TaggedExample, Defect | None]:
+        words, tags = (as_words(row.fields.get(column)) for column in (words_column, tags_column))
+        if not words:
+            return TaggedExample(key, ()), ("empty_text", "there are no words")
+        if tags_column is None:
+            return TaggedExample(key, words), None
+        if not tags:
+            return TaggedExample(key, words), ("no_label", "there are no tags")
+        if len(tags) != len(words):
+            return TaggedExample(key, words), ("bad_tags", f"{len(words)} words but {len(tags)} tags")
+        return TaggedExample(key, words, tags), None
 
-def _tagged(row: Row, key: str, words_column: str, tags_column: str | None) -> tuple[TaggedExample, Defect | None]:
-    words = as_words(row.fields.get(words_column))
-    tags = row.fields.get(tags_column) if tags_column else None
-    if row.broken:
-        return TaggedExample(key, words), row.broken
-    if not words:
-        return TaggedExample(key, ()), ("empty_text", "there are no words")
-    if tags_column is None:
-        return TaggedExample(key, words), None
-    if is_missing(tags):
-        return TaggedExample(key, words), ("no_label", "there are no tags")
-    tags = as_words(tags)
-    if len(tags) != len(words):
-        return TaggedExample(key, words), ("bad_tags", f"{len(words)} words but {len(tags)} tags")
-    return TaggedExample(key, words, tags), None
+    return convert_rows(table, key, split, notes, convert)
 
 
 def as_words(cell: Any) -> tuple[str, ...]:
-    if is_missing(cell):
-        return ()
-    if isinstance(cell, str):
-        if not cell.lstrip().startswith("["):
-            return tuple(cell.split())
-        try:
-            cell = json.loads(cell)
-        except json.JSONDecodeError:
-            return tuple(cell.split())
-    return tuple(name_of(each) for each in cell)
+    words = text_or_list(cell)
+    return tuple(words.split()) if isinstance(words, str) else tuple(map(name_of, words))
+
+
+def text_or_list(cell: Any) -> str | Iterable[Any]:
+    """The list in a cell, also one that is written as JSON; other cells as text."""
+    if isinstance(cell, Iterable) and not isinstance(cell, str):
+        return cell
+    text = plain(cell)
+    try:
+        return json.loads(text) if text.lstrip().startswith("[") else text
+    except (json.JSONDecodeError, RecursionError):
+        return text
 
 
 OWN_TAGS = ColumnLayout(files=own_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2")))

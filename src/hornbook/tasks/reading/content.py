@@ -73,8 +73,8 @@ def decoded(data: bytes, file: str, place: str, notes: Notes, first_line: int = 
         return text
 
 
-def _line(text: str, place: int, first_line: int = 1) -> str:
-    return f"line {text.count(chr(10), 0, place) + first_line}"
+def _line(text: str, position: int, first_line: int = 1) -> str:
+    return f"line {text.count(chr(10), 0, position) + first_line}"
 
 
 class JsonReader:
@@ -97,26 +97,26 @@ class JsonReader:
             raise ValueError(
                 f'{self._file} is neither a JSON list nor an object with a list named "data": write it as one'
             )
-        found, place = [], SPACE.match(text, start.end()).end()
-        while not text.startswith("]", place):
-            self._place = f"element {len(found) + 1}"
+        elements, position = [], SPACE.match(text, start.end()).end()
+        while not text.startswith("]", position):
+            self._place = f"element {len(elements) + 1}"
             try:
-                value, end = self._decoder.raw_decode(text, place)
+                value, end = self._decoder.raw_decode(text, position)
             except (json.JSONDecodeError, RecursionError) as error:
-                detail = f"after element {len(found)}: {str(error)[:150]}"
-                self._notes.problem("unreadable", self._file, _line(text, place), detail)
+                detail = f"after element {len(elements)}: {str(error)[:150]}"
+                self._notes.problem("unreadable", self._file, _line(text, position), detail)
                 break
-            found.append(value)
-            place = SPACE.match(text, end).end()
-        return self._cleaned(found, text)
+            elements.append(value)
+            position = SPACE.match(text, end).end()
+        return self._cleaned(elements, text)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
             names = [name for name, _ in pairs]
-            repeated = next(name for name in found if names.count(name) > 1)
+            repeated = next(name for name in fields if names.count(name) > 1)
             self._notes.problem("repeated_name", self._file, self._place, f'"{repeated}" occurs twice')
-        return found
+        return fields
 
     def _cleaned(self, value: Any, text: str) -> Any:
         return without_surrogates(value, self._file, self._notes) if ESCAPED_SURROGATE.search(text) else value

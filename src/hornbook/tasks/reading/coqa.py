@@ -20,7 +20,7 @@ from hornbook.tasks.records import SpanExample
 
 NUM_TURNS = 2  # prepended to a question; more would leave too few tokens for the story
 ENDING = "\nyes no"
-PLACES = {"yes": 1, "no": 5}  # offsets in ENDING
+OFFSETS = {"yes": 1, "no": 5}  # in ENDING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,8 @@ def _questions(stories: list[Any], split: str, file: str, notes: Notes) -> Itera
 def _turns(story: dict, split: str) -> Iterator[tuple[int, str, tuple[tuple[str, int | None], ...] | None]]:
     before: list[str] = []
     for turn, text, answers_of_turn in _annotated_turns(story):
-        found = _accepted(answers_of_turn, story["story"], split) if answers_of_turn else None
-        yield turn, " ".join([*before[-2 * NUM_TURNS :], text]), found
+        answers = _accepted(answers_of_turn, story["story"], split) if answers_of_turn else None
+        yield turn, " ".join([*before[-2 * NUM_TURNS :], text]), answers
         before += [text, answers_of_turn[0]["input_text"].strip() if answers_of_turn else ""]
 
 
@@ -76,17 +76,17 @@ class Conversation:
 
 def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
     """The stories of a CoQA file with their turns unchanged, for models that continue the conversation."""
-    found = []
+    conversations = []
     for number, story in enumerate(JsonReader(str(path), notes).elements(read_text(path, notes)), 1):
         try:
             turns = [
                 (turn, question, tuple(answer["input_text"].strip() for answer in answers_of_turn))
                 for turn, question, answers_of_turn in _annotated_turns(story)
             ]
-            found.append(Conversation(str(story["id"]), story["story"], tuple(turns)))
+            conversations.append(Conversation(str(story["id"]), story["story"], tuple(turns)))
         except (KeyError, TypeError, AttributeError) as error:
             notes.problem("bad_json", str(path), f"story {number}", f"not in CoQA's layout: {error!r}")
-    return found
+    return conversations
 
 
 def _accepted(answers: list[dict], story: str, split: str) -> tuple[tuple[str, int | None], ...]:
@@ -107,9 +107,9 @@ def _typed(answer: dict, story: str) -> tuple[str, int | None]:
 
 def _span(answer: dict, story: str) -> tuple[str, int]:
     word = _word(answer)
-    if word in PLACES:
-        return word, len(story) + PLACES[word]
-    start, marked = answer["span_start"], answer["span_text"]
+    if word in OFFSETS:
+        return word, len(story) + OFFSETS[word]
+    start, marked = int(answer["span_start"]), answer["span_text"]
     typed = answer["input_text"].strip().rstrip(".!")
     within = marked.lower().find(typed.lower()) if typed else -1
     if within >= 0 and len(marked.lower()) == len(marked):

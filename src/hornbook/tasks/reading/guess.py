@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hornbook.tasks.reading.notes import RequestedColumns
 from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
-from hornbook.tasks.reading.texts import Columns
+from hornbook.tasks.reading.texts import KEYS, Columns, key_column
 
 PAIRS = (
     ("sentence1", "sentence2"),
@@ -32,7 +32,6 @@ SURE_LABELS = ("label", "labels")
 LABELS = ("class", "category", "target", "gold_label", "gold", "sentiment", "polarity", "intent", "topic", "emotion")
 NUMBERS = ("score", "similarity", "rating", "stars", "value")
 WEAK_LABELS = (*NUMBERS, "genre", "tags", "answer", "y")  # often not the label but another column
-KEYS = ("id", "key", "guid", "idx", "index", "uid", "uuid")
 TIMES = ("date", "time", "datetime", "timestamp", "created", "updated", "modified", "year", "month", "day")
 LabelKind = Literal["class", "classes", "number"]
 SAMPLE = 1000
@@ -128,9 +127,7 @@ def infer_columns(table: RowTable, requested: RequestedColumns, kind: LabelKind,
         if column:
             table.require(column, role)
     _require_trained(table, requested, needs_label)
-    label, labels = requested.label, ()
-    if label and needs_label:
-        label, labels = _label_columns(table, label)
+    label, labels = _label_columns(table, requested.column("label"), needs_label)
     trained = {} if requested.text or requested.pair else requested.trained
     text, pair = requested.text or trained.get("text"), requested.pair or trained.get("pair")
     columns = [Column(table, name) for name in table.columns]
@@ -141,14 +138,9 @@ def infer_columns(table: RowTable, requested: RequestedColumns, kind: LabelKind,
     if text is None and pair is None:
         text, pair = _pair(table, free())
     text = text or _text(table, free())
-    if not label and not labels and requested.trained:
-        label = requested.trained.get("label")
-        is_there = label is not None and (label in table.columns or set(_columns_in(label)) <= set(table.columns))
-        label, labels = _label_columns(table, label) if is_there else (None, ())
-    elif not label and not labels:
+    if not requested.label and not requested.trained:
         label, labels = _label(table, free(), kind, needs_label)
-    key = next((column.name for column in _named(free(), KEYS)), None)
-    return Columns(text, pair, label, key, labels)
+    return Columns(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
 
 
 def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: bool) -> None:
@@ -170,12 +162,18 @@ def _columns_in(label: str) -> list[str]:
     return [name.strip() for name in label.split(",") if name.strip()]
 
 
-def _label_columns(table: RowTable, label: str) -> tuple[str | None, tuple[str, ...]]:
-    """(label column, ()) or, for several columns of 0 and 1 separated by commas, (None, columns)."""
-    several = () if label in table.columns or "," not in label else tuple(_columns_in(label))
-    for name in several or (label,):
-        table.require(name, "label")
-    return (None, several) if several else (label, ())
+def _label_columns(table: RowTable, label: str | None, needs_label: bool) -> tuple[str | None, tuple[str, ...]]:
+    """(label column, ()) or, for several columns of 0 and 1 separated by commas, (None, columns); (None, ()) if none is
+    named, or if it is missing from a table that needs no label."""
+    if label is None or label in table.columns:
+        return label, ()
+    names = tuple(_columns_in(label)) if "," in label else (label,)
+    if needs_label:
+        for name in names:
+            table.require(name, "label")
+    elif not set(names) <= set(table.columns):
+        return None, ()
+    return None, names
 
 
 def _named(columns: list[Column], names: Iterable[str]) -> list[Column]:
@@ -184,15 +182,15 @@ def _named(columns: list[Column], names: Iterable[str]) -> list[Column]:
 
 
 def _pair(table: RowTable, columns: list[Column]) -> tuple[str | None, str | None]:
-    found = [[column.name for column in _named(columns, names)] for names in PAIRS]
-    found = [names for names in found if len(names) == 2]
-    if len(found) > 1:
-        several = " or ".join(f"{first} and {second}" for first, second in found)
-        arguments = f"text={found[0][0]!r} and pair={found[0][1]!r}"
+    pairs = [[column.name for column in _named(columns, names)] for names in PAIRS]
+    pairs = [names for names in pairs if len(names) == 2]
+    if len(pairs) > 1:
+        several = " or ".join(f"{first} and {second}" for first, second in pairs)
+        arguments = f"text={pairs[0][0]!r} and pair={pairs[0][1]!r}"
         raise ValueError(
             f"{table.file}: several columns could be the text and its pair ({several}); name them, such as {arguments}"
         )
-    return tuple(found[0]) if found else (None, None)
+    return tuple(pairs[0]) if pairs else (None, None)
 
 
 def _text(table: RowTable, columns: list[Column]) -> str:

@@ -59,13 +59,12 @@ def read_input_rows(
     """
     requested = RequestedColumns(text, pair, trained=spec.roles or {})
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
-    found = inputs_in(file, find_task(spec.name), notes)
+    examples = inputs_in(file, find_task(spec.name), notes)
     problems = {kind: entry for kind, entry in notes.problems.to_dict().items() if kind not in HARMLESS}
     for message in [*notes.messages, *problem_lines(problems)] if log else ():
         log(message)
-    columns = original_columns(found, notes) or [{} for _ in found]
-    rows = notes.tables[0].rows if notes.tables else [Row("") for _ in found]
-    return [_input_row(*each) for each in zip(found, columns, rows, strict=True)]
+    rows = notes.tables[0].rows if notes.tables else [Row("")] * len(examples)
+    return [_input_row(*each) for each in zip(examples, original_columns(examples, notes), rows, strict=True)]
 
 
 def input_rows(items: Any, kind: str) -> list[InputRow]:
@@ -81,8 +80,8 @@ def _input_row(example: Example, columns: dict[str, Any], row: Row) -> InputRow:
 
 
 def original_columns(examples: list[Example], notes: Notes) -> list[dict[str, Any]]:
-    """The original columns of each input: the cells of a table, or the id and question of SQuAD's JSON; an empty list
-    for other files."""
+    """The original columns of each input: the cells of a table, or the id and question of SQuAD's JSON; none for other
+    files."""
     if notes.tables:
         (table,) = notes.tables
         assert len(table.rows) == len(examples)
@@ -90,7 +89,7 @@ def original_columns(examples: list[Example], notes: Notes) -> list[dict[str, An
         return [{name: _as_json(cell) for name, cell in (row.fields or empty).items()} for row in table.rows]
     if notes.files[0].lower().endswith(".json"):
         return [{"id": each.key, **each.inputs} for each in examples]
-    return []
+    return [{} for _ in examples]
 
 
 def _as_json(cell: Any) -> Any:
@@ -103,10 +102,10 @@ def _as_json(cell: Any) -> Any:
 def inputs_in(file: str | Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
     """The inputs of a file for a registry entry; messages and problems are added to `notes`."""
     path = _existing(file)
-    found = _read(path, entry, notes)
-    if not found:
+    examples = _read(path, entry, notes)
+    if not examples:
         raise ValueError(f"{path} contains no inputs: write one per line, or a table with one per row")
-    return found
+    return examples
 
 
 def stream_inputs(
@@ -115,24 +114,21 @@ def stream_inputs(
     """The inputs of a file with their original columns, in pieces that fit into memory. What is inferred about the
     file, such as its columns, is inferred from the first piece."""
     path = _existing(file)
+    kind, num_lines = KINDS[entry.kind], 0
     if not is_streamed(path, notes):
-        found = inputs_in(path, entry, notes)
-        yield found, original_columns(found, notes) or [{} for _ in found]
-        return
-    kind = KINDS[entry.kind]
-    if path.suffix.lower() not in FORMATS:
-        number = 0
+        examples = inputs_in(path, entry, notes)
+        yield examples, original_columns(examples, notes)
+    elif path.suffix.lower() not in FORMATS:
         for lines in line_pieces(path, notes):
-            found = _from_lines(lines, path, kind, notes, number)
-            number += len(found)
-            yield found, [{} for _ in found]
-        return
-    for table in table_pieces(path, notes):
-        notes.tables[:] = [table]
-        found = _from_table(table, kind, notes)
-        notes.places.clear()
-        yield found, original_columns(found, notes)
-    notes.tables.clear()
+            yield _from_lines(lines, path, kind, notes, num_lines), [{} for _ in lines]
+            num_lines += len(lines)
+    else:
+        for table in table_pieces(path, notes):
+            notes.tables[:] = [table]
+            examples = _from_table(table, kind, notes)
+            notes.places.clear()
+            yield examples, original_columns(examples, notes)
+        notes.tables.clear()
 
 
 def inputs_of_table(data: Any, entry: RegisteredTask, notes: Notes) -> tuple[list[Example], list[dict[str, Any]]]:
@@ -141,8 +137,8 @@ def inputs_of_table(data: Any, entry: RegisteredTask, notes: Notes) -> tuple[lis
     if not table.rows:
         raise ValueError("the table has no rows: give at least one")
     notes.tables.append(table)
-    found = _from_table(table, KINDS[entry.kind], notes)
-    return found, original_columns(found, notes)
+    examples = _from_table(table, KINDS[entry.kind], notes)
+    return examples, original_columns(examples, notes)
 
 
 def _existing(file: str | Path) -> Path:
@@ -154,9 +150,9 @@ def _existing(file: str | Path) -> Path:
 
 def _read(path: Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
     kind, layout = KINDS[entry.kind], entry.layout
-    found = kind.read_file(path, entry, notes)
-    if found is not None:
-        return found
+    examples = kind.read_file(path, entry, notes)
+    if examples is not None:
+        return examples
     if isinstance(layout, TableLayout) and not notes.requested and _is_published(path, layout):
         return layout.read({INPUTS: [path]}, notes)[INPUTS]
     if path.suffix.lower() not in FORMATS:
@@ -166,16 +162,16 @@ def _read(path: Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
 
 
 def _from_table(table: RowTable, kind: type[TaskKind], notes: Notes) -> list[Example]:
-    own, text, requested = kind.own_layout(allows_no_answer=True), None, notes.requested
-    if isinstance(own, OwnTexts):
+    layout, text, requested = kind.own_layout(allows_no_answer=True), None, notes.requested
+    if isinstance(layout, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained:
             requested = RequestedColumns(table.columns[0])
-        columns = infer_columns(table, requested, own.kind, needs_label=False)
+        columns = infer_columns(table, requested, layout.kind, needs_label=False)
         notes.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.repair(text):
         notes.problem("kept_bad_row", table.file, row.place, row.note)
-    return own.from_tables({INPUTS: table}, notes)[INPUTS]
+    return layout.from_tables({INPUTS: table}, notes)[INPUTS]
 
 
 def _is_published(path: Path, layout: TableLayout) -> bool:
@@ -190,18 +186,15 @@ def _is_published(path: Path, layout: TableLayout) -> bool:
 
 
 def _from_lines(
-    lines: list[str], path: Path, kind: type[TaskKind], notes: Notes, first_number: int = 0
+    lines: list[str], path: Path, kind: type[TaskKind], notes: Notes, first_index: int = 0
 ) -> list[Example]:
-    for number, line in enumerate(lines, first_number + 1):
+    for line_number, line in enumerate(lines, first_index + 1):
         if not line.strip():
-            notes.problem("kept_empty_text", str(path), f"line {number}", "the line is empty")
-    has_tabs = _majority(["\t" in line for line in lines if line.strip()])
+            notes.problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
+    num_filled = sum(bool(line.strip()) for line in lines)
+    has_tabs = 2 * sum("\t" in line for line in lines if line.strip()) > num_filled
     if kind.tab_separated and not has_tabs:
         raise ValueError(f"{path}: separate {kind.tab_separated} by a tab on each line, or give a table with columns")
     if has_tabs and kind.label_scope != "ending":
         notes.log(f"{path}: the tab on each line separates the two texts")
-    return [kind.from_line(str(number), line, has_tabs) for number, line in enumerate(lines, first_number)]
-
-
-def _majority(facts: list[bool]) -> bool:
-    return bool(facts) and sum(facts) > len(facts) / 2
+    return [kind.from_line(str(index), line, has_tabs) for index, line in enumerate(lines, first_index)]

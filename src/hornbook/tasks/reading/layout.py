@@ -92,9 +92,9 @@ def find_splits(path: Path, patterns: Patterns, inner: str = "") -> Paths:
     if path.is_file():
         return {split_of(path, patterns): [path]}
     for folder in (path, *_named(path, inner)):
-        found = {split: files for split, names in patterns.items() if (files := _first(folder, names))}
-        if found:
-            return found
+        paths = {split: files for split, names in patterns.items() if (files := _first(folder, names))}
+        if paths:
+            return paths
     return {}
 
 

@@ -14,23 +14,22 @@ as in `data/linked_rows.py`, and from the ids of `h` and `t`.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table, own_patterns
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, object_row
-from hornbook.tasks.reading.tables import whole_number
-from hornbook.tasks.reading.texts import key_of, one_class, plain, separator_of, several_classes
+from hornbook.tasks.reading.tables import find_column, whole_number
+from hornbook.tasks.reading.texts import convert_rows, key_column, one_class, plain, separator_of, several_classes
 from hornbook.tasks.records import MarkedExample, Splits
 
 TEXTS = ("text", "sent", "sentence")
 LABELS = ("label", "labels", "relation", "types", "y_str")
-KEYS = ("id", "key", "annot_id", "guid")
 TOKENS = ("tokens", "token")
 MIN_SCORE = 0.3  # of a linked entity in ERNIE's files, as published
 TAGS = re.compile(r"<(/?)e([12])>")
@@ -53,24 +52,21 @@ def split_marks(text: str, marks: Sequence[str]) -> tuple[str, tuple[tuple[int, 
     ('The old bridge fell.', ((4, 14),))
     """
     pattern = "|".join(rf"\s*{re.escape(mark)}\s*" for mark in marks)
-    parts, places, last, length = [], {mark: [] for mark in marks}, 0, 0
-    for found in re.finditer(rf"{pattern}|{TAGS.pattern}", text):
-        before, what = text[last : found.start()], found[0].strip()
-        parts.append(before)
-        length += len(before)
-        mark = what if what in places else marks[min(int(found[2]), len(marks)) - 1]
-        is_start = not len(places[mark]) % 2
-        # One space remains outside of a mention, where the mark had any.
-        if what in places and is_start and found[0][:1].isspace():
-            parts.append(" ")
-            length += 1
-        places[mark].append(length)
-        if what in places and not is_start and found[0][-1:].isspace():
-            parts.append(" ")
-            length += 1
-        last = found.end()
-    plain_text = "".join([*parts, text[last:]])
-    spans = tuple(tuple(found[:2]) for found in places.values())
+    plain_text, offsets, end = "", {mark: [] for mark in marks}, 0
+    for match in re.finditer(rf"{pattern}|{TAGS.pattern}", text):
+        plain_text += text[end : match.start()]
+        end = match.end()
+        is_special = match[0].strip() in marks
+        mark = match[0].strip() if is_special else marks[min(int(match[2]), len(marks)) - 1]
+        is_start = len(offsets[mark]) % 2 == 0
+        # One space remains outside of a mention, where the special token had any.
+        if is_special and is_start and match[0][0].isspace():
+            plain_text += " "
+        offsets[mark].append(len(plain_text))
+        if is_special and not is_start and match[0][-1].isspace():
+            plain_text += " "
+    plain_text += text[end:]
+    spans = tuple(tuple(each[:2]) for each in offsets.values())
     return plain_text, spans if all(len(span) == 2 and span[0] < span[1] for span in spans) else ()
 
 
@@ -101,50 +97,50 @@ class MarkedLayout(TabularLayout):
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         _, table = main_table(tables)
-        label = self._column(table, notes.requested.column("label"), LABELS)
+        requested = notes.requested.column("label")
+        label = find_column(table, requested, LABELS, "label", may_be_missing=requested is None)
         text = notes.requested.column("text")
         if text is not None:
             table.require(text, "text")
-        notes.log_columns(text=text or self._column(table, None, (*TEXTS, *TOKENS, "mention_span")), label=label)
+        names = (*TEXTS, *TOKENS, "mention_span")
+        notes.log_columns(text=text or find_column(table, None, names, "text", may_be_missing=True), label=label)
         parse = several_classes(separator_of(table.values(label) if label else [])) if self.has_several else one_class
         return {split: self._examples(each, split, text, label, parse, notes) for split, each in tables.items()}
 
-    def _column(self, table: RowTable, requested: str | None, names: Sequence[str]) -> str | None:
-        if requested is not None:
-            table.require(requested, "label")
-            return requested
-        return next((name for name in names if name in table.columns), None)
-
-    def _examples(self, table, split, text, label, parse, notes) -> list[MarkedExample]:
+    def _examples(
+        self,
+        table: RowTable,
+        split: str,
+        text: str | None,
+        label: str | None,
+        parse: Callable[[Any], str | tuple[str, ...] | None],
+        notes: Notes,
+    ) -> list[MarkedExample]:
         has_labels = label is not None and any(row.fields.get(label) is not None for row in table.rows)
         if not has_labels and not split.startswith("test"):
             raise ValueError(f"{table.file} has no column for the label (looked for {', '.join(LABELS)})")
-        key, found = next((name for name in KEYS if name in table.columns), None), []
-        for number, row in enumerate(table.rows):
+
+        def convert(row: Row, key: str) -> tuple[MarkedExample, Defect | None]:
             fields = row.fields if text is None else {**row.fields, "text": row.fields.get(text)}
             parsed = self.parsed(fields) or Parsed("")
-            labels = parse(row.fields.get(label)) if has_labels and not row.broken else None
-            problem = row.broken
-            if problem is None and has_labels and labels is None:
-                problem = ("no_label", "the label is empty")
-            if problem is None and len(parsed.spans) != len(self.marks):
-                what = f"mark it with {self.marks[0]}" if parsed.text else "the text is empty"
-                problem = ("no_mention", what)
-            example = MarkedExample(
-                key_of(row, key, number),
-                parsed.text,
-                parsed.spans if len(parsed.spans) == len(self.marks) else (),
-                labels,
-                parsed.given,
-            )
-            if split != "train":
-                notes.places[split, example.key] = row.place
-            if notes.keeps(problem, split, table.file, row.place):
-                found.append(example)
-        return found
+            labels = parse(row.fields.get(label)) if has_labels else None
+            is_marked, defect = len(parsed.spans) == len(self.marks), None
+            if has_labels and labels is None:
+                defect = ("no_label", "the label is empty")
+            elif not is_marked:
+                defect = ("no_mention", f"mark it with {self.marks[0]}" if parsed.text else "no text can be read")
+            return MarkedExample(key, parsed.text, parsed.spans if is_marked else (), labels, parsed.given), defect
+
+        return convert_rows(table, key_column(table, (text, label)), split, notes, convert)
 
     def parsed(self, fields: Mapping[str, Any]) -> Parsed | None:
-        """The text and mentions of a row; None if it has no text."""
+        """The text and mentions of a row; None if it has no text, or values of other types than its layout has."""
+        try:
+            return self._parsed(fields)
+        except (TypeError, ValueError, AttributeError, LookupError, OverflowError):
+            return None
+
+    def _parsed(self, fields: Mapping[str, Any]) -> Parsed | None:
         if "mention_span" in fields:
             return _ufet(fields)
         tokens = next((fields[name] for name in TOKENS if isinstance(fields.get(name), list)), None)
@@ -250,16 +246,13 @@ SEMEVAL_FILES: Patterns = {
     "dev": ("dev.txt",),
     "test": ("TEST_FILE_FULL.TXT", "test.txt"),
 }
-JSON_FILES: Patterns = own_patterns((".json", ".jsonl"))
 
 
-@dataclass(frozen=True)
 class PublishedMarkedLayout(MarkedLayout):
     """The published files of a data set."""
 
     takes_columns = False
-    files: Patterns = field(default_factory=lambda: JSON_FILES, kw_only=True)
 
 
-UFET = PublishedMarkedLayout(("[ENT]",), True, folder="ufet")
+UFET = PublishedMarkedLayout(("[ENT]",), True, files=own_patterns((".json", ".jsonl")), folder="ufet")
 SEMEVAL = PublishedMarkedLayout(("[HD]", "[TL]"), False, files=SEMEVAL_FILES, folder="semeval2010_task8")

@@ -16,7 +16,7 @@ THREE_SPLITS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": 
 @dataclass(frozen=True)
 class TableLayout(TabularLayout):
     """The columns of a published table. Quotes are ordinary characters, as GLUE's TSV files have unbalanced ones;
-    `unnamed` are the columns of files without a header line."""
+    `unnamed` are the columns of files without a header line; `other_label` is the label in another release."""
 
     text: str
     pair: str | None = None
@@ -35,13 +35,13 @@ class TableLayout(TabularLayout):
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
         parse = number if self.kind == "number" else one_class
-        found = {}
+        splits = {}
         for split, table in tables.items():
             label = notes.requested.label or self.label
             if label == self.label and label not in table.columns and self.other_label in table.columns:
                 label = self.other_label
-            found[split] = text_examples(table, Columns(text, pair, label, self.key), split, parse, notes)
-        return found
+            splits[split] = text_examples(table, Columns(text, pair, label, self.key), split, parse, notes)
+        return splits
 
 
 COLA = TableLayout("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))

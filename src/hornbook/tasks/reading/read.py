@@ -9,7 +9,7 @@ from typing import Any
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.kinds import KINDS
-from hornbook.tasks.reading.layout import SPLIT_NAMES, find_splits, no_files_message
+from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import FORMATS, RowTable, in_memory
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
@@ -55,7 +55,7 @@ def read(
         splits = _from_files(entry, Path(data).expanduser(), notes, default_split)
     else:
         splits = entry.own_layout.from_tables(_tables(data, notes, default_split), notes)
-    return finished(entry, splits, notes, seed=seed, held_out=held_out)
+    return _data_set(entry, splits, notes, seed=seed, held_out=held_out)
 
 
 def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
@@ -88,24 +88,23 @@ def _from_files(entry: RegisteredTask, path: Path, notes: Notes, default_split: 
     return layout.read(paths, notes)
 
 
-def _fits(path: Path, files: dict) -> bool:
+def _fits(path: Path, patterns: Patterns) -> bool:
     """Whether the suffix of a file allows it to be one of the published files."""
-    endings = {Path(name).suffix.lower() for names in files.values() for name in names}
-    if path.suffix.lower() in endings:
-        return True
-    return path.suffix.lower() not in FORMATS
+    suffixes = {Path(name).suffix.lower() for names in patterns.values() for name in names}
+    return path.suffix.lower() in suffixes or path.suffix.lower() not in FORMATS
 
 
 def evaluation_texts(task: str, data: str | Path) -> list[str]:
     """The text of each of a task's examples outside its training split, to keep them out of a corpus."""
     splits = read(task, data, held_out=0, default_split="dev").splits
-    found = [" ".join(each.texts) for name, examples in splits.items() if name != "train" for each in examples]
-    if not found:
+    texts = [" ".join(each.texts) for name, examples in splits.items() if name != "train" for each in examples]
+    if not texts:
         raise ValueError(f"{data} has no dev or test split of {task}: give the folder of its files")
-    return found
+    return texts
 
 
-def finished(entry: RegisteredTask, splits: Splits, notes: Notes, *, seed: int, held_out: float) -> DataSet:
+def _data_set(entry: RegisteredTask, splits: Splits, notes: Notes, *, seed: int, held_out: float) -> DataSet:
+    """The data set of examples that were read: with unique keys, in the form that the task needs, with a dev split."""
     splits = {split: splits[split] for split in sorted(splits, key=_order)}
     if not any(splits.values()):
         reason = notes.problems.first(*REASONS) or ", ".join(notes.files)
@@ -141,7 +140,7 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
     if len({example.key for example in examples}) == len(examples):
         return examples
     seen: set[str] = set()
-    found = []
+    renamed = []
     for example in examples:
         key, number = example.key, 2
         while key in seen:
@@ -152,26 +151,26 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
             )
             example = replace(example, key=key)
         seen.add(key)
-        found.append(example)
-    return found
+        renamed.append(example)
+    return renamed
 
 
-def _with_dev(splits: Splits, notes: Notes, seed: int, share: float) -> Splits:
+def _with_dev(splits: Splits, notes: Notes, seed: int, fraction: float) -> Splits:
     if len(splits["train"]) < FEWEST and (skipped := notes.problems.first(*REASONS)):
         raise ValueError(
             f"only {len(splits['train'])} examples can be used, too few to hold some out; the rest were skipped "
             f"({skipped}): repair them, or give at least {FEWEST} rows"
         )
-    train, dev, how = hold_out(splits["train"], share, seed)
+    train, dev, how = hold_out(splits["train"], fraction, seed)
     notes.log(f"no dev split: {len(dev)} of {len(train) + len(dev)} train examples were held out {how} (seed {seed})")
-    return {"train": train, "dev": dev, **{split: each for split, each in splits.items() if split != "train"}}
+    return {"train": train, "dev": dev} | {split: each for split, each in splits.items() if split != "train"}
 
 
 def _labels(entry: RegisteredTask, splits: Splits, scheme: str, notes: Notes) -> tuple[str, ...]:
     """The labels of the training split, or of all splits if there is none; labels only in other splits are recorded as
     problems."""
-    seen_in = ["train"] if splits.get("train") else list(splits)
-    seen = {name for split in seen_in for example in splits[split] for name in example.label_names}
+    label_splits = ["train"] if splits.get("train") else list(splits)
+    seen = {name for split in label_splits for example in splits[split] for name in example.label_names}
     if scheme not in ("", "plain"):
         types = sorted({name[2:] for name in seen if name != "O"})
         labels = ("O", *(f"{mark}-{name}" for name in types for mark in "BI"))
@@ -179,7 +178,7 @@ def _labels(entry: RegisteredTask, splits: Splits, scheme: str, notes: Notes) ->
     else:
         labels = entry.labels if seen <= set(entry.labels) else sorted_labels(seen)
     for split in splits:
-        for example in splits[split] if split not in seen_in else ():
+        for example in splits[split] if split not in label_splits else ():
             for name in example.label_names:
                 if name not in seen:
                     notes.example_problem("unseen_label", split, example.key, f"'{name}' is not in train")

@@ -41,6 +41,11 @@ class RowTable:
         """The columns for a message: at most 30, each cut after 60 characters."""
         return ", ".join(name if len(name) <= 60 else f"{name[:60]}..." for name in self.columns[:30]) or "none"
 
+    def named(self, names: Iterable[str]) -> list[str]:
+        """The columns that have one of these lower-case names in any case, in the order of `names`."""
+        by_name = {column.lower(): column for column in self.columns}
+        return [by_name[name] for name in names if name in by_name]
+
     def values(self, column: str) -> list[Any]:
         return [row.fields.get(column) for row in self.rows if row.broken is None]
 
@@ -61,17 +66,18 @@ class RowTable:
             repaired.append(row)
         return repaired
 
-    def require(self, column: str, what: str) -> None:
+    def require(self, column: str, role: str) -> None:
         if not self.columns:
             raise ValueError(f"{self.file} is empty: check the file, or give another")
         if column not in self.columns:
             raise ValueError(
-                f"{self.file} has no column '{column}' for the {what}; name the right one with {what}= "
+                f"{self.file} has no column '{column}' for the {role}; name the right one with {role}= "
                 f"(columns: {self.names})"
             )
 
 
 def read_table(path: Path, notes: Notes) -> RowTable:
+    """The table in a file of one of `FORMATS`."""
     notes.tables.append(_table_in(path, notes))
     return notes.tables[-1]
 
@@ -83,20 +89,21 @@ def read_plain_table(path: Path, notes: Notes, unnamed: Sequence[str], header_ha
 
 
 def _table_in(path: Path, notes: Notes) -> RowTable:
-    kind = path.suffix.lower()
-    if kind not in FORMATS:
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
         raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(FORMATS)}")
-    if kind == ".parquet":
-        return read_parquet(path, notes)
-    if kind == ".xlsx":
-        return read_excel(path, notes)
+    if suffix == ".parquet":
+        return _parquet_table(path, notes)
+    if suffix == ".xlsx":
+        return _excel_table(path, notes)
     text = read_text(path, notes)
-    if kind == ".jsonl":
+    if suffix == ".json" and (text.lstrip().startswith("[") or LIST_OF_DATA.search(text[:2000])):
+        elements = JsonReader(str(path), notes).elements(text)
+        rows = [object_row(f"element {number}", value) for number, value in enumerate(elements, 1)]
+        return RowTable(str(path), columns_of(rows), rows)
+    if suffix in (".jsonl", ".json"):
         return json_lines(text, str(path), notes)
-    if kind == ".json":
-        is_list = text.lstrip().startswith("[") or LIST_OF_DATA.search(text[:2000])
-        return json_list(text, str(path), notes) if is_list else json_lines(text, str(path), notes)
-    dialect, has_no_quotes = dialect_of(text, kind, str(path), notes)
+    dialect, has_no_quotes = dialect_of(text, suffix, str(path), notes)
     records = plain_records(text) if has_no_quotes else csv_records(text, dialect, bad_quotes_noted(str(path), notes))
     table = table_of(records, str(path))
     table.delimiter = dialect.delimiter
@@ -108,13 +115,13 @@ def dialect_of(text: str, suffix: str, file: str, notes: Notes, is_truncated: bo
     are ordinary characters. With `is_truncated`, the text is the beginning of the file."""
     requested = notes.format.delimiter
     default = Dialect("\t" if suffix == ".tsv" else ",")
-    found = detected(text, requested or default.delimiter, is_given=requested is not None)
-    if found != default and requested is None:
-        notes.log(f"{file}: {found.described()} (detected; delimiter= overrides it)")
-    has_no_quotes = is_plain(text, suffix, found, is_truncated)
-    if suffix == ".tsv" and found == default and not has_no_quotes:
+    dialect = detected(text, requested or default.delimiter, is_given=requested is not None)
+    if dialect != default and requested is None:
+        notes.log(f"{file}: {dialect.described()} (detected; delimiter= overrides it)")
+    has_no_quotes = is_plain(text, suffix, dialect, is_truncated)
+    if suffix == ".tsv" and dialect == default and not has_no_quotes:
         notes.log(f"{file}: fields are quoted; the quotes were removed")
-    return found, has_no_quotes
+    return dialect, has_no_quotes
 
 
 def bad_quotes_noted(file: str, notes: Notes) -> Callable[[str, str], None]:
@@ -168,12 +175,6 @@ def json_lines(text: str, file: str, notes: Notes, first_line: int = 1) -> RowTa
     return RowTable(file, columns_of(rows), rows)
 
 
-def json_list(text: str, file: str, notes: Notes) -> RowTable:
-    elements = JsonReader(file, notes).elements(text)
-    rows = [object_row(f"element {number}", element) for number, element in enumerate(elements, 1)]
-    return RowTable(file, columns_of(rows), rows)
-
-
 def object_row(place: str, value: Any) -> Row:
     if isinstance(value, dict):
         return Row(place, value)
@@ -184,7 +185,7 @@ def columns_of(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.fields))
 
 
-def read_parquet(path: Path, notes: Notes) -> RowTable:
+def _parquet_table(path: Path, notes: Notes) -> RowTable:
     from pyarrow import parquet
 
     notes.files.append(str(path))
@@ -210,7 +211,7 @@ def arrow_rows(table: Any, file: str, notes: Notes, first_row: int = 1) -> RowTa
     return in_memory(records, file, notes, first_row)
 
 
-def read_excel(path: Path, notes: Notes) -> RowTable:
+def _excel_table(path: Path, notes: Notes) -> RowTable:
     """The table in the first sheet; its first non-empty row is the header."""
     try:
         import openpyxl
@@ -228,16 +229,16 @@ def read_excel(path: Path, notes: Notes) -> RowTable:
     records = [(f"row {number}", list(row)) for number, row in enumerate(cells, 1)]
     while records and all(map(is_missing, records[-1][1])):
         records.pop()
-    first = next((place for place, (_, row) in enumerate(records) if not all(map(is_missing, row))), 0)
-    return _sheet_table(records[first:], str(path), notes)
+    header = next((index for index, (_, row) in enumerate(records) if not all(map(is_missing, row))), 0)
+    return _sheet_table(records[header:], str(path), notes)
 
 
 def _sheet_table(records: list[tuple[str, list[Any]]], file: str, notes: Notes) -> RowTable:
     names = ["" if is_missing(cell) else str(cell) for cell in records[0][1]] if records else []
-    used = [place for place, name in enumerate(names) if name]
-    table = table_of([("", [names[place] for place in used])], file)
+    used = [index for index, name in enumerate(names) if name]
+    table = table_of([("", [names[index] for index in used])], file)
     for place, cells in records[1:]:
-        fields = {name: cells[at] if at < len(cells) else None for name, at in zip(table.columns, used, strict=True)}
+        fields = {name: cells[i] if i < len(cells) else None for name, i in zip(table.columns, used, strict=True)}
         if all(map(is_missing, fields.values())):
             table.rows.append(Row(place, broken=("bad_row", "the row is blank")))
         else:
@@ -253,10 +254,10 @@ def _values(column: Any, file: str, notes: Notes, first_row: int) -> list[Any]:
         column = column.cast(column.type.value_type)
     if column.type not in (pyarrow.string(), pyarrow.large_string()):
         return column.to_pylist()
-    found = []
-    for number, data in enumerate(column.cast(pyarrow.large_binary()).to_pylist(), first_row):
-        found.append(data if data is None else decoded(data, file, f"row {number}", notes))
-    return found
+    return [
+        data if data is None else decoded(data, file, f"row {number}", notes)
+        for number, data in enumerate(column.cast(pyarrow.large_binary()).to_pylist(), first_row)
+    ]
 
 
 def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> RowTable:

@@ -1,17 +1,16 @@
 """Sentences to tag: texts, lists of words, and files of them."""
 
-import json
 import unicodedata
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS
+from hornbook.tasks.reading.columns import OWN_TAGS, TABLES, WORDS, text_or_list
 from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import is_missing, read_table
+from hornbook.tasks.reading.rows import read_table
 from hornbook.tasks.reading.tables import find_column
-from hornbook.tasks.reading.texts import key_of, plain
+from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import TaggedExample
 
 SPLIT_COLUMNS = ("words", "tokens")  # texts in columns of these names are already split into words by spaces
@@ -25,15 +24,15 @@ def words_of(text: str) -> tuple[str, ...]:
     >>> words_of('Ms. Lee said: "don\\'t go (to Paris)."')
     ('Ms', '.', 'Lee', 'said', ':', '"', "don't", 'go', '(', 'to', 'Paris', ')', '.', '"')
     """
-    found: list[str] = []
+    words: list[str] = []
     for chunk in text.split():
         first, last = 0, len(chunk)
         while first < last and _is_punctuation(chunk[first]):
             first += 1
         while last > first and _is_punctuation(chunk[last - 1]):
             last -= 1
-        found += [*chunk[:first], *([chunk[first:last]] if first < last else []), *chunk[last:]]
-    return tuple(found)
+        words += [*chunk[:first], *([chunk[first:last]] if first < last else []), *chunk[last:]]
+    return tuple(words)
 
 
 def _is_punctuation(character: str) -> bool:
@@ -41,17 +40,12 @@ def _is_punctuation(character: str) -> bool:
 
 
 def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
-    """A table cell, either a list of words or a text, as a sentence."""
-    return TaggedExample(key, words_in(cell, column), text=cell if isinstance(cell, str) else None)
-
-
-def words_in(cell: Any, column: str) -> tuple[str, ...]:
-    """The words of a table cell, which is either a list of words or a text."""
-    if is_missing(cell):
-        return ()
-    if not isinstance(cell, str):
-        return tuple(map(plain, cell))
-    return tuple(cell.split()) if column.lower() in SPLIT_COLUMNS else words_of(cell)
+    """The sentence in a table cell: a list of words, also as JSON, or a text."""
+    content = text_or_list(cell)
+    if not isinstance(content, str):
+        return TaggedExample(key, tuple(map(plain, content)))
+    words = tuple(content.split()) if column.lower() in SPLIT_COLUMNS else words_of(content)
+    return TaggedExample(key, words, text=content)
 
 
 def read_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
@@ -81,21 +75,9 @@ def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     else:
         column = find_column(table, name, WORDS, "text", num_sure=2)
     notes.log(f"columns: words = '{column}'")
-    found = []
-    for number, row in enumerate(table.rows):
+    sentences = []
+    for index, row in enumerate(table.rows):
         if row.broken:
             notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
-        cell = row.fields.get(column)
-        found.append(sentence_in(key_of(row, None, number), _parsed_list(cell), column))
-    return found
-
-
-def _parsed_list(cell: object) -> object:
-    """The list in a cell that contains a JSON list as text; other cells unchanged."""
-    if isinstance(cell, str) and cell.lstrip().startswith("["):
-        try:
-            value = json.loads(cell)
-        except json.JSONDecodeError:
-            return cell
-        return value if isinstance(value, list) else cell
-    return cell
+        sentences.append(sentence_in(str(index), row.fields.get(column), column))
+    return sentences

@@ -1,13 +1,12 @@
 """Users' own tables of similar texts: pairs, scored pairs, triplets, or single texts."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from hornbook.tasks.reading.guess import KEYS, PAIRS, infer_columns
+from hornbook.tasks.reading.guess import PAIRS, infer_columns
 from hornbook.tasks.reading.layout import Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable
-from hornbook.tasks.reading.texts import key_of, number, plain
+from hornbook.tasks.reading.texts import convert_rows, key_column, number, plain
 from hornbook.tasks.records import SimilarityExample, Splits
 
 SIMILAR = (("anchor", "positive"), ("query", "positive"), ("question", "answer"), ("query", "answer"))
@@ -25,8 +24,8 @@ class SimilarColumns:
     key: str | None = None
 
     @property
-    def in_words(self) -> str:
-        """What a row is."""
+    def form(self) -> str:
+        """The form of a row, as logged."""
         if self.pair is None:
             return "single texts"
         return "scored pairs" if self.score else "triplets" if self.negative else "pairs"
@@ -44,58 +43,49 @@ class OwnSimilar(TabularLayout):
             if not splits:
                 notes.set_roles(text=columns.text, pair=columns.pair, label=columns.score, key=columns.key)
             names = {"text": columns.text, "pair": columns.pair, "negative": columns.negative, "score": columns.score}
-            notes.log_columns(f" ({split}: {columns.in_words})", **names)
+            notes.log_columns(f" ({split}: {columns.form})", **names)
             splits[split] = _examples(table, columns, split, notes)
         return splits
 
 
 def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarColumns:
     """The columns of a table. Only a column with the name of a score, such as `score` or `label`, is taken for one."""
-    by_name = {column.lower(): column for column in table.columns}
     roles = ("text", "pair", "label")
-    given = {role: getattr(requested, role) for role in roles}
-    if not any(given.values()):  # the columns of the run, where this table has them
-        given = {role: name for role, name in requested.trained.items() if role in roles and name in table.columns}
-    for role, name in given.items():
+    named = {role: getattr(requested, role) for role in roles}
+    if not any(named.values()):  # the columns of the run, where this table has them
+        named = {role: name for role, name in requested.trained.items() if role in roles and name in table.columns}
+    for role, name in named.items():
         if name:
             table.require(name, role)
-    text, pair = given.get("text"), given.get("pair")
+    text, pair = named.get("text"), named.get("pair")
     if text is None and pair is None:
-        names = next((each for each in (*SIMILAR, *PAIRS) if all(name in by_name for name in each)), ())
-        text, pair = (by_name[name] for name in names) if names else (None, None)
+        candidates = map(table.named, (*SIMILAR, *PAIRS))
+        text, pair = next((columns for columns in candidates if len(columns) == 2), (None, None))
     if text is None:
         text = infer_columns(table, RequestedColumns(pair=pair), "number", needs_label=False).text
     used = {text, pair}
-    negative = next((by_name[name] for name in NEGATIVES if name in by_name and by_name[name] not in used), None)
-    score = given.get("label") or next((by_name[name] for name in SCORES if name in by_name), None)
-    key = next((by_name[name] for name in KEYS if name in by_name and by_name[name] not in used), None)
+    negative = next((name for name in table.named(NEGATIVES) if name not in used), None)
+    score = named.get("label") or next(iter(table.named(SCORES)), None)
+    key = key_column(table, used)
     if pair is None:
         return SimilarColumns(text, key=key)
     return SimilarColumns(text, pair, None if score else negative, None if score in used else score, key)
 
 
 def _examples(table: RowTable, columns: SimilarColumns, split: str, notes: Notes) -> list[SimilarityExample]:
-    found = []
-    for index, row in enumerate(table.rows):
-        example, problem = _example(row, index, columns)
-        notes.places[split, example.key] = row.place
-        if notes.keeps(problem, split, table.file, row.place):
-            found.append(example)
-    return found
+    text_columns = {name: getattr(columns, name) for name in ("text", "pair", "negative") if getattr(columns, name)}
 
+    def convert(row: Row, key: str) -> tuple[SimilarityExample, Defect | None]:
+        texts = {name: plain(row.fields.get(column)).strip() for name, column in text_columns.items()}
+        score = defect = None
+        if columns.score:
+            try:
+                score = number(row.fields.get(columns.score))
+                defect = ("no_label", "the score is empty") if score is None else None
+            except ValueError as error:
+                defect = ("bad_number", f"the score, in column '{columns.score}': {error}")
+        if empty := next((name for name, text in texts.items() if not text), None):
+            defect = ("empty_text", f"the {empty} is empty")
+        return SimilarityExample(key, **texts, score=score), defect
 
-def _example(row: Row, index: int, columns: SimilarColumns) -> tuple[SimilarityExample, Defect | None]:
-    def cell(column: str | None) -> Any:
-        return None if column is None else plain(row.fields.get(column)).strip()
-
-    texts = {name: cell(getattr(columns, name)) for name in ("text", "pair", "negative")}
-    score, problem = None, row.broken
-    if columns.score and not row.broken:
-        try:
-            score = number(row.fields.get(columns.score))
-            problem = ("no_label", "the score is empty") if score is None else None
-        except ValueError as error:
-            problem = ("bad_number", f"the score, in column '{columns.score}': {error}")
-    if not row.broken and (empty := next((name for name, text in texts.items() if text == ""), None)):
-        problem = ("empty_text", f"the {empty} is empty")
-    return SimilarityExample(key_of(row, columns.key, index), **texts, score=score), problem
+    return convert_rows(table, columns.key, split, notes, convert)

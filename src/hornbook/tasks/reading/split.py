@@ -15,7 +15,7 @@ FEWEST, FEWEST_HELD_OUT = 4, 2  # minimum number of examples; a correlation need
 
 def split_off(
     examples: Sequence[E],
-    share: float,
+    fraction: float,
     seed: int,
     strata: Callable[[E], Hashable] | None = None,
     at_least: int = 1,
@@ -25,15 +25,15 @@ def split_off(
     Each stratum contributes the fraction `share`. Every stratum keeps at least one example, unless this splits off
     fewer than `at_least` in total. The selection depends only on the seed and the indices of the examples.
     """
-    if not 0 < share < 1:
-        raise ValueError(f"the fraction to hold out must be between 0 and 1, not {share}")
+    if not 0 < fraction < 1:
+        raise ValueError(f"the fraction to hold out must be between 0 and 1, not {fraction}")
     by_stratum: dict[Hashable, list[int]] = defaultdict(list)
     for index, example in enumerate(examples):
         by_stratum[strata(example) if strata else None].append(index)
     selected: set[int] = set()
     owed = 0.0  # carried over between strata, so that small ones contribute their fraction together
     for indices in by_stratum.values():
-        owed += len(indices) * share
+        owed += len(indices) * fraction
         num = min(int(owed + 0.5), len(indices) - 1)
         owed = min(owed - num, 1.0)  # limits what a large stratum contributes for many single-example ones
         selected.update(_shuffled(indices, seed)[: max(num, 0)])
@@ -47,7 +47,7 @@ def split_off(
 
 
 def split_groups(
-    examples: Sequence[E], share: float, seed: int, group: Callable[[E], Hashable], at_least: int = 1
+    examples: Sequence[E], fraction: float, seed: int, group: Callable[[E], Hashable], at_least: int = 1
 ) -> tuple[list[E], list[E]]:
     """As `split_off`, but by whole groups in random order, until they have the fraction `share` and at least `at_least`
     examples. At least one group always remains."""
@@ -57,7 +57,7 @@ def split_groups(
     selected: set[int] = set()
     firsts = {indices[0]: indices for indices in by_group.values()}
     for first in _shuffled(list(firsts), seed)[: len(firsts) - 1]:
-        if len(selected) >= max(share * len(examples), at_least):
+        if len(selected) >= max(fraction * len(examples), at_least):
             break
         selected.update(firsts[first])
     rest = [example for index, example in enumerate(examples) if index not in selected]
@@ -74,19 +74,19 @@ def by_article(examples: Sequence[SpanExample]) -> tuple[list[SpanExample], list
     return halves
 
 
-def hold_out(examples: list[Example], share: float, seed: int) -> tuple[list[Example], list[Example], str]:
+def hold_out(examples: list[Example], fraction: float, seed: int) -> tuple[list[Example], list[Example], str]:
     """(train, dev, description of the split: by article, by passage, by label or at random)."""
     if len(examples) < FEWEST:
         raise ValueError(
             f"{len(examples)} examples are too few to hold some out: give at least {FEWEST}, or a separate dev split"
         )
     for group, how in examples[0].kept_together:
-        train, dev = split_groups(examples, share, seed, attrgetter(group), FEWEST_HELD_OUT)
+        train, dev = split_groups(examples, fraction, seed, attrgetter(group), FEWEST_HELD_OUT)
         if len(dev) >= FEWEST_HELD_OUT:
             return train, dev, how
     if examples[0].is_stratified:
-        return *split_off(examples, share, seed, _stratum, FEWEST_HELD_OUT), "by label"
-    return *split_off(examples, share, seed, at_least=FEWEST_HELD_OUT), "at random"
+        return *split_off(examples, fraction, seed, _stratum, FEWEST_HELD_OUT), "by label"
+    return *split_off(examples, fraction, seed, at_least=FEWEST_HELD_OUT), "at random"
 
 
 def _stratum(example: TextExample) -> Hashable:

@@ -114,14 +114,14 @@ def _located(question: RawQuestion, file: str, notes: Notes) -> tuple[tuple[str,
     if question.answers is None:
         return None, (), ""
     answers, starts, missing = [], [], ""
-    for text, given in question.answers:
-        start = -1 if given == -1 else nearest(question.passage, text, given or 0)
-        if start < 0 and given != -1:
+    for text, stated in question.answers:
+        start = -1 if stated == -1 else nearest(question.passage, text, stated or 0)
+        if start < 0 and stated != -1:
             missing = missing or text or "(empty)"
-        elif given is None and question.passage.find(text, start + 1) >= 0:
+        elif stated is None and question.passage.find(text, start + 1) >= 0:
             notes.problem("several_spans", file, question.place, f"'{text[:60]}'")
-        elif given is not None and start != given:
-            detail = f"'{text[:60]}' is at character {start}, not {given}"
+        elif stated is not None and start != stated:
+            detail = f"'{text[:60]}' is at character {start}, not {stated}"
             notes.problem("moved_span", file, question.place, detail)
         answers.append(text)
         starts.append(start)

@@ -42,31 +42,30 @@ def line_pieces(path: Path, notes: Notes) -> Iterator[list[str]]:
 
 def table_pieces(path: Path, notes: Notes) -> Iterator[RowTable]:
     """A CSV, TSV, JSON lines or Parquet file as tables of some of its rows."""
-    kind = path.suffix.lower()
-    assert kind in FORMATS and kind not in WHOLE
-    if kind == ".parquet":
+    suffix = path.suffix.lower()
+    assert suffix in FORMATS and suffix not in WHOLE
+    if suffix == ".parquet":
         yield from _parquet_pieces(path, notes)
-    elif kind == ".jsonl":
+    elif suffix == ".jsonl":
         for text, first_line, _ in _text_pieces(path, notes, [0]):
             yield json_lines(text, str(path), notes, first_line)
     else:
-        yield from _delimited_pieces(path, kind, notes)
+        yield from _delimited_pieces(path, suffix, notes)
 
 
-def _delimited_pieces(path: Path, kind: str, notes: Notes) -> Iterator[RowTable]:
+def _delimited_pieces(path: Path, suffix: str, notes: Notes) -> Iterator[RowTable]:
     header: Record | None = None
-    noted = bad_quotes_noted(str(path), notes)
+    note_bad_quotes = bad_quotes_noted(str(path), notes)
     unread = [0]  # lines of a record that is open at the end of a piece
     for text, first_line, is_truncated in _text_pieces(path, notes, unread):
         if header is None:
-            dialect, has_no_quotes = dialect_of(text, kind, str(path), notes, is_truncated)
+            dialect, has_no_quotes = dialect_of(text, suffix, str(path), notes, is_truncated)
         if has_no_quotes:
             records = list(plain_records(text, first_line))
         else:
-            may_wait = is_truncated and unread[0] * 2 < text.count(
-                "\n"
-            )  # an open quote may be a slip: it ends somewhere
-            records, num_read = _collected(csv_records(text, dialect, noted, first_line, may_wait))
+            # An open quote may be a slip, so only half of a piece is left to the next one.
+            may_wait = is_truncated and unread[0] * 2 < text.count("\n")
+            records, num_read = _collected(csv_records(text, dialect, note_bad_quotes, first_line, may_wait))
             unread[0] = text.count("\n") - num_read if may_wait else 0
         header = header or records.pop(0)
         table = table_of([header, *records], str(path))
@@ -76,12 +75,12 @@ def _delimited_pieces(path: Path, kind: str, notes: Notes) -> Iterator[RowTable]
 
 
 def _collected(records: Generator[Record, None, int]) -> tuple[list[Record], int]:
-    found: list[Record] = []
+    collected: list[Record] = []
     while True:
         try:
-            found.append(next(records))
+            collected.append(next(records))
         except StopIteration as end:
-            return found, end.value
+            return collected, end.value
 
 
 def _parquet_pieces(path: Path, notes: Notes) -> Iterator[RowTable]:

@@ -10,6 +10,7 @@ from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import RowTable, is_missing
 from hornbook.tasks.reading.squad import RawQuestion, SquadLayout, checked
 from hornbook.tasks.reading.texts import (
+    key_column,
     key_of,
     number,
     one_class,
@@ -28,12 +29,16 @@ STARTS = ("start", "answer_start", "starts")
 
 @dataclass(frozen=True)
 class OwnTexts(TabularLayout):
+    """Tables of texts or pairs, labelled with a class, several classes or a number."""
+
     kind: LabelKind
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         split, table = main_table(tables)
         columns = infer_columns(table, notes.requested, self.kind, needs_label=not split.startswith("test"))
         label = columns.label or ",".join(columns.labels)
+        if len(columns.labels) == 1:
+            label += ","  # unlike a column that holds the names of classes
         notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
         parse = {"class": one_class, "number": number}.get(self.kind)
         separated = ""
@@ -79,7 +84,7 @@ class OwnSpans(TabularLayout):
         passage = find_column(table, requested.column("pair"), PASSAGES, "pair")
         answer = find_column(table, requested.column("label"), ANSWERS, "label", may_be_missing=is_test)
         start = find_column(table, None, STARTS, "start", may_be_missing=True)
-        key = find_column(table, None, ("id", "key", "guid"), "key", may_be_missing=True)
+        key = key_column(table)
         title = find_column(table, None, ("title", "article"), "title", may_be_missing=True)
         notes.set_roles(text=question, pair=passage, label=answer, key=key)
         notes.log_columns(question=question, passage=passage, answer=answer, start=start)
@@ -104,7 +109,7 @@ def _answers(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:
     texts = cell if isinstance(cell, list | tuple) else [] if is_missing(cell) else [cell]
     starts = start if isinstance(start, list | tuple) else [start]
     starts = [*starts, *[None] * len(texts)]
-    pairs = ((plain(text), whole_number(place)) for text, place in zip(texts, starts, strict=False))
+    pairs = zip(map(plain, texts), map(whole_number, starts), strict=False)
     return tuple(dict.fromkeys(pairs))
 
 
@@ -126,7 +131,7 @@ def find_column(
     table: RowTable,
     requested: str | None,
     names: tuple[str, ...],
-    what: str,
+    role: str,
     *,
     may_be_missing: bool = False,
     num_sure: int = 1,
@@ -134,16 +139,14 @@ def find_column(
     """The requested column, or the column with one of `names`. If the table has several of them, one of the first
     `num_sure` names is preferred; otherwise `ValueError` is raised."""
     if requested and (requested in table.columns or not may_be_missing):
-        table.require(requested, what)
+        table.require(requested, role)
         return requested
-    by_name = {column.lower(): column for column in table.columns}
-    present = [] if requested else [name for name in names if name in by_name]
-    if len(present) > 1 and present[0] not in names[:num_sure] and not may_be_missing:
-        raise several_columns(table, what, [by_name[name] for name in present])
-    found = by_name[present[0]] if present else None
-    if found is None and not may_be_missing:
+    candidates = [] if requested else table.named(names)
+    if len(candidates) > 1 and candidates[0].lower() not in names[:num_sure] and not may_be_missing:
+        raise several_columns(table, role, candidates)
+    if not candidates and not may_be_missing:
         raise ValueError(
-            f"{table.file}: no column for the {what} (looked for {', '.join(names)}); name it with {what}= "
+            f"{table.file}: no column for the {role} (looked for {', '.join(names)}); name it with {role}= "
             f"(columns: {table.names})"
         )
-    return found
+    return candidates[0] if candidates else None

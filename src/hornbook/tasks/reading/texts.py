@@ -1,16 +1,42 @@
-"""Converts rows of a table to texts and pairs, labelled with a class, several classes or a number."""
+"""Converts rows of a table to examples: in general, and to texts and pairs labelled with a class, several classes or a
+number."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, RowTable, is_missing
-from hornbook.tasks.records import TextExample
+from hornbook.tasks.records import Example, TextExample
 
+KEYS = ("id", "key", "guid", "qid", "annot_id", "idx", "index", "uid", "uuid")  # names of columns of keys
 SEPARATORS = "|;,"
+E = TypeVar("E", bound=Example)
 Label = str | float | tuple[str, ...]
+
+
+def key_column(table: RowTable, used: Collection[str | None] = ()) -> str | None:
+    """The column of the examples' keys, known by its name; `used` columns have another role."""
+    return next((name for name in table.named(KEYS) if name not in used), None)
+
+
+def convert_rows(
+    table: RowTable,
+    key: str | None,
+    split: str,
+    notes: Notes,
+    convert: Callable[[Row, str], tuple[E, Defect | None]],
+) -> list[E]:
+    """The examples of a table with the column `key`. `convert` returns the example of a row with this key, and its
+    defect; a row that could not be read has no fields."""
+    examples = []
+    for index, row in enumerate(table.rows):
+        example, defect = convert(row, key_of(row, key, index))
+        notes.places[split, example.key] = row.place
+        if notes.keeps(row.broken or defect, split, table.file, row.place):
+            examples.append(example)
+    return examples
 
 
 @dataclass(frozen=True)
@@ -33,16 +59,24 @@ def text_examples(
     if not table.rows:
         return []
     has_labels = _check(table, columns, split)
-    if has_labels and split.startswith("test") and _is_hidden([_label_cell(row, columns) for row in table.rows]):
-        has_labels = False
-    found = []
-    for number, row in enumerate(table.rows):
-        example, problem = _example(row, number, columns, has_labels, parse)
-        if split != "train":
-            notes.places[split, example.key] = row.place
-        if notes.keeps(problem, split, table.file, row.place):
-            found.append(example)
-    return found
+    if split.startswith("test"):
+        has_labels = has_labels and not are_withheld([_label_cell(row, columns) for row in table.rows])
+
+    def convert(row: Row, key: str) -> tuple[TextExample, Defect | None]:
+        text = plain(row.fields.get(columns.text)).strip()
+        pair = plain(row.fields.get(columns.pair)).strip() if columns.pair else None
+        label = defect = None
+        if has_labels:
+            try:
+                label = parse(_label_cell(row, columns))
+                defect = ("no_label", "the label is empty") if label is None else None
+            except ValueError as error:
+                defect = ("bad_number", str(error))
+        if not text or pair == "":
+            defect = ("empty_text", f"the {'pair' if text else 'text'} is empty")
+        return TextExample(key, text, pair, label), defect
+
+    return convert_rows(table, columns.key, split, notes, convert)
 
 
 def _check(table: RowTable, columns: Columns, split: str) -> bool:
@@ -58,8 +92,8 @@ def _check(table: RowTable, columns: Columns, split: str) -> bool:
     return bool(label_columns)
 
 
-def _is_hidden(cells: list[Any]) -> bool:
-    """Whether labels are withheld: published test splits often have empty labels or -1 in all rows."""
+def are_withheld(cells: list[Any]) -> bool:
+    """Whether the labels of a test split are not published: they are empty or -1 in all rows."""
     return all(is_missing(cell) or str(cell) in ("-1", "-1.0") for cell in cells)
 
 
@@ -70,26 +104,9 @@ def _label_cell(row: Row, columns: Columns) -> Any:
     return None if all(map(is_missing, cells.values())) else cells
 
 
-def _example(
-    row: Row, number: int, columns: Columns, has_labels: bool, parse: Callable[[Any], Label | None]
-) -> tuple[TextExample, Defect | None]:
-    text = plain(row.fields.get(columns.text)).strip()
-    pair = plain(row.fields.get(columns.pair)).strip() if columns.pair else None
-    label, problem = None, row.broken
-    if has_labels and not row.broken:
-        try:
-            label = parse(_label_cell(row, columns))
-            problem = ("no_label", "the label is empty") if label is None else None
-        except ValueError as error:
-            problem = ("bad_number", str(error))
-    if not row.broken and (not text or pair == ""):
-        problem = ("empty_text", f"the {'pair' if text else 'text'} is empty")
-    return TextExample(key_of(row, columns.key, number), text, pair, label), problem
-
-
-def key_of(row: Row, column: str | None, number: int) -> str:
+def key_of(row: Row, column: str | None, index: int) -> str:
     value = row.fields.get(column) if column else None
-    return str(number) if is_missing(value) else name_of(value)
+    return str(index) if is_missing(value) else name_of(value)
 
 
 def plain(value: Any) -> str:
@@ -114,8 +131,8 @@ def number(cell: Any) -> float | None:
         return None
     try:
         value = float(cell)
-    except (TypeError, ValueError):
-        raise ValueError(f"{cell!r} is not a number") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{str(cell)[:60]!r} is not a number") from None
     if not math.isfinite(value):
         raise ValueError(f"{cell!r} is not a finite number")
     return value

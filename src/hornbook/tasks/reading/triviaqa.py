@@ -34,11 +34,11 @@ class TriviaLayout(Layout):
 
 def _evidence(path: Path) -> Path:
     candidates = [folder / "evidence" for folder in (path.parent, path.parent.parent)]
-    found = next((folder for folder in candidates if folder.is_dir()), None)
-    if found is None:
+    evidence = next((folder for folder in candidates if folder.is_dir()), None)
+    if evidence is None:
         names = " or ".join(map(str, candidates))
         raise ValueError(f"the evidence documents of {path} are missing: put the published folder at {names}")
-    return found
+    return evidence
 
 
 def _questions(items: list[Any], evidence: Path, is_verified: bool, file: str, notes: Notes) -> Iterator[RawQuestion]:
@@ -49,13 +49,15 @@ def _questions(items: list[Any], evidence: Path, is_verified: bool, file: str, n
                 continue
             key, question = str(item["QuestionId"]), item["Question"].strip()
             names = [
-                (folder, page["Filename"])
+                (folder, page["Filename"] + "")  # which also refuses other types
                 for source, folder in PAGES.items()
                 for page in item.get(source, ())
                 if not is_verified or page.get("DocPartOfVerifiedEval", True)
             ]
             answer = item.get("Answer")
-            aliases = answer and list(dict.fromkeys([*answer.get("NormalizedAliases", ()), *answer["Aliases"]]))
+            aliases = answer and list(
+                dict.fromkeys(map(str, [*answer.get("NormalizedAliases", ()), *answer["Aliases"]]))
+            )
         except (KeyError, TypeError, AttributeError) as error:
             notes.problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
             continue
@@ -75,8 +77,8 @@ def _document(path: Path, file: str, place: str, notes: Notes) -> str:
 
 def _answers(aliases: list[str], passage: str) -> tuple[tuple[str, int | None], ...]:
     """(answer, start) pairs: first the alias as it occurs in the passage, then all aliases with start -1."""
-    found = (re.search(re.escape(alias), passage, re.IGNORECASE) for alias in aliases if alias)
-    first = next(filter(None, found), None)
+    matches = (re.search(re.escape(alias), passage, re.IGNORECASE) for alias in aliases if alias)
+    first = next(filter(None, matches), None)
     spans = [(first.group(), first.start())] if first else []
     return (*spans, *((alias, -1) for alias in aliases))
 

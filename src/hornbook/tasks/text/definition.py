@@ -21,7 +21,7 @@ FIELD = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}")  # doubled braces are literal br
 NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # of a task or variant, used in file names
 AS_WRITTEN = "as written"  # the variant with the task's own template
 
-Layout = Literal["columns", "lambada", "coqa", "parallel"]
+SourceLayout = Literal["columns", "lambada", "coqa", "parallel"]
 Keep = Literal["all", "line", "sentence", "three sentences", "word"]
 Normalize = Literal["token", "byte", "sum", "answer"]
 
@@ -32,7 +32,7 @@ class ExampleSource(ValidatedSettings):
     the first that matches is used."""
 
     known: str = setting("", "a data set or kind of task of hornbook finetune, such as sst-2; none: use the layout")
-    layout: Layout = setting("columns", "columns of a table, or a published file layout")
+    layout: SourceLayout = setting("columns", "columns of a table, or a published file layout")
     train: tuple[str, ...] = setting((), "split that in-context examples are drawn from; none: train")
     test: tuple[str, ...] = setting((), "split with the questions; none: dev of a known data set, else test or dev")
     languages: tuple[str, ...] = setting((), "parallel: the file suffixes of two languages, aligned line by line")
@@ -202,11 +202,11 @@ def filled(template: str, fields: Mapping[str, str], where: str = "the template"
     'Q: why {so}?'
     """
 
-    def value(found: re.Match) -> str:
-        if found[1] is None:
-            return found[0][0]
-        if found[1] not in fields:
-            raise ValueError(f"{where} names the field {{{found[1]}}}, and the data has {', '.join(fields)}")
-        return fields[found[1]]
+    def value(match: re.Match) -> str:
+        if match[1] is None:
+            return match[0][0]
+        if match[1] not in fields:
+            raise ValueError(f"{where} names the field {{{match[1]}}}, and the data has {', '.join(fields)}")
+        return fields[match[1]]
 
     return FIELD.sub(value, template)

@@ -28,7 +28,7 @@ class TextAnswer:
     text: str = ""  # the choice, or the generated text
     log_probabilities: tuple[float, ...] = ()  # of the tokens of the right answer
     is_greedy: tuple[bool, ...] = ()  # whether each of them is the likeliest token
-    about: dict[str, Any] = field(default_factory=dict)  # further values to record in the predictions
+    extra: dict[str, Any] = field(default_factory=dict)  # further values to record in the predictions
 
 
 Rows = Callable[[Sequence[TextAnswer]], np.ndarray]
@@ -48,24 +48,26 @@ def _percent(sums: np.ndarray, num: int) -> float:
     return float(100 * sums[0] / num)
 
 
-def _mean(needs: Needs, of_one: Callable[[TextAnswer], float], description: str) -> Metric:
-    return Metric(needs, lambda found: np.array([[float(of_one(each))] for each in found]), description, _percent)
+def _mean(needs: Needs, score: Callable[[TextAnswer], float], description: str) -> Metric:
+    """The mean over the examples of the score of each reply."""
+    return Metric(needs, lambda replies: np.array([[float(score(reply))] for reply in replies]), description, _percent)
 
 
 def _by(rules: Rules, index: int) -> Callable[[TextAnswer], float]:
-    return lambda found: rules.score(found.text, found.answers)[index]
+    return lambda reply: rules.score(reply.text, reply.answers)[index]
 
 
-def _is_the_word(found: TextAnswer) -> bool:
-    return found.text in {answer.strip(STRIPPED) for answer in found.answers}
+def _is_right_word(reply: TextAnswer) -> bool:
+    return reply.text in {answer.strip(STRIPPED) for answer in reply.answers}
 
 
-def _rouge(name: str, description: str) -> Metric:
-    return _mean("text", lambda found: best_rouge(found.text, found.answers)[name], description)
+def _rouge(name: str) -> Metric:
+    description = f"ROUGE-{name[-1]}, F1, without stemming (the definition of rouge-score)"
+    return _mean("text", lambda reply: best_rouge(reply.text, reply.answers)[name], description)
 
 
-def _log_probability(found: Sequence[TextAnswer]) -> np.ndarray:
-    return np.array([[math.fsum(each.log_probabilities)] for each in found])
+def _log_probability(replies: Sequence[TextAnswer]) -> np.ndarray:
+    return np.array([[math.fsum(reply.log_probabilities)] for reply in replies])
 
 
 def _perplexity(sums: np.ndarray, num: int) -> float:
@@ -73,24 +75,24 @@ def _perplexity(sums: np.ndarray, num: int) -> float:
     return math.exp(exponent) if exponent < 700 else math.inf
 
 
-def _bleu_rows(found: Sequence[TextAnswer]) -> np.ndarray:
-    return bleu_counts([each.text for each in found], [each.answers for each in found])
+def _bleu_rows(replies: Sequence[TextAnswer]) -> np.ndarray:
+    return bleu_counts([reply.text for reply in replies], [reply.answers for reply in replies])
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": _mean("choice", lambda found: found.text in found.answers, "the likeliest choice is right"),
+    "accuracy": _mean("choice", lambda reply: reply.text in reply.answers, "the likeliest choice is right"),
     "exact": _mean("text", _by(SQUAD_1, 0), "equal to an answer, ignoring articles, punctuation and case (SQuAD)"),
     "f1": _mean("text", _by(SQUAD_1, 1), "word F1 with the best-matching answer (SQuAD)"),
     "coqa_f1": _mean("text", _by(COQA, 1), "F1 by CoQA's script, leaving out each annotator's answer in turn"),
     "coqa_exact": _mean("text", _by(COQA, 0), "exact match by CoQA's script"),
-    "word": _mean("text", _is_the_word, "the generated word is the right one"),
-    **{name: _rouge(name, f"ROUGE-{name[-1]}, F1, without stemming (the definition of rouge-score)") for name in NAMES},
+    "word": _mean("text", _is_right_word, "the generated word is the right one"),
+    **{name: _rouge(name) for name in NAMES},
     "bleu": Metric("text", _bleu_rows, "corpus BLEU by sacrebleu", lambda sums, num: bleu(sums), is_share=False),
     "greedy": _mean(
-        "likelihood", lambda found: all(found.is_greedy), "every token of the right answer is the likeliest"
+        "likelihood", lambda reply: all(reply.is_greedy), "every token of the right answer is the likeliest"
     ),
     "last_token": _mean(
-        "likelihood", lambda found: found.is_greedy[-1], "the last token of the right answer is the likeliest"
+        "likelihood", lambda reply: reply.is_greedy[-1], "the last token of the right answer is the likeliest"
     ),
     "perplexity": Metric(
         "likelihood",

@@ -64,18 +64,18 @@ def _folded(task: TextTask, item: Item) -> str:
     return " ".join(question(task, item, task.example).lower().split())
 
 
-def drawn(task: TextTask, pool_size: int, num: int, seed: int, number: int) -> list[int]:
-    """Indices of the `num` examples for question `number`. A smaller `num` gives a prefix of a larger one."""
+def drawn(task: TextTask, pool_size: int, num: int, seed: int, question_index: int) -> list[int]:
+    """Indices of the `num` examples for the question of this index. A smaller `num` gives a prefix of a larger one."""
     if num > pool_size:
         raise ValueError(
             f"there are {pool_size:,} training examples to draw from, fewer than the {num} that shots= needs: give "
             "more of them, or lower shots="
         )
-    generator = np.random.default_rng(seed_of("shots", seed, number if task.draw == "each" else "once"))
-    found: dict[int, None] = {}
-    while len(found) < num:
-        found.setdefault(int(generator.integers(pool_size)))
-    return list(found)
+    generator = np.random.default_rng(seed_of("shots", seed, question_index if task.draw == "each" else "once"))
+    indices: dict[int, None] = {}
+    while len(indices) < num:
+        indices.setdefault(int(generator.integers(pool_size)))
+    return list(indices)
 
 
 def pool_for(task: TextTask, splits: Splits, num: int, log: Log) -> list[Item]:
@@ -98,14 +98,14 @@ def shown_prompts(task: TextTask, data: str | Path, shots: Sequence[int]) -> lis
     """The prompts of the first question, for each number of examples and each template, without a length limit."""
     splits = read_items(task, data, lambda message: None)
     pool, item = pool_for(task, splits, max(shots), lambda message: None), splits.test[0]
-    found = []
+    prompts = []
     for num in shots:
         for variant, template in task.templates.items():
             examples = [example(task, pool[i], template) for i in drawn(task, len(pool), num, 0, 0)]
             text = composed(task, examples, question(task, item, template))
             answers = [answer(task, each) for each in item.choices or item.answers[:1]]
-            found.append({"shots": num, "variant": variant, "prompt": text, "answers": answers})
-    return found
+            prompts.append({"shots": num, "variant": variant, "prompt": text, "answers": answers})
+    return prompts
 
 
 class PromptWriter:
@@ -118,20 +118,20 @@ class PromptWriter:
 
     def write(self, items: Sequence[Item], shots: Sequence[Sequence[Item]], reserved: Sequence[int]) -> list[Prompt]:
         """A prompt for each item with its in-context examples `shots`, leaving `reserved` tokens for its answer."""
-        examples = [[example(self.task, each, self.template) for each in its] for its in shots]
+        examples = [[example(self.task, each, self.template) for each in items_shown] for items_shown in shots]
         queries = [question(self.task, item, self.template) for item in items]
         limits = [max(self.context - num, 1) for num in reserved]
         nums = self._first_guess(examples, queries, limits)
-        prompts = [Prompt("", 0)] * len(items)
+        prompts, lengths = [Prompt("", 0)] * len(items), [0] * len(items)
         left = list(range(len(items)))
         while left:
             for i in left:
                 prompts[i] = Prompt(composed(self.task, examples[i][: nums[i]], queries[i]), nums[i])
-            lengths = self._num_tokens([prompts[i].text for i in left])
-            left = [i for i, length in zip(left, lengths, strict=True) if length > limits[i] and nums[i]]
+            for i, length in zip(left, self._num_tokens([prompts[i].text for i in left]), strict=True):
+                lengths[i] = length
+            left = [i for i in left if lengths[i] > limits[i] and nums[i]]
             for i in left:
                 nums[i] -= 1
-        lengths = self._num_tokens([prompt.text for prompt in prompts])
         return [
             prompt if length <= limit else self._cut(item, prompt, limit)
             for item, prompt, length, limit in zip(items, prompts, lengths, limits, strict=True)
@@ -142,14 +142,14 @@ class PromptWriter:
     ) -> list[int]:
         """The number of examples that fit, assuming that texts are tokenized independently, plus one as a margin."""
         separator, description = self.task.separator, self.task.description
-        unknown = dict.fromkeys(text for its in examples for text in its if text not in self.lengths)
+        unknown = dict.fromkeys(text for texts in examples for text in texts if text not in self.lengths)
         self.lengths |= zip(unknown, self._num_tokens([separator + text for text in unknown]), strict=True)
         around = self._num_tokens([f"{description}{separator}{text}" for text in queries])
-        found = []
-        for its, length, limit in zip(examples, around, limits, strict=True):
-            totals = length + np.cumsum([self.lengths[text] for text in its], dtype=int)
-            found.append(min(int((totals <= limit).sum()) + 1, len(its)))
-        return found
+        nums = []
+        for texts, length, limit in zip(examples, around, limits, strict=True):
+            totals = length + np.cumsum([self.lengths[text] for text in texts], dtype=int)
+            nums.append(min(int((totals <= limit).sum()) + 1, len(texts)))
+        return nums
 
     def _num_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(encoding.ids) for encoding in self.tokenizer.encode_batch(list(texts))] if texts else []

@@ -73,11 +73,11 @@ def _expected(task: TextTask) -> str:
 
 def _known(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     source = task.source
-    found = read(source.known, path, held_out=0.0, default_split="dev")
-    for message in (*found.messages, *problem_lines(found.problems.to_dict())):
+    data = read(source.known, path, held_out=0.0, default_split="dev")
+    for message in (*data.messages, *problem_lines(data.problems.to_dict())):
         log(message)
     split_names = (source.train or ("train",), source.test or ("dev", "test"))
-    splits = [next((found.splits[name] for name in names if name in found.splits), []) for names in split_names]
+    splits = [next((data.splits[name] for name in names if name in data.splits), []) for names in split_names]
     return [[item for each in split if (item := _item(task, each)) is not None] for split in splits]
 
 
@@ -87,12 +87,12 @@ def _item(task: TextTask, example: Example) -> Item | None:
     if prompt is None:
         name = task.source.known
         raise ValueError(f"{name} is a tagging task, which cannot be prompted: choose another source.known")
-    fields = {name: each if isinstance(each, str) else plain(each) for name, each in prompt[0].items()}
-    answers = tuple(each if isinstance(each, str) else plain(each) for each in prompt[1])
+    fields = {name: plain(value) for name, value in prompt.fields.items()}
+    answers = tuple(map(plain, prompt.answers))
     if not answers:
         return None
-    if task.choices.from_example and prompt[2]:
-        return Item(example.key, fields, answers, prompt[2])
+    if task.choices.from_example and prompt.endings:
+        return Item(example.key, fields, answers, prompt.endings)
     return _labelled(task, example.key, fields, answers)
 
 
@@ -117,8 +117,8 @@ def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[s
 def _patterns(source: ExampleSource) -> dict[str, tuple[str, ...]]:
     """File name patterns of each split."""
     if source.layout == "columns":
-        own = own_patterns()
-        default = {"train": tuple(own["train"]), "test": (*own["test"], *own["dev"])}
+        patterns = own_patterns()
+        default = {"train": tuple(patterns["train"]), "test": (*patterns["test"], *patterns["dev"])}
     elif source.layout == "parallel":
         suffix = source.languages[0]
         default = {"train": (f"train*.{suffix}",), "test": (f"test*.{suffix}", f"dev*.{suffix}")}
@@ -135,11 +135,11 @@ def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
         files = {split: [path]}
     if not files:
         raise ValueError(no_files_message(path, patterns))
-    read_one = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
-    found = [[item for file in files.get(split, ()) for item in read_one(task, file, notes)] for split in patterns]
+    read_file = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
+    splits = [[item for file in files.get(split, ()) for item in read_file(task, file, notes)] for split in patterns]
     for message in (*notes.messages, *problem_lines(notes.problems.to_dict())):
         log(message)
-    return found
+    return splits
 
 
 def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
@@ -147,7 +147,7 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     if not task.gold:
         raise ValueError("the task does not name the column with the right answer: set gold, such as gold = 'answer'")
     table.require(task.gold, "gold")
-    for number, row in enumerate(table.rows):
+    for index, row in enumerate(table.rows):
         if row.broken:
             notes.problem(row.broken[0], str(path), row.place, row.broken[1])
             continue
@@ -157,7 +157,7 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
             notes.problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
             continue
         fields = {name: plain(row.fields.get(name)) for name in table.columns}
-        yield _labelled(task, key_of(row, task.source.key or None, number), fields, answers)
+        yield _labelled(task, key_of(row, task.source.key or None, index), fields, answers)
 
 
 def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
@@ -166,12 +166,12 @@ def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
         texts = [plain(row.fields.get("text")) for row in read_table(path, notes).rows if not row.broken]
     else:
         texts = [detokenized(line) for line in read_text(path, notes).split("\n") if line.strip()]
-    for number, text in enumerate(texts):
+    for index, text in enumerate(texts):
         context, _, word = text.rstrip().rpartition(" ")
         if not context or not word:
-            notes.problem("empty_text", str(path), f"text {number + 1}", "there is no last word to predict")
+            notes.problem("empty_text", str(path), f"text {index + 1}", "there is no last word to predict")
             continue
-        yield Item(str(number), {"context": context, "word": word}, (word,))
+        yield Item(str(index), {"context": context, "word": word}, (word,))
 
 
 def detokenized(text: str) -> str:
@@ -206,6 +206,6 @@ def _sentences(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     sides = [read_text(file, notes).rstrip("\n").split("\n") for file in (path, other)]
     if len(sides[0]) != len(sides[1]):
         raise ValueError(f"{path} has {len(sides[0]):,} lines and {other.name} {len(sides[1]):,}: make them match")
-    for number, (text, translation) in enumerate(zip(*sides, strict=True)):
+    for index, (text, translation) in enumerate(zip(*sides, strict=True)):
         if text.strip() and translation.strip():
-            yield Item(str(number), {first: text.strip(), second: translation.strip()}, (translation.strip(),))
+            yield Item(str(index), {first: text.strip(), second: translation.strip()}, (translation.strip(),))
