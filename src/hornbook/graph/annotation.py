@@ -1,4 +1,4 @@
-"""Texts to the numbers of the entities that they mention: for corpora, and for the examples of a task."""
+"""The entity ids of the entities that texts mention: for corpora, and for the examples of a task."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,15 +35,10 @@ class EntityLinker:
         used as they are; entities that the graph does not have are left out."""
         given = [None] * len(texts) if given is None else given
         linked = iter(self.graph.link([text for text, mentions in zip(texts, given, strict=True) if mentions is None]))
-        return [self._linked(next(linked)) if mentions is None else self._given(mentions) for mentions in given]
-
-    def _linked(self, linked) -> Numbered:
-        return [
-            (each.start, each.end, self.graph.candidates(each.entity)[0])
-            for each in linked.mentions
-            if each.score >= MIN_SCORE
-        ]
-
-    def _given(self, mentions: Sequence[tuple[int, int, str]]) -> Numbered:
-        found = ((start, end, self.graph.candidates(entity)[:1]) for start, end, entity in mentions)
-        return [(start, end, entities[0]) for start, end, entities in found if entities]
+        found = []
+        for mentions in given:
+            if mentions is None:
+                mentions = [(m.start, m.end, m.entity) for m in next(linked).mentions if m.score >= MIN_SCORE]
+            entities = ((start, end, self.graph.candidates(entity)) for start, end, entity in mentions)
+            found.append([(start, end, candidates[0]) for start, end, candidates in entities if candidates])
+        return found

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hornbook.graph.graph import Graph, GraphPath, Hop
-from hornbook.graph.paths import Adjacency, position_in_group
+from hornbook.graph.paths import Adjacency, expand, position_in_group
 
 if TYPE_CHECKING:
     from hornbook.graph.embedding.vectors import GraphVectors
@@ -316,10 +316,3 @@ def _words(name: str) -> list[str]:
 
 def _rows(rows: Iterable[tuple[int, ...]], width: int) -> np.ndarray:
     return np.array(list(rows), np.int64).reshape(-1, width)
-
-
-def expand(offsets: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(row, index) for every entry of the `chosen` groups, which start at `offsets`; rows count the chosen groups."""
-    first, sizes = offsets[chosen].astype(np.int64), (offsets[chosen + 1] - offsets[chosen]).astype(np.int64)
-    rows = np.repeat(np.arange(len(chosen)), sizes)
-    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + first[rows]

@@ -13,8 +13,9 @@ from hornbook.batch import Stream, to_offsets
 from hornbook.files import refusing_damage
 from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
 from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.paths import expand
 from hornbook.graph.reasoning.settings import ReasonSettings
-from hornbook.graph.schema import Limits, SchemaBuilder, SchemaGraphs, expand
+from hornbook.graph.schema import Limits, SchemaBuilder, SchemaGraphs
 from hornbook.models.head_config import GraphReasoning
 from hornbook.models.kagnet import (
     CONCEPTS,
@@ -118,12 +119,15 @@ class SchemaStreams:
 
     def streams(self, sequences: Sequence[int]) -> dict[str, Stream]:
         schema, chosen = self.schema, np.asarray(sequences, np.int64)
-        node_rows, nodes = expand(schema.node_offsets, chosen)
-        edge_rows, edges = expand(schema.edge_offsets, chosen)
-        pair_rows, pairs = expand(schema.pair_offsets, chosen)
-        path_rows, paths = expand(schema.path_offsets, chosen)
-        counts = [np.bincount(rows, minlength=len(chosen)) for rows in (node_rows, edge_rows, pair_rows, path_rows)]
-        node_offsets, edge_offsets, pair_offsets, path_offsets = map(to_offsets, counts)
+
+        def select(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """(row, index) of the entries of the chosen schema graphs, and the offsets of these rows in the batch."""
+            return *expand(offsets, chosen), to_offsets(np.diff(offsets)[chosen])
+
+        _, nodes, node_offsets = select(schema.node_offsets)
+        edge_rows, edges, edge_offsets = select(schema.edge_offsets)
+        pair_rows, pairs, pair_offsets = select(schema.pair_offsets)
+        path_rows, paths, path_offsets = select(schema.path_offsets)
         ends_E2 = schema.edges_E2[edges] + node_offsets[edge_rows][:, None]
         ends_P2 = schema.pairs_P2[pairs] + node_offsets[pair_rows][:, None]
         degrees = np.bincount(ends_E2[:, 1], minlength=len(nodes))
