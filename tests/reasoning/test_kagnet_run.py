@@ -290,7 +290,6 @@ def test_a_trained_head_is_kept(learned, tiny_run, tmp_path):
 
 def test_progress_is_reported_while_paths_are_found(tmp_path, tiny_run, with_vectors):
     units = set()
-    learn(
-        tiny_run, with_vectors / "graph", tmp_path / "run", "en", 0.25, on_progress=lambda status: units.add(status.unit)
-    )
+    options = {"epochs": 0.25, "on_progress": lambda status: units.add(status.unit)}
+    learn(tiny_run, with_vectors / "graph", tmp_path / "run", "en", **options)
     assert "finding paths: question" in units

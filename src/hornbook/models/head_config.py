@@ -47,8 +47,8 @@ PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number
 
 
 @dataclass(frozen=True)
-class GraphReasoning:
-    """The layers of a head that reads paths of a knowledge graph (`models/kagnet.py`); those that are turned off are
+class KagNetConfig:
+    """The layers of the head that reads paths of a knowledge graph (`models/kagnet.py`); those that are turned off are
     replaced by a mean, or left out."""
 
     concept_width: int  # numbers per entity
@@ -72,7 +72,7 @@ class HeadConfig:
     pairs: PairEncoding = "joint"
     answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
     pooling: str | None = None  # vectors: how tokens are pooled, one of `models/pooling.py`
-    graph: GraphReasoning | None = None  # choice: the head also reads the schema graph of every ending
+    graph: KagNetConfig | None = None  # choice: the head also reads the schema graph of every ending
 
     def __post_init__(self) -> None:
         if not self.type.is_configurable and (self.head != "linear" or self.pairs != "joint"):
@@ -153,7 +153,7 @@ def read_head_config(hf_config: dict, kind: str | None, num_labels: int) -> Head
         unknown = [name for name in own if name not in _OWN_FIELDS]
         if unknown:
             raise ValueError(f"its hornbook_head has '{unknown[0]}', which this version of Hornbook does not know")
-        graph = {"graph": GraphReasoning(**own["graph"])} if "graph" in own else {}
+        graph = {"graph": KagNetConfig(**own["graph"])} if "graph" in own else {}
         return HeadConfig(**own | graph, labels=labels)
     problem_type = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
     problem_type = problem_type or ("number" if HEAD_TYPES[kind].is_configurable and num_labels == 1 else "single")
