@@ -53,9 +53,9 @@ class SentenceHead(nn.Module):
         return self.out(self.dropout(pooled_ND))
 
 
-def _block_prefix(config: AlbertConfig, number: int) -> str:
+def _block_prefix(config: AlbertConfig, i: int) -> str:
     """In `transformers`, layers are in groups that share all their weights."""
-    return f"encoder.albert_layer_groups.{0 if config.sharing == 'all' else number}.albert_layers.0"
+    return f"encoder.albert_layer_groups.{0 if config.sharing == 'all' else i}.albert_layers.0"
 
 
 class Albert(Encoder):

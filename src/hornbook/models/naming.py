@@ -63,7 +63,7 @@ class Naming:
     causal: str = ""  # ending of the class of a left-to-right model with a vocabulary head
     encoder: Mapping[str, str] = field(default_factory=lambda: ENCODER)
     block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BLOCK)
-    block_prefix: Callable[[Any, int], str] = lambda config, number: f"encoder.layer.{number}"
+    block_prefix: Callable[[Any, int], str] = lambda config, i: f"encoder.layer.{i}"  # of block i
     task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # task heads by kind, where not as in BERT
     config: Mapping[str, str] = field(default_factory=dict)  # settings besides the common ones
     defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of `transformers` where they are not ours
@@ -118,9 +118,9 @@ class Naming:
     def _hf_name(self, ours: str, model: nn.Module, prefix: str) -> tuple[str, ...]:
         stem, _, kind = ours.rpartition(".")
         if stem.startswith("blocks."):
-            _, number, part = stem.split(".", 2)
-            block = self.block_prefix(model.config, int(number))
-            return tuple(f"{prefix}{block}.{each}.{kind}" for each in self.block[part])
+            _, i, part = stem.split(".", 2)
+            block = self.block_prefix(model.config, int(i))
+            return tuple(f"{prefix}{block}.{name}.{kind}" for name in self.block[part])
         tables = [(self.encoder, prefix), (self.heads, "")]
         if model.head_config is not None and self.has_class(model.head_config, self._unusual(model)):
             tables.append((self._task_names(model.head_config), ""))
@@ -139,8 +139,7 @@ class Naming:
         return self.class_of(model.heads, model.head_config, self._unusual(model))
 
     def _task_names(self, head_config: HeadConfig) -> Mapping[str, str]:
-        default = {"task.out": head_config.type.hf_weight}
-        return self.task.get(head_config.kind, default)
+        return self.task.get(head_config.kind, {"task.out": head_config.type.hf_weight})
 
     def head_config_in(self, hf_config: dict, weights: dict[str, Tensor]) -> HeadConfig | None:
         """The output of a folder's task head, if it has a supported one."""
@@ -154,11 +153,7 @@ class Naming:
         """`config.json` as `transformers` writes it; settings that it does not have keep our names."""
         config = dataclasses.asdict(model.config)
         names = dict(self.settings) | dict(self.config)
-        hf_config = {
-            "architectures": [self._class_of(model)],
-            "model_type": self.model_type,
-            "dtype": "float32",
-        }
+        hf_config = {"architectures": [self._class_of(model)], "model_type": self.model_type, "dtype": "float32"}
         hf_config |= {theirs: config[ours] for ours, theirs in names.items()}
         activations = {ours: theirs for theirs, ours in reversed(self.activations.items())}  # the first name
         hf_config[self.activation] = activations[model.config.activation]
