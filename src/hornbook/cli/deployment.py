@@ -28,7 +28,7 @@ def export_command(
     """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
     out = out or _default_out(model, format)
     from hornbook.deployment.export import export
-    from hornbook.report.exported import measured_words
+    from hornbook.report.exported import measurement_rows
 
     with overwriting(out, frozenset({"exported model"}), overwrite), counting_display("opening the model") as show:
         refuse_existing(out, "model.onnx", "an exported model")
@@ -38,7 +38,7 @@ def export_command(
         record = export(
             model, format, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, on_progress=show
         )
-    table(measured_words(record))
+    table(measurement_rows(record))
     print_result(f"{out}: model.onnx, and README.md with a program that runs the model")
     print_json({"out": str(out), **record})
 

@@ -50,7 +50,7 @@ def write_card(folder: str | Path) -> Path:
 
 def _text(run: FinetunedRun) -> str:
     scores = [
-        (plain(split), wording.metric_label(name), run.interval_in_words(name, found))
+        (plain(split), wording.metric_label(name), run.format_interval(name, found))
         for split, scores in run.splits.items()
         for name, found in scores.items()
     ]
@@ -122,7 +122,5 @@ def _dev_interval(run: FinetunedRun) -> str:
     """For example `70.0% to 80.0%`; empty if the dev score has no interval."""
     ends = [number(run.dev_score.get(end)) for end in ("low", "high")]
     return (
-        " to ".join(run.score_in_words(run.metric_for_best, end) for end in ends)
-        if all(map(math.isfinite, ends))
-        else ""
+        " to ".join(run.format_score(run.metric_for_best, end) for end in ends) if all(map(math.isfinite, ends)) else ""
     )

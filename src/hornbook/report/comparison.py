@@ -89,7 +89,7 @@ def in_percent(found: dict) -> bool:
     return bool(found.get("in_percent"))
 
 
-def about_comparison(folder: Path) -> dict:
+def describe_comparison(folder: Path) -> dict:
     found = read_json(folder / COMPARISON_FILE)
     _, *titles = headings(found)
     in_words = [

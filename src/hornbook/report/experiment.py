@@ -111,7 +111,7 @@ def missing(results: dict) -> list[str]:
     return lines + [f"{name} is left out: no data was found for it" for name in left_out]
 
 
-def score_words(point: dict | None) -> str:
+def format_score(point: dict | None) -> str:
     """Score ± half the width of its 95% interval, such as 71.3 ± 1.2; a dash if it is not measured yet."""
     if point is None:
         return "–"
@@ -120,11 +120,11 @@ def score_words(point: dict | None) -> str:
     return f"{point['score']:.1f} ± {(point['high'] - point['low']) / 2:.1f}"
 
 
-def interval_words(found: dict, unit: str = "") -> str:
+def format_interval(found: dict, unit: str = "") -> str:
     return f"{found['value']:.1f}{unit} ({found['low']:.1f} to {found['high']:.1f})"
 
 
-def loss_words(record: dict) -> str:
+def format_losses(record: dict) -> str:
     """The held-out losses at the end of pre-training. `rtd_found` is reported as a fraction of the replaced tokens; the
     record has both as fractions of all tokens."""
     last = dict(list(record["losses"].values())[-1]) if record["losses"] else {}
@@ -182,13 +182,13 @@ def _scores_at(results: dict, share: float) -> Table:
 
 def _score_cells(results: dict, arm: str, share: float) -> list[str]:
     points = {row["task"]: row for row in results["scores"] if row["arm"] == arm and row["share"] == share}
-    return [score_words(points.get(task)) for task in (results["mean"], *_tasks(results))] if points else []
+    return [format_score(points.get(task)) for task in (results["mean"], *_tasks(results))] if points else []
 
 
 def _sentences(results: dict) -> Table:
     found = {arm["label"]: arm["crossed"] for arm in results["arms"].values() if arm["crossed"]}
     found |= {"shared-word classifier": results["overlap"]} if results["overlap"] else {}
-    rows = [(name, *(interval_words(pairs[kind], "%") for kind in ("nsp", "sop"))) for name, pairs in found.items()]
+    rows = [(name, *(format_interval(pairs[kind], "%") for kind in ("nsp", "sop"))) for name, pairs in found.items()]
     return Table(("classifier", "next sentence (NSP)", "sentence order (SOP)"), rows)
 
 
@@ -207,7 +207,7 @@ def _costs(results: dict) -> list[tuple[str, tuple[str, ...], str, str]]:
                 wording.size(record["memory"]["bytes"]),
             ),
             wording.amount(record["tokens"]),
-            loss_words(record),
+            format_losses(record),
         )
         for arm in results["arms"].values()
         if (record := arm["record"])
@@ -217,7 +217,7 @@ def _costs(results: dict) -> list[tuple[str, tuple[str, ...], str, str]]:
 # ---- hornbook info
 
 
-def about_experiment(folder: Path) -> dict:
+def describe_experiment(folder: Path) -> dict:
     """Describes an experiment from its results.json or, before that exists, from run.json."""
     if (folder / RESULTS).is_file():
         results = read_json(folder / RESULTS)

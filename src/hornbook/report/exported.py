@@ -9,7 +9,7 @@ from hornbook.report import wording
 EXPORT_FILE = "export.json"
 
 
-def about_exported(folder: Path) -> dict[str, Any]:
+def describe_exported(folder: Path) -> dict[str, Any]:
     record = read_json(folder / EXPORT_FILE)
     if "agreement" not in record or "memory_bytes" not in record:
         raise ValueError(f"{folder} was not fully measured: delete it and export the model again")
@@ -22,11 +22,11 @@ def exported_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         *(("family", found["family"]), ("task", found["task"] or ""), ("exported from", found["request"]["model"])),
         *(("format", found["request"]["format"]), ("inputs", ", ".join(found["input_names"]))),
         ("outputs", ", ".join(found["output_names"])),
-        *measured_words(found),
+        *measurement_rows(found),
     ]
 
 
-def measured_words(record: dict[str, Any]) -> list[tuple[str, str]]:
+def measurement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     """The measurements as (label, text) rows of a table."""
     now, before = record["latency_ms"], record["latency_ms_before"]
     memory, agreed = record["memory_bytes"], record["agreement"]

@@ -86,7 +86,7 @@ class FinetunedRun(RunRecord):
         return KINDS.get(self.kind, TaskKind)
 
     @property
-    def kind_in_words(self) -> str:
+    def kind_description(self) -> str:
         return self.task_kind.in_words or self.kind
 
     @property
@@ -172,7 +172,7 @@ class FinetunedRun(RunRecord):
         return self.run.get("train_examples") or (self.data.get("examples") or {}).get("train")
 
     @property
-    def copies_in_words(self) -> str:
+    def copies_note(self) -> str:
         """For example `1,450 augmented copies of them`; empty if there are none."""
         num = self.run.get("augmented_examples")
         return f"{num:,} augmented {'copy' if num == 1 else 'copies'} of them" if num else ""
@@ -182,30 +182,30 @@ class FinetunedRun(RunRecord):
         return bool(self.scores)
 
     @property
-    def state_in_words(self) -> str:
+    def status(self) -> str:
         stages = self.earlier_stages
         if not self.is_finished and stages and not self.step:
             where = "after" if stages[-1].record.is_finished else "in"
             return f"not finished: {where} stage {stages[-1].number} of {self.num_stages}"
         if not self.is_finished:
-            return "trained, not scored yet" if super().is_finished else super().state_in_words
+            return "trained, not scored yet" if super().is_finished else super().status
         if self.state.get("ended_early"):
             return f"ended early, after {self.step:,} of {self.num_steps:,} steps"
         steps = [*(stage.record.step for stage in stages), self.step]
         return f"finished after {' and '.join(f'{num:,}' for num in steps)} steps"
 
-    def score_in_words(self, name: str, value: float) -> str:
+    def format_score(self, name: str, value: float) -> str:
         return wording.score(name, value, self.in_percent)
 
-    def interval_in_words(self, name: str, found: dict) -> str:
+    def format_interval(self, name: str, found: dict) -> str:
         return wording.score_with_interval(name, found, self.in_percent)
 
     @property
-    def dev_score_in_words(self) -> str:
+    def dev_score_text(self) -> str:
         if not math.isfinite(number(self.dev_score.get("value"))):
             return ""
         name = self.metric_for_best
-        return f"{wording.metric_label(name)} {self.interval_in_words(name, self.dev_score)}"
+        return f"{wording.metric_label(name)} {self.format_interval(name, self.dev_score)}"
 
 
 def load_run(folder: str | Path) -> RunRecord:
@@ -217,13 +217,13 @@ def load_run(folder: str | Path) -> RunRecord:
 # ---- hornbook info
 
 
-def about_finetuned(run: FinetunedRun) -> dict:
+def describe_finetuned(run: FinetunedRun) -> dict:
     data = run.data
     return {
         "kind": "fine-tuned run",
         "task": run.name,
         "task_kind": run.kind,
-        "what": run.kind_in_words,
+        "what": run.kind_description,
         "model": run.model,
         "teacher": run.teacher,
         "graph": ((run.run.get("settings") or {}).get("reason") or {}).get("graph"),
@@ -232,7 +232,7 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "parameters": run.run.get("parameters"),
         "trained_parameters": run.run.get("trained_parameters"),
         "finished": run.is_finished,
-        "state": run.state_in_words,
+        "state": run.status,
         "step": run.step,
         "num_steps": run.num_steps,
         "best_step": (run.best_validation or {}).get("step"),
@@ -241,7 +241,7 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "device": run.device,
         "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
-        "copies_in_words": run.copies_in_words,
+        "copies_in_words": run.copies_note,
         "metric_for_best": run.metric_for_best,
         "scores": run.splits,
         "scores_in_words": {split: wording.named_scores(found, run.in_percent) for split, found in run.splits.items()},
@@ -257,8 +257,8 @@ def finetuned_lines(found: dict) -> list[tuple[str, str]]:
         ("model", found["model"] + (", trained from random weights" if found["from_random"] else "")),
         ("teacher", found["teacher"] or ""),
         ("graph", found.get("graph") or ""),
-        ("parameters", size_in_words(found["parameters"], found["trained_parameters"])),
-        ("labels", label_words(found["labels"])),
+        ("parameters", format_parameters(found["parameters"], found["trained_parameters"])),
+        ("labels", format_labels(found["labels"])),
         ("state", found["state"]),
         ("degenerate", found["degenerate"] or ""),
     ]
@@ -273,7 +273,7 @@ def finetuned_lines(found: dict) -> list[tuple[str, str]]:
     return [*out, ("time", wording.duration(found["seconds"])), ("device", found["device"])]
 
 
-def about_baseline(folder: Path) -> dict:
+def describe_baseline(folder: Path) -> dict:
     """Describes a baseline or a probe."""
     run = read_json(folder / "run.json")
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
@@ -303,7 +303,7 @@ def baseline_lines(found: dict) -> list[tuple[str, str]]:
     ]
 
 
-def size_in_words(parameters: int | None, trained: int | None, thing: str = "") -> str:
+def format_parameters(parameters: int | None, trained: int | None, thing: str = "") -> str:
     """22.7 million; or 22.7 million, 4,096 of them trained."""
     if not parameters:
         return ""
@@ -311,7 +311,7 @@ def size_in_words(parameters: int | None, trained: int | None, thing: str = "") 
     return f"{wording.amount(parameters)}{thing}{rest}"
 
 
-def label_words(labels: list[str], most: int = 12) -> str:
+def format_labels(labels: list[str], most: int = 12) -> str:
     more = f" and {len(labels) - most:,} more" if len(labels) > most else ""
     return f"{len(labels)}: {', '.join(labels[:most])}{more}" if labels else ""
 

@@ -28,7 +28,7 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
     return write_page(
         run.folder,
         "finetuned.html",
-        f"{run.name}, {run.state_in_words}",
+        f"{run.name}, {run.status}",
         run=run,
         about=_about(run),
         dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.metric_for_best)[:3],
@@ -54,7 +54,7 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
 
 def _about(run: FinetunedRun) -> str:
     start = "trained from random weights, architecture of" if run.is_from_scratch else "fine-tuned from"
-    size = finetuned.size_in_words(run.run.get("parameters"), run.run.get("trained_parameters"), " parameters")
+    size = finetuned.format_parameters(run.run.get("parameters"), run.run.get("trained_parameters"), " parameters")
     version = f"hornbook {run.run['hornbook']}" if "hornbook" in run.run else ""
     distilled = f"distilled from {run.teacher}" if run.teacher else ""
     return " · ".join(filter(None, (f"{start} {run.model}", distilled, size, version, str(run.folder))))
@@ -65,7 +65,7 @@ def _scores(run: FinetunedRun) -> Table:
     rows = [
         (
             wording.metric_label(name) + (" (model selection)" if name == run.metric_for_best else ""),
-            *(run.interval_in_words(name, found[name]) if name in found else "" for found in run.splits.values()),
+            *(run.format_interval(name, found[name]) if name in found else "" for found in run.splits.values()),
         )
         for name in sorted(names, key=lambda name: name != run.metric_for_best)
     ]

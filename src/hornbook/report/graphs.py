@@ -11,7 +11,7 @@ def is_graph(folder: Path) -> bool:
     return file.is_file() and read_json(file).get("kind") == "graph"
 
 
-def about_graph(folder: Path) -> dict:
+def describe_graph(folder: Path) -> dict:
     manifest = read_json(folder / "manifest.json")
     kept = ("fingerprint", "totals", "problems", "settings", "seconds")
     return {
@@ -30,7 +30,7 @@ def graph_lines(found: dict) -> list[tuple[str, str]]:
     return out + wording.problem_rows(found["problems"])
 
 
-def about_vectors(folder: Path) -> dict:
+def describe_vectors(folder: Path) -> dict:
     record = read_json(folder / "run.json")
     scores = read_json(folder / "scores.json") if (folder / "scores.json").is_file() else {}
     return {"kind": "graph vectors", "request": record["request"], "settings": record["settings"], "scores": scores}

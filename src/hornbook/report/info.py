@@ -8,22 +8,22 @@ from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json, refusing_damage
 from hornbook.report import wording
-from hornbook.report.comparison import COMPARISON_FILE, about_comparison
-from hornbook.report.experiment import about_experiment, experiment_lines
-from hornbook.report.exported import EXPORT_FILE, about_exported, exported_lines
+from hornbook.report.comparison import COMPARISON_FILE, describe_comparison
+from hornbook.report.experiment import describe_experiment, experiment_lines
+from hornbook.report.exported import EXPORT_FILE, describe_exported, exported_lines
 from hornbook.report.finetuned import (
     FinetunedRun,
-    about_baseline,
-    about_finetuned,
     baseline_lines,
+    describe_baseline,
+    describe_finetuned,
     finetuned_lines,
-    label_words,
+    format_labels,
     load_run,
 )
-from hornbook.report.graphs import about_graph, about_vectors, graph_lines, is_graph, vector_lines
-from hornbook.report.prompting import about_prompted, prompted_lines
+from hornbook.report.graphs import describe_graph, describe_vectors, graph_lines, is_graph, vector_lines
+from hornbook.report.prompting import describe_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
-from hornbook.report.trials import about_several, is_several
+from hornbook.report.trials import describe_several, is_several
 from hornbook.tasks.kinds import KINDS
 
 WEIGHTS = "model.safetensors"
@@ -37,11 +37,11 @@ PROBLEMS = {"single_label_classification": "single", "multi_label_classification
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 REPAIR = "restore it, or create the folder again"
 DESCRIBERS = {  # by the command that wrote the record
-    "baseline": about_baseline,
-    "probe": about_baseline,
-    "prompt": about_prompted,
-    "reproduce": about_experiment,
-    "graph embed": about_vectors,
+    "baseline": describe_baseline,
+    "probe": describe_baseline,
+    "prompt": describe_prompted,
+    "reproduce": describe_experiment,
+    "graph embed": describe_vectors,
 }
 
 
@@ -69,15 +69,15 @@ def _described(path: Path) -> dict:
         with refusing_damage(path / "run.json", REPAIR):
             found = DESCRIBERS[command](path)
     elif command == "label-curve" or is_several(path):
-        found = about_several(path)
+        found = describe_several(path)
     elif command is not None:
         run = load_run(path)
-        found = about_finetuned(run) if isinstance(run, FinetunedRun) else _run(run)
+        found = describe_finetuned(run) if isinstance(run, FinetunedRun) else _run(run)
     elif (path / COMPARISON_FILE).is_file():
         with refusing_damage(path / COMPARISON_FILE, REPAIR):
-            found = about_comparison(path)
+            found = describe_comparison(path)
     elif is_graph(path):
-        found = about_graph(path)
+        found = describe_graph(path)
     elif (path / "manifest.json").is_file():
         found = _corpus(path)
     elif (path / "progress.json").is_file():
@@ -86,7 +86,7 @@ def _described(path: Path) -> dict:
         with refusing_damage(path / VECTOR_INDEX, REPAIR):
             found = _index(path)
     elif (path / EXPORT_FILE).is_file():
-        found = about_exported(path)
+        found = describe_exported(path)
     elif (path / "config.json").is_file():
         found = _model(path)
     elif (path / "tokenizer.json").is_file():
@@ -176,7 +176,7 @@ def _run(record: RunRecord) -> dict:
         "finished": record.is_finished,
         "step": record.step,
         "num_steps": record.num_steps,
-        "state": record.state_in_words,
+        "state": record.status,
         "tokens": record.tokens,
         "seconds": record.seconds,
         "tokens_per_second": record.tokens_per_second,
@@ -365,7 +365,7 @@ def _model_lines(found: dict) -> list[tuple[str, str]]:
     return [
         ("family", text("model_type")),
         ("task", _task_words(found)),
-        ("labels", label_words(found["labels"])),
+        ("labels", format_labels(found["labels"])),
         ("class", ", ".join(map(str, found["architectures"]))),
         ("parameters", f"{wording.amount(found['parameters'])} in {wording.counted(found['num_tensors'], 'tensor')}"),
         ("layers", text("num_layers")),

@@ -57,7 +57,7 @@ def _write_run_page(record: RunRecord) -> Path:
     return write_page(
         record.folder,
         "run.html",
-        f"{record.preset}, {record.state_in_words}",
+        f"{record.preset}, {record.status}",
         record=record,
         about=_about(record),
         curves=curves,

@@ -176,7 +176,7 @@ class RunRecord:
         ]
 
     @property
-    def state_in_words(self) -> str:
+    def status(self) -> str:
         """Progress of the run; a running run and a stopped one look the same on disk."""
         if self.is_finished:
             return f"finished after {wording.counted(self.step, 'step')}"

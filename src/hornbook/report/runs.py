@@ -31,7 +31,7 @@ def _found(folder: Path) -> Iterator[Path]:
             yield from _found(path)
 
 
-def about_run(run: Path) -> dict:
+def summarize_run(run: Path) -> dict:
     """One row of `hornbook runs` as a dictionary. `state` is finished, running, stopped or unreadable."""
     files = [path for path in run.rglob("*") if path.is_file()]
     found = {

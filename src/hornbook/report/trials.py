@@ -44,7 +44,7 @@ class ScoredRuns:
     def format_score(self, value: object) -> str:
         return wording.score(self.metric_for_best, value, self.in_percent)
 
-    def interval_words(self, row: dict) -> str:
+    def format_interval(self, row: dict) -> str:
         return wording.score_with_interval(self.metric_for_best, row | {"value": row["score"]}, self.in_percent)
 
 
@@ -74,20 +74,20 @@ def is_several(folder: str | Path) -> bool:
     return curve.is_file() and read_json(record).get("command") == "label-curve"
 
 
-def about_several(folder: Path) -> dict:
+def describe_several(folder: Path) -> dict:
     trials, curve = read_trials(folder), read_curve(folder)
     found: dict = {"kind": "several runs", "trials": None, "curve": None, "in_words": []}
     if trials is not None:
         found |= {"trials": trials.about}
         for row in trials.rows:
             mark = ", degenerate" if row["degenerate"] else ""
-            found["in_words"].append((row["name"], trials.interval_words(row) + mark))
+            found["in_words"].append((row["name"], trials.format_interval(row) + mark))
         found["in_words"].append(("best", trials.about["best"]))
     if curve is not None:
         found |= {"curve": curve.about}
         for row in curve.rows:
             name = f"{METHODS.get(row.get('method'), row.get('method'))}, {row['examples']:,} labels"
-            found["in_words"].append((name, curve.interval_words(row)))
+            found["in_words"].append((name, curve.format_interval(row)))
     return found
 
 
@@ -136,7 +136,7 @@ def _trials_table(trials: ScoredRuns) -> Table:
             each["name"] + (" ★" if each["name"] == trials.about["best"] else ""),
             f"{each['lr']:g}",
             str(each["seed"]),
-            trials.interval_words(each),
+            trials.format_interval(each),
             wording.duration(each["seconds"]),
             f"degenerate: {each['degenerate']}" if each["degenerate"] else "",
         )
@@ -147,7 +147,7 @@ def _trials_table(trials: ScoredRuns) -> Table:
 
 def _curve_table(curve: ScoredRuns) -> Table:
     sizes = sorted({int(each["examples"]) for each in curve.rows})
-    found = {(str(each.get("method")), int(each["examples"])): curve.interval_words(each) for each in curve.rows}
+    found = {(str(each.get("method")), int(each["examples"])): curve.format_interval(each) for each in curve.rows}
     methods = dict.fromkeys(method for method, _ in found)
     rows = [(METHODS.get(method, method), *(found.get((method, size), "") for size in sizes)) for method in methods]
     return Table(("method", *(f"{size:,}" for size in sizes)), rows)
