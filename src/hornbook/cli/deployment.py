@@ -63,7 +63,7 @@ def compare_command(
 ) -> None:
     """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
     from hornbook.deployment.comparison import compare, folder_for
-    from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
+    from hornbook.report.comparison import comparison_table, how_measured, write_comparison_page
 
     out = folder_for(models) if out is None else out
     with overwriting(out, frozenset({"comparison"}), overwrite), counting_display("opening the models") as show:
@@ -81,7 +81,8 @@ def compare_command(
             device=device,
             on_progress=show,
         )
-    table(cells(found), headings(found))
+    headings, rows = comparison_table(found)
+    table(rows, headings)
     for line in how_measured(found):
         print_result(line)
     for note in found["notes"]:

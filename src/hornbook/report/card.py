@@ -7,10 +7,10 @@ from pathlib import Path
 
 from hornbook.files import refusing_damage, write_text
 from hornbook.lifecycle.run_folder import RECORD
+from hornbook.metrics.words import number
 from hornbook.report import finetuned, wording
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.rendering import Table, plain, render
-from hornbook.report.run import number
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 SHOWN_SETTINGS = (

@@ -25,40 +25,35 @@ def write_comparison_page(folder: Path) -> Path:
         f"Comparison of {len(found['rows'])} models",
         notes=found.get("notes", []),
         picture=picture(comparison_figure(found), title(found), folder / PICTURE),
-        table=Table(headings(found), cells(found)),
+        table=comparison_table(found),
         how_measured=how_measured(found),
     )
 
 
-def headings(found: dict) -> tuple[str, ...]:
-    has_gpu = any("cuda" in each["throughput"] for each in found["rows"])
-    score = (wording.metric_label(found["metric_for_best"]), "score kept") if has_scores(found) else ()
-    gpu = ("inputs/s, GPU",) if has_gpu else ()
-    return (
-        *("model", "runtime", "size", "parameters", "FLOPs", "p50, ms", "p99, ms", "speedup"),
-        *("inputs/s, CPU", *gpu, *score),
-    )
-
-
-def cells(found: dict) -> list[tuple[str, ...]]:
-    """One row per model, in the columns of `headings`; unknown values are a dash."""
-    return [_cells(each, found) for each in found["rows"]]
-
-
-def _cells(each: dict, found: dict) -> tuple[str, ...]:
-    latency, speeds = each["latency_ms"], each["throughput"]
-    values = [
-        *(each["name"], KINDS.get(each["kind"], each["kind"]), wording.size(each["bytes"])),
-        *(wording.amount(each["parameters"]), wording.amount(each["flops"])),
-        *(f"{latency['p50']:.2f}", f"{latency['p99']:.2f}", f"{each['times_faster']:.2f} x", _speed(speeds["cpu"])),
-    ]
-    if any("cuda" in one["throughput"] for one in found["rows"]):
-        values.append(_speed(speeds["cuda"]) if "cuda" in speeds else "–")
+def comparison_table(found: dict) -> Table:
+    """One row per model; unknown values are a dash."""
+    rows = found["rows"]
+    columns = {
+        "model": [row["name"] for row in rows],
+        "runtime": [KINDS.get(row["kind"], row["kind"]) for row in rows],
+        "size": [wording.size(row["bytes"]) for row in rows],
+        "parameters": [wording.amount(row["parameters"]) for row in rows],
+        "FLOPs": [wording.amount(row["flops"]) for row in rows],
+        "p50, ms": [f"{row['latency_ms']['p50']:.2f}" for row in rows],
+        "p99, ms": [f"{row['latency_ms']['p99']:.2f}" for row in rows],
+        "speedup": [f"{row['times_faster']:.2f} x" for row in rows],
+        "inputs/s, CPU": [_format_speed(row["throughput"]["cpu"]) for row in rows],
+    }
+    if any("cuda" in row["throughput"] for row in rows):
+        columns["inputs/s, GPU"] = [_format_speed(row["throughput"].get("cuda")) for row in rows]
     if has_scores(found):
-        score = each.get("score")
-        values.append(wording.score_with_interval(found["metric_for_best"], score, in_percent(found)) if score else "–")
-        values.append(wording.percent(each["kept"]) if "kept" in each else "–")
-    return tuple(values)
+        metric = found["metric_for_best"]
+        columns[wording.metric_label(metric)] = [
+            wording.score_with_interval(metric, row["score"], in_percent(found)) if row.get("score") else "–"
+            for row in rows
+        ]
+        columns["score kept"] = [wording.percent(row["kept"]) if "kept" in row else "–" for row in rows]
+    return Table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
 def how_measured(found: dict) -> list[str]:
@@ -76,12 +71,14 @@ def how_measured(found: dict) -> list[str]:
     return lines
 
 
-def _speed(value: float) -> str:
+def _format_speed(value: float | None) -> str:
+    if value is None:
+        return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def has_scores(found: dict) -> bool:
-    return any(each.get("score") for each in found["rows"])
+    return any(row.get("score") for row in found["rows"])
 
 
 def in_percent(found: dict) -> bool:
@@ -91,10 +88,10 @@ def in_percent(found: dict) -> bool:
 
 def describe_comparison(folder: Path) -> dict:
     found = read_json(folder / COMPARISON_FILE)
-    _, *titles = headings(found)
+    table = comparison_table(found)
     in_words = [
-        (name, "; ".join(f"{title} {cell}" for title, cell in zip(titles, cells, strict=True)))
-        for name, *cells in cells(found)
+        (name, "; ".join(f"{title} {cell}" for title, cell in zip(table.titles[1:], cells, strict=True)))
+        for name, *cells in table.rows
     ]
     return {"kind": "comparison", **found, "in_words": [*in_words, ("data", str(found["data"] or ""))]}
 

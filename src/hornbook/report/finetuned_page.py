@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from hornbook.metrics.breakdown import Confusion
+from hornbook.metrics.words import number
 from hornbook.report import finetuned, wording
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure, thresholds_figure
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import NOT_LOSSES, ReportedStage, number
+from hornbook.report.run import NOT_LOSSES, ReportedStage
 from hornbook.report.trials import several_sections
 
 MAX_TALLIES = 60

@@ -4,7 +4,7 @@ page with the score by number of examples in the prompt, baselines, and some que
 from itertools import islice
 from pathlib import Path
 
-from hornbook.files import read_json, read_json_lines
+from hornbook.files import read_json, read_json_if_exists, read_json_lines
 from hornbook.report import wording
 from hornbook.report.rendering import Table, write_page
 
@@ -91,7 +91,7 @@ def degenerate_note(scores: dict) -> str:
 def describe_prompted(folder: Path) -> dict:
     run = read_json(folder / "run.json")
     request, task = run["request"], run["settings"]
-    scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else {}
+    scores = read_json_if_exists(folder / SCORES)
     return {
         "kind": "prompted task",
         "task": task["name"],
@@ -105,17 +105,17 @@ def describe_prompted(folder: Path) -> dict:
     }
 
 
-def prompted_lines(found: dict) -> list[tuple[str, str]]:
-    scores, examples = found["scores"], ", ".join(map(str, found["shots"]))
-    if any(found["shots"]):
-        examples += f", sampled with {wording.counted(found['seeds'], 'seed')}"
+def prompted_lines(info: dict) -> list[tuple[str, str]]:
+    scores, examples = info["scores"], ", ".join(map(str, info["shots"]))
+    if any(info["shots"]):
+        examples += f", sampled with {wording.counted(info['seeds'], 'seed')}"
     state = f"{scores['done']} of {wording.counted(scores['runs'], 'run')} done" if scores else "nothing done yet"
     out = [
-        ("task", f"{found['task']}: {found['about']}"),
-        ("model", found["model"]),
-        ("data", found["data"] + (f", {wording.counted(scores['questions'], 'question')}" if scores else "")),
+        ("task", f"{info['task']}: {info['about']}"),
+        ("model", info["model"]),
+        ("data", info["data"] + (f", {wording.counted(scores['questions'], 'question')}" if scores else "")),
         ("examples in the prompt", examples),
-        ("state", "finished" if found["finished"] else f"{state}; run the same command with --resume to continue"),
+        ("state", "finished" if info["finished"] else f"{state}; run the same command with --resume to continue"),
     ]
     if not scores:
         return out

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.lifecycle.locking import is_locked
+from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.info import describe
-from hornbook.report.run import number
 from hornbook.report.trials import TRIALS, read_curve, read_trials
 
 RECORD_FILES = ("run.json", "sweep.json")  # files that mark a run folder

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hornbook.files import read_json
+from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.rendering import Table
-from hornbook.report.run import number
 
 if TYPE_CHECKING:
     from hornbook.report.plots.drawing import Plot

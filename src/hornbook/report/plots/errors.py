@@ -8,10 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from hornbook.metrics.breakdown import Confusion
-from hornbook.metrics.words import cut
+from hornbook.metrics.words import cut, number
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.plots.drawing import BLUE, DASHED, INK, ORANGE, in_style, new_plot, percent_axis, thinned
-from hornbook.report.run import number
 
 LONGEST_NAME = 24
 NO_SPAN = 1e3  # no-answer scores of questions for which there is no span are above it

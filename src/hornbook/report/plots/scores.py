@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
+from hornbook.metrics.words import number
 from hornbook.report import comparison, wording
 from hornbook.report.plots.drawing import (
     BLUE,
@@ -25,7 +26,6 @@ from hornbook.report.plots.drawing import (
     short_power,
     show_legend,
 )
-from hornbook.report.run import number
 from hornbook.report.trials import METHODS, ScoredRuns
 
 DASHES = ("--", ":", "-.", (0, (8, 4)))
