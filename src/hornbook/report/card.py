@@ -42,7 +42,7 @@ def write_card(folder: str | Path) -> Path:
     if not run.is_finished:
         raise ValueError(f"{folder} has no scores.json yet: finish the run, then write its model card")
     with refusing_damage(run.folder / RECORD):
-        text = with_yaml_header(_text(run), **_head(run))
+        text = with_yaml_header(_text(run), **_header(run))
     path = run.folder / "README.md"
     write_text(path, text)
     return path
@@ -50,9 +50,9 @@ def write_card(folder: str | Path) -> Path:
 
 def _text(run: FinetunedRun) -> str:
     scores = [
-        (plain(split), wording.metric_label(name), run.format_interval(name, found))
+        (plain(split), wording.metric_label(name), run.format_interval(name, score))
         for split, scores in run.splits.items()
-        for name, found in scores.items()
+        for name, score in scores.items()
     ]
     return render(
         "card.md",
@@ -78,7 +78,7 @@ def with_yaml_header(text: str, **data: object) -> str:
     return str(ModelCard(f"---\n{head}\n---\n\n{text.strip()}\n"))
 
 
-def _head(run: FinetunedRun) -> dict[str, object]:
+def _header(run: FinetunedRun) -> dict[str, object]:
     tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
     return {
         "library_name": "transformers" if run.has_transformers_class else None,
@@ -120,7 +120,7 @@ def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
 
 def _dev_interval(run: FinetunedRun) -> str:
     """For example `70.0% to 80.0%`; empty if the dev score has no interval."""
-    ends = [number(run.dev_score.get(end)) for end in ("low", "high")]
+    ends = [number(run.dev_score.get(name)) for name in ("low", "high")]
     return (
         " to ".join(run.format_score(run.metric_for_best, end) for end in ends) if all(map(math.isfinite, ends)) else ""
     )

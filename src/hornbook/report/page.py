@@ -55,7 +55,7 @@ def _write_run_page(record: RunRecord) -> Path:
         "run.html",
         f"{record.preset}, {record.status}",
         record=record,
-        about=_about(record),
+        about=_subtitle(record),
         curves=curves,
         last=record.last_validation,
         best=record.best_validation,
@@ -69,7 +69,7 @@ def _write_run_page(record: RunRecord) -> Path:
     )
 
 
-def _about(record: RunRecord) -> str:
+def _subtitle(record: RunRecord) -> str:
     size = wording.parameters(record.run.get("parameters"), record.run.get("kept_parameters"), " parameters")
     start = f"initialised from {record.run['from']}" if record.run.get("from") else "trained from scratch"
     start = f"distilled from {record.teacher}" if record.teacher else start

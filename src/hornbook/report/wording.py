@@ -102,7 +102,7 @@ METRICS = {
     "greedy": "greedy match",
     "last_token": "last-token accuracy",
 }
-NOT_SHARES = ("matthews", "pearson", "spearman", "mean_squared_error")
+NOT_FRACTIONS = ("matthews", "pearson", "spearman", "mean_squared_error")
 
 
 def metric_label(name: str) -> str:
@@ -116,7 +116,7 @@ def score(name: str, value: object, in_percent: bool) -> str:
     value = number(value)
     if not math.isfinite(value):
         return "not a number"
-    if name in NOT_SHARES:
+    if name in NOT_FRACTIONS:
         return f"{value:.3f}"
     return f"{value if in_percent else 100 * value:.1f}%"
 
