@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler
-from hornbook.models.naming import ENCODER, Naming
+from hornbook.models.naming import ENCODER, SETTINGS, Naming
 from hornbook.models.transformer import Activation
 
 Sharing = Literal["all", "attention", "ffn", "none"]
@@ -90,7 +90,12 @@ class Albert(Encoder):
             "norm": ("full_layer_layer_norm",),
         },
         block_prefix=_block_prefix,
-        config={"embedding_width": "embedding_size", "head_dropout": "classifier_dropout_prob", "sharing": "sharing"},
+        settings={
+            **SETTINGS,
+            "embedding_width": "embedding_size",
+            "head_dropout": "classifier_dropout_prob",
+            "sharing": "sharing",
+        },
         defaults={"num_attention_heads": 64, "intermediate_size": 16384},  # as in xxlarge
         tied_bias_names=("predictions.bias", "predictions.decoder.bias"),
     )

@@ -20,7 +20,7 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, gelu_mlm_head, pooler, sentence_head
 from hornbook.models.head_config import HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
-from hornbook.models.naming import ENCODER, Naming
+from hornbook.models.naming import ENCODER, SETTINGS, Naming
 from hornbook.nn.fused_ops import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
@@ -93,7 +93,7 @@ class Electra(Encoder):
             "sequence": {"task.cls.dense": "classifier.dense", "task.out": "classifier.out_proj"},
             "choice": {"task.cls.dense": "sequence_summary.summary", "task.out": "classifier"},
         },
-        config={"embedding_width": "embedding_size"},
+        settings={**SETTINGS, "embedding_width": "embedding_size"},
     )
 
     @classmethod

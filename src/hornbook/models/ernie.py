@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.naming import BLOCK, ENCODER, Naming
+from hornbook.models.naming import BLOCK, ENCODER, SETTINGS, Naming
 from hornbook.nn.attention import runs_flash
 from hornbook.nn.embeddings import embedding
 from hornbook.nn.entity_fusion import AlignedEntities, FusionBlock
@@ -114,7 +114,7 @@ class Ernie(Bert):
             "entity_fc2": ("output.dense_ent",),
             "entity_norm": ("output.LayerNorm_ent",),
         },
-        config={name: name for name in ENTITY_SETTINGS + ABLATIONS},
+        settings=SETTINGS | {name: name for name in ENTITY_SETTINGS + ABLATIONS},
         tied_bias_names=Bert.naming.tied_bias_names,
         prefix="bert.",
     )
