@@ -147,10 +147,10 @@ class FinetunedRun(RunRecord):
     @property
     def has_transformers_class(self) -> bool:
         """Whether `transformers` has a class with the same head."""
-        own = self.config.get("hornbook_head") or {}
+        head = self.config.get("hornbook_head") or {}
         has_class = "For" in self.hf_class or self.has_double_heads
         has_class = has_class and self.config.get("model_type") != "hornbook-ernie"  # only Hornbook opens it
-        return has_class and not own.get("answerable") and own.get("head", "linear") == "linear"
+        return has_class and not head.get("answerable") and head.get("head", "linear") == "linear"
 
     @property
     def hf_class(self) -> str:
@@ -198,8 +198,8 @@ class FinetunedRun(RunRecord):
     def format_score(self, name: str, value: float) -> str:
         return wording.score(name, value, self.in_percent)
 
-    def format_interval(self, name: str, found: dict) -> str:
-        return wording.score_with_interval(name, found, self.in_percent)
+    def format_interval(self, name: str, score: dict) -> str:
+        return wording.score_with_interval(name, score, self.in_percent)
 
     @property
     def dev_score_text(self) -> str:
@@ -245,7 +245,7 @@ def describe_finetuned(run: FinetunedRun) -> dict:
         "copies_in_words": run.copies_note,
         "metric_for_best": run.metric_for_best,
         "scores": run.splits,
-        "scores_in_words": {split: wording.named_scores(found, run.in_percent) for split, found in run.splits.items()},
+        "scores_in_words": {name: wording.named_scores(scores, run.in_percent) for name, scores in run.splits.items()},
         "degenerate": run.degenerate,
         "opens_in_transformers": run.has_transformers_class,
     }
@@ -289,7 +289,7 @@ def describe_baseline(folder: Path) -> dict:
         "data": data.get("path"),
         "finished": bool(scores),
         "scores": splits,
-        "scores_in_words": {split: wording.named_scores(found, in_percent) for split, found in splits.items()},
+        "scores_in_words": {split: wording.named_scores(values, in_percent) for split, values in splits.items()},
     }
 
 
@@ -322,14 +322,14 @@ def format_labels(labels: list[str], most: int = 12) -> str:
 
 def usage(run: FinetunedRun) -> list[tuple[str, str]]:
     """(title, command or code); `transformers` only if it has a class for the head."""
-    found = [
+    snippets = [
         ("On the command line", predict_command(run)),
         ("In Python", python_code(run)),
         ("In transformers", transformers_code(run)),
     ]
     if code := run.task_kind.library_code(str(run.folder)):
-        found.append((f"In {code[0]}", code[1]))
-    return [(title, code) for title, code in found if code]
+        snippets.append((f"In {code[0]}", code[1]))
+    return [(title, code) for title, code in snippets if code]
 
 
 def predict_command(run: FinetunedRun) -> str:

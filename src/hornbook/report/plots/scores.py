@@ -36,18 +36,18 @@ SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
 
 
 @in_style
-def trials_figure(found: ScoredRuns) -> Figure:
+def trials_figure(scored: ScoredRuns) -> Figure:
     """Scores with intervals, by learning rate or by seed; degenerate runs are marked with a
     cross."""
-    is_search = found.contents["kind"] == "lr_search"
-    rows = sorted(found.rows, key=itemgetter("lr")) if is_search else found.rows
-    metric = wording.capital(wording.metric_label(found.metric_for_best))
+    is_search = scored.contents["kind"] == "lr_search"
+    rows = sorted(scored.rows, key=itemgetter("lr")) if is_search else scored.rows
+    metric = wording.capital(wording.metric_label(scored.metric_for_best))
     title = f"{metric} on dev, {len(rows)} {'learning rates' if is_search else 'seeds'}"
     figure, axes = new_plot(title, max(4.6, 0.62 * len(rows) + 2.4), 3.4)
     for x, row in enumerate(rows):
         value, low, high = (number(row.get(name)) for name in ("score", "low", "high"))
         marker, shade, size, label = "o", BLUE, 7, ""
-        if row["name"] == found.contents["best"]:
+        if row["name"] == scored.contents["best"]:
             marker, shade, size, label = "*", ORANGE, 14, "best"
         if row["degenerate"]:
             marker, shade, size, label = "x", INK, 8, "degenerate"
@@ -56,31 +56,31 @@ def trials_figure(found: ScoredRuns) -> Figure:
         label = label if label not in axes.get_legend_handles_labels()[1] else None
         axes.plot(x, value, marker, color=shade, markersize=size, markeredgewidth=edge, label=label)
     if not is_search:
-        median = found.contents["median"]
-        axes.axhline(median, **DASHED, label=f"median {found.format_score(median)}")
+        median = scored.contents["median"]
+        axes.axhline(median, **DASHED, label=f"median {scored.format_score(median)}")
     names = [short_power(row["lr"]) if is_search else str(row["seed"]) for row in rows]
     axes.set_xticks(range(len(rows)), names)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("learning rate" if is_search else "seed")
-    _label_scores(axes, found.metric_for_best, found.in_percent)
+    _label_scores(axes, scored.metric_for_best, scored.in_percent)
     return figure
 
 
 @in_style
-def curve_figure(found: ScoredRuns) -> Figure:
+def curve_figure(scored: ScoredRuns) -> Figure:
     """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
-    metric = wording.capital(wording.metric_label(found.metric_for_best))
+    metric = wording.capital(wording.metric_label(scored.metric_for_best))
     figure, axes = new_plot(f"{metric} on dev by number of labelled examples")
-    for method, shade in zip(dict.fromkeys(str(row.get("method")) for row in found.rows), PALETTE * 2, strict=False):
-        rows = sorted((row for row in found.rows if str(row.get("method")) == method), key=lambda row: row["examples"])
+    for method, shade in zip(dict.fromkeys(str(row.get("method")) for row in scored.rows), PALETTE * 2, strict=False):
+        rows = sorted((row for row in scored.rows if str(row.get("method")) == method), key=lambda row: row["examples"])
         _draw_band(axes, *_columns(rows, "examples", "score", "low", "high"), shade, METHODS.get(method, method))
-    sizes = sorted({int(row["examples"]) for row in found.rows})
+    sizes = sorted({int(row["examples"]) for row in scored.rows})
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(_without_overlaps(sizes)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("labelled examples")
-    _label_scores(axes, found.metric_for_best, found.in_percent)
+    _label_scores(axes, scored.metric_for_best, scored.in_percent)
     return figure
 
 
@@ -127,7 +127,7 @@ def shots_figure(scores: dict) -> Figure:
         at = np.log2(shots + 1)  # a log axis that has 0
         _draw_band(axes, at, value, low, high, shade, label)
         axes.errorbar(at, value, [value - low, high - value], color=shade, capsize=3, linewidth=0, elinewidth=1.2)
-    baselines = {name: found[metric]["value"] for name, found in scores["baselines"].items() if metric in found}
+    baselines = {name: values[metric]["value"] for name, values in scores["baselines"].items() if metric in values}
     for (name, value), dashes in zip(baselines.items(), DASHES * len(baselines), strict=False):
         axes.axhline(value, color=INK, linestyle=dashes, linewidth=1.3, label=name, alpha=0.7)
     shots = sorted({point["shots"] for point in scores["points"]})
@@ -144,11 +144,11 @@ def shots_figure(scores: dict) -> Figure:
 
 
 @in_style
-def comparison_figure(found: dict) -> Figure:
+def comparison_figure(results: dict) -> Figure:
     """Score (CPU throughput where there are no scores) against latency; the area of a dot is the file size."""
-    figure, axes = new_plot(comparison.title(found), height=4.4)
-    has_scores = comparison.has_scores(found)
-    rows = [row for row in found["rows"] if not has_scores or row.get("score")]
+    figure, axes = new_plot(comparison.title(results), height=4.4)
+    has_scores = comparison.has_scores(results)
+    rows = [row for row in results["rows"] if not has_scores or row.get("score")]
     largest = max(row["bytes"] for row in rows)
     shades = {"torch": BLUE, "onnx": GREEN, "onnx-int8": ORANGE}
     for i, row in enumerate(rows):
@@ -164,15 +164,17 @@ def comparison_figure(found: dict) -> Figure:
         exported = "" if row["kind"] == "torch" else f" ({comparison.KINDS[row['kind']]})"
         look = {"textcoords": "offset points", "ha": "center", "va": anchor, "fontsize": 8}
         rim = withStroke(linewidth=3, foreground="white")  # keeps the label readable over interval lines
-        axes.annotate(_short_name(row, found["rows"]) + exported, (x, y), offset, path_effects=[rim], zorder=4, **look)
+        axes.annotate(
+            _short_name(row, results["rows"]) + exported, (x, y), offset, path_effects=[rim], zorder=4, **look
+        )
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(0.18, 0.22)
-    axes.set_xlabel(f"median latency of one input on {wording.cores(found['threads'])}, ms (dot area: file size)")
-    if has_scores and found["metric_for_best"] not in wording.NOT_FRACTIONS:
-        percent_axis(axes, 1 if comparison.in_percent(found) else 100)
+    axes.set_xlabel(f"median latency of one input on {wording.cores(results['threads'])}, ms (dot area: file size)")
+    if has_scores and results["metric_for_best"] not in wording.NOT_FRACTIONS:
+        percent_axis(axes, 1 if comparison.in_percent(results) else 100)
     return figure
 
 
