@@ -174,7 +174,7 @@ def graph_embed(
         log(f"stopped at step {found['step']:,}: rerun with --resume")
         print_json(found)
         raise typer.Exit(130)
-    print_result(f"{out}: {found['model']}, {found['width']} numbers per entity, {found['epochs']:g} epochs")
+    print_result(f"{out}: {found['model']}, width {found['width']}, {found['epochs']:g} epochs")
     if missing := found["entities_without_vector"]:
         log(f"note: {missing:,} of {found['entities']:,} entities have no training edge, so their vector is 0")
     if test := found["test"]:

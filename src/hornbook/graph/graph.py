@@ -157,7 +157,7 @@ class Graph:
     def candidates(self, concept: str | int) -> list[int]:
         """Like `find`, but empty if there is no such entity: suggestions take a tenth of a second."""
         if not isinstance(concept, str):
-            return [checked(concept, int, "the number of an entity", low=0, high=self.num_entities - 1)]
+            return [checked(concept, int, "the id of an entity", low=0, high=self.num_entities - 1)]
         if concept in self._index:
             return [self._index[concept]]
         return [entity for _, entity in self._by_name.get(_as_name(concept), ())]
@@ -264,7 +264,7 @@ class Graph:
     def _entity_ids(self, concepts: Sequence[str | int] | np.ndarray) -> np.ndarray:
         if isinstance(concepts, np.ndarray) and concepts.dtype.kind in "iu":
             if len(concepts) and not 0 <= concepts.min() <= concepts.max() < self.num_entities:
-                raise ValueError(f"the numbers of entities must be from 0 to {self.num_entities - 1:,}")
+                raise ValueError(f"the ids of entities must be from 0 to {self.num_entities - 1:,}")
             return concepts.astype(np.int64)
         return np.array([self.find(concept)[0] for concept in concepts], np.int64)
 

@@ -51,7 +51,7 @@ class KagNetConfig:
     """The layers of the head that reads paths of a knowledge graph (`models/kagnet.py`); those that are turned off are
     replaced by a mean, or left out."""
 
-    concept_width: int  # numbers per entity
+    concept_width: int  # of the entity vectors
     relation_width: int
     num_relations: int  # with those for edges that are followed backwards
     width: int = 128  # of the path and pair vectors

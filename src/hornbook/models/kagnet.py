@@ -5,9 +5,9 @@ attention pools the paths of a pair of concepts, and then the pairs of a stateme
 of the encoder give the logit of the ending. A statement without paths has a graph vector of 0.
 
 As in the paper, and unlike the published code, a convolution adds the node itself to the mean (not the sum) of its
-neighbours. Vectors of concepts are fixed inputs that a linear layer maps to `CONCEPT_WIDTH` numbers.
+neighbours. Vectors of concepts are fixed inputs that a linear layer maps to a width of `CONCEPT_WIDTH`.
 
-Shapes: N sequences, D width, C nodes, E edges, P pairs, K paths, H nodes of the longest path, V numbers per concept.
+Shapes: N sequences, D width, C nodes, E edges, P pairs, K paths, H nodes of the longest path, V concept width.
 """
 
 from dataclasses import dataclass

@@ -101,13 +101,15 @@ def is_hub_name(model: str) -> bool:
 
 def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
     rows = []
-    left_out = set() if run.task_kind.has_threshold else {"task.no_answer"}
-    left_out |= set() if run.is_pair else {"task.pair_encoding"}
     schedule, layers = (run.settings.get(group) or {} for group in ("schedule", "layers"))
-    left_out |= set() if schedule.get("warmup_steps") is None else {"schedule.warmup_fraction"}
-    left_out |= {"layers.lr_decay_from"} if layers.get("lr_decay", 1) == 1 else set()
+    is_left_out = {
+        "task.no_answer": not run.task_kind.has_threshold,
+        "task.pair_encoding": not run.is_pair,
+        "schedule.warmup_fraction": schedule.get("warmup_steps") is not None,
+        "layers.lr_decay_from": layers.get("lr_decay", 1) == 1,
+    }
     for path, label in SHOWN_SETTINGS:
-        if path in left_out:
+        if is_left_out.get(path):
             continue
         value: object = run.settings
         for name in path.split("."):

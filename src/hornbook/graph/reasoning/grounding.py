@@ -30,7 +30,7 @@ from hornbook.models.kagnet import (
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import ChoiceExample
 
-RANDOM_WIDTH = 100  # numbers per entity, if there are no vectors
+RANDOM_WIDTH = 100  # of random entity vectors, if there are no trained ones
 Progress = Callable[[int, int], None]  # (questions done, all)
 RECORDED = ("method", "graph", "vectors", "hops", "paths", "pairs", "min_score", "control")  # settings in `task.json`
 
