@@ -36,7 +36,7 @@ def test_the_example_kind(tmp_path, tiny_tokenizer, rating):
     assert isinstance(predictor.task, rating) and all(each.is_integer() for each in predictor.predict(["a", "b c"]))
     assert set(predictor.evaluate(rows)["splits"]["dev"]) == {"accuracy", "mean_absolute_error"}
     opened = FinetunedRun.load(run)
-    assert opened.kind_in_words == "a whole number of stars per text" and rating.confusion(opened.judged) is not None
+    assert opened.kind_description == "a whole number of stars per text" and rating.confusion(opened.judged) is not None
     assert "whole number of stars" in write_report(run).read_text(encoding="utf-8")
     for name in ("majority", "tfidf"):
         assert 0 <= baseline(name, rows, "rating", tmp_path / name).score <= 1

@@ -110,6 +110,11 @@ def read_json(path: Path) -> dict:
     return _read_json(path, dict, "object")
 
 
+def read_json_if_exists(path: Path) -> dict:
+    """As `read_json`; empty if there is no such file."""
+    return read_json(path) if Path(path).is_file() else {}
+
+
 def read_json_list(path: Path) -> list:
     """The JSON list in a file; raises a `ValueError` that names the file if it is not a JSON list."""
     return _read_json(path, list, "list")

@@ -8,7 +8,7 @@ from made_up_jobs import decided_for, leave
 from hornbook.evaluation.experiments.definition import read_experiment
 from hornbook.evaluation.experiments.results import write_results
 from hornbook.files import read_json, write_json
-from hornbook.report.experiment import loss_words, notes, write_experiment_page
+from hornbook.report.experiment import format_losses, notes, write_experiment_page
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.drawing import picture
@@ -83,9 +83,9 @@ def test_info_shows_it(whole, tmp_path):
 
 def test_tokens_found_are_of_those_replaced():
     last = {"loss": 14.7, "rtd": 0.22, "rtd_replaced": 0.1, "rtd_found": 0.033}
-    words = loss_words({"losses": {"0.5": {"loss": 1.0, "mlm": 9.0}, "1": last}})
+    words = format_losses({"losses": {"0.5": {"loss": 1.0, "mlm": 9.0}, "1": last}})
     assert words == "rtd 0.220, rtd replaced 0.100, rtd found of replaced 0.330"
-    assert loss_words({"losses": {}}) == ""
+    assert format_losses({"losses": {}}) == ""
 
 
 def test_degenerate_runs_are_on_the_page_and_in_the_text(tmp_path):

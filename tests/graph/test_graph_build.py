@@ -179,3 +179,12 @@ def test_edges_are_mapped_not_read(graph):
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base
     assert not isinstance(base, np.ndarray)
+
+
+def test_the_training_file_of_a_folder_is_read_first(tmp_path):
+    folder = tmp_path / "triples"
+    folder.mkdir()
+    for name, head in (("dev", "b"), ("train", "a"), ("test", "c")):
+        (folder / f"{name}.tsv").write_text(f"{head}\tr\tend\n", encoding="utf-8")
+    build_graph(folder, tmp_path / "graph")
+    assert open_graph(tmp_path / "graph").entities == ["a", "end", "b", "c"]

@@ -5,7 +5,7 @@ is a product with a one-hot vector over the whole vocabulary."""
 from hornbook.models.flops import ModelShape
 
 NORM, SOFTMAX, ACTIVATION, DROPOUT = 5, 5, 8, 4  # FLOPs per output value
-HEAD_WIDTH = 64  # of an attention head, if the number of heads is not given
+HEAD_WIDTH = 64  # of an attention head
 
 
 def electra_flops_per_token(*shapes: ModelShape) -> float:
@@ -30,7 +30,7 @@ def _embeddings(shape: ModelShape) -> int:
 
 def _block(shape: ModelShape) -> int:
     width, inner = shape.width, shape.inner
-    num_heads = shape.num_heads or max(width // HEAD_WIDTH, 1)
+    num_heads = max(width // HEAD_WIDTH, 1)
     scores = shape.length * num_heads * (1 + SOFTMAX + DROPOUT)  # 1: the scaling
     attention = 4 * _dense(width, width) + 2 * (2 * shape.length * width) + scores
     feed_forward = _dense(width, inner) + ACTIVATION * inner + _dense(inner, width)

@@ -44,7 +44,8 @@ class Family:
         return kind(**size | self.theirs | changes)
 
     def their_class(self, head_config: HeadConfig) -> type[transformers.PreTrainedModel]:
-        return getattr(transformers, self.model.naming.class_of((), head_config))
+        naming = self.model.naming
+        return getattr(transformers, naming.stem + naming.task_classes[head_config.kind])
 
     def padded(self, ids: list, segments: list) -> dict[str, torch.Tensor]:
         """The sequences as `transformers` takes them: a rectangle with a mask."""

@@ -71,11 +71,11 @@ def test_parts_of_the_model_convention():
 def test_parts_of_the_electra_convention():
     """By hand; only the heads differ, and the backward pass costs as much as the forward pass."""
     bare, masked, replaced, both = (
-        electra_flops_per_token(ModelShape(8, 1, 10, 100, 4, 20, 2, 0.5, head))
+        electra_flops_per_token(ModelShape(8, 1, 10, 100, 4, 20, 0.5, head))
         for head in ("none", "mlm", "rtd", "rtd+mlm")
     )
     forward = 4 * (2 * 112 + 11) + (2 * 4 * 8 + 8)  # looked up, then projected
-    forward += 4 * (2 * 8 * 8 + 8) + 4 * 10 * 8 + 10 * 2 * 10  # attention, its products, its scores
+    forward += 4 * (2 * 8 * 8 + 8) + 4 * 10 * 8 + 10 * 10  # attention, its products, its scores (one head)
     forward += (2 * 8 * 20 + 20) + 8 * 20 + (2 * 20 * 8 + 8) + 2 * 10 * 8
     assert bare == 2 * forward
     assert masked - bare == 2 * 0.5 * ((2 * 8 * 4 + 4) + 13 * 4 + 100 * (2 * 4 + 7))

@@ -186,7 +186,7 @@ def test_heads_of_tasks(tmp_path, random, family, head_config):
     """A sequence is judged at its last token; the folder opens there as the class of that head, and here again."""
     ours = our_model(family, head_config, pad_id=0)
     save_model(tmp_path, ours)
-    kind = getattr(transformers, ours.naming.class_of((), head_config))
+    kind = getattr(transformers, ours.naming.class_of(ours))
     theirs, report = kind.from_pretrained(tmp_path, output_loading_info=True, attn_implementation="eager")
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     ids = texts(random)

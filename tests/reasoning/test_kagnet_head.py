@@ -11,12 +11,12 @@ from hornbook.batch import concatenate
 from hornbook.graph.reasoning.grounding import SchemaStreams
 from hornbook.graph.schema import SchemaGraphs
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.head_config import GraphReasoning, HeadConfig
+from hornbook.models.head_config import HeadConfig, KagNetConfig
 from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, segment_softmax
 from hornbook.tasks.features import Features
 
 SIZE = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 32, "vocab_size": 64}
-SHAPE = GraphReasoning(concept_width=6, relation_width=5, num_relations=4, width=8)
+LAYERS = KagNetConfig(concept_width=6, relation_width=5, num_relations=4, width=8)
 
 
 def statement(random, num_nodes, pairs):
@@ -67,7 +67,7 @@ def features(random) -> Features:
 
 
 def make(**layers) -> Bert:
-    shape = dataclasses.replace(SHAPE, **layers)
+    shape = dataclasses.replace(LAYERS, **layers)
     config = BertConfig(**SIZE, dropout=0.0, attention_dropout=0.0)
     model = Bert(config, ("pooler",), HeadConfig("choice", graph=shape))
     model.initialize(torch.Generator().manual_seed(0))
@@ -77,7 +77,7 @@ def make(**layers) -> Bert:
 
 def slow_graph_vector(head, streams: SchemaStreams, number: int, s: torch.Tensor):
     """(Graph vector, weight of every path) of one statement."""
-    schema, shape = streams.schema, head.shape
+    schema, shape = streams.schema, head.kagnet_config
     nodes, edges, pairs, paths = (
         slice(*getattr(schema, name)[number : number + 2])
         for name in ("node_offsets", "edge_offsets", "pair_offsets", "path_offsets")

@@ -286,3 +286,10 @@ def test_a_trained_head_is_kept(learned, tiny_run, tmp_path):
     said = []
     learn(learned / "en", learned / "graph-en" / "graph", tmp_path / "more", "en", 0.1, log=said.append)
     assert any("keeping the multiple-choice head" in line for line in said)
+
+
+def test_progress_is_reported_while_paths_are_found(tmp_path, tiny_run, with_vectors):
+    units = set()
+    options = {"epochs": 0.25, "on_progress": lambda status: units.add(status.unit)}
+    learn(tiny_run, with_vectors / "graph", tmp_path / "run", "en", **options)
+    assert "finding paths: question" in units

@@ -13,7 +13,7 @@ from hornbook.report.run import RunRecord
 def test_a_run_is_read_whole(make_run):
     folder = make_run(train_lines(3000) + validation_lines(3000), state={"step": 3000, "tokens": 24_576_000})
     record = RunRecord.load(folder)
-    assert record.is_finished and record.state_in_words == "finished after 3,000 steps"
+    assert record.is_finished and record.status == "finished after 3,000 steps"
     assert record.terms == ["mlm", "nsp"]
     assert record.best_validation["step"] == 3000
     assert record.tokens_per_second == pytest.approx(21_000)
@@ -30,7 +30,7 @@ def test_a_cut_last_line_is_passed_over(make_run):
 def test_progress_is_that_of_the_newest_checkpoint(make_run):
     record = RunRecord.load(make_run(steps=300, state={"step": 7, "tokens": 700, "seconds": 3.5}))
     assert (record.step, record.tokens, record.tokens_per_second) == (7, 700, 200)
-    assert record.state_in_words == "not finished: step 7 of 300"
+    assert record.status == "not finished: step 7 of 300"
 
 
 def test_the_command_to_resume_names_everything(make_run):

@@ -28,7 +28,7 @@ def export_command(
     """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
     out = out or _default_out(model, format)
     from hornbook.deployment.export import export
-    from hornbook.report.exported import measured_words
+    from hornbook.report.exported import measurement_rows
 
     with overwriting(out, frozenset({"exported model"}), overwrite), counting_display("opening the model") as show:
         refuse_existing(out, "model.onnx", "an exported model")
@@ -38,7 +38,7 @@ def export_command(
         record = export(
             model, format, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, on_progress=show
         )
-    table(measured_words(record))
+    table(measurement_rows(record))
     print_result(f"{out}: model.onnx, and README.md with a program that runs the model")
     print_json({"out": str(out), **record})
 
@@ -63,7 +63,7 @@ def compare_command(
 ) -> None:
     """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
     from hornbook.deployment.comparison import compare, folder_for
-    from hornbook.report.comparison import cells, headings, how_measured, write_comparison_page
+    from hornbook.report.comparison import comparison_table, how_measured, write_comparison_page
 
     out = folder_for(models) if out is None else out
     with overwriting(out, frozenset({"comparison"}), overwrite), counting_display("opening the models") as show:
@@ -81,7 +81,8 @@ def compare_command(
             device=device,
             on_progress=show,
         )
-    table(cells(found), headings(found))
+    headings, rows = comparison_table(found)
+    table(rows, headings)
     for line in how_measured(found):
         print_result(line)
     for note in found["notes"]:

@@ -90,7 +90,7 @@ def graph_link(
     from hornbook.data.problems import Problems
     from hornbook.files import replacing
     from hornbook.graph.graph import open_graph
-    from hornbook.graph.linked_texts import Place, link_files
+    from hornbook.graph.linked_texts import PlacedText, link_files
 
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
@@ -101,7 +101,7 @@ def graph_link(
     counts = {"texts": 0, "mentions": 0, "texts_without_mention": 0, "linked_before": 0}
     with counting_display("reading names") as show, replacing(out) if out is not None else nullcontext() as temporary:
         if text is not None:
-            found = [Place("", "", opened.link(text), False)]
+            found = [PlacedText("", "", opened.link(text), False)]
         else:
             found = link_files(opened, texts, text_column=text_column, problems=problems)
         with open(temporary, "w", encoding="utf-8") if temporary else nullcontext() as file:
@@ -174,7 +174,7 @@ def graph_embed(
         log(f"stopped at step {found['step']:,}: rerun with --resume")
         print_json(found)
         raise typer.Exit(130)
-    print_result(f"{out}: {found['model']}, {found['width']} numbers per entity, {found['epochs']:g} epochs")
+    print_result(f"{out}: {found['model']}, width {found['width']}, {found['epochs']:g} epochs")
     if missing := found["entities_without_vector"]:
         log(f"note: {missing:,} of {found['entities']:,} entities have no training edge, so their vector is 0")
     if test := found["test"]:

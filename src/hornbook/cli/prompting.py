@@ -47,7 +47,7 @@ def prompt_command(
         missing = "--out" if out is None else "a model"
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
     from hornbook.evaluation.prompting.run import prompt
-    from hornbook.report.prompting import degenerate_words, rows_of
+    from hornbook.report.prompting import degenerate_note, rows_of
     from hornbook.report.wording import metric_label
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
@@ -71,7 +71,7 @@ def prompt_command(
     table(rows, ("model", "examples", *map(metric_label, found["metrics"]), ""))
     for name, each in found["metrics"].items():
         print_result(f"{metric_label(name)}: {each['words']}")
-    if reason := degenerate_words(found):
+    if reason := degenerate_note(found):
         log(f"note: {reason}")
     print_result(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
     print_json({"out": str(out), "points": found["points"], "baselines": found["baselines"]})

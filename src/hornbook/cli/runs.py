@@ -28,9 +28,9 @@ app.add_typer(runs_app, name="runs")
 @runs_app.command("list", epilog="Example: hornbook runs list runs")
 def list_command(folder: Folder = Path("runs")) -> None:
     """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
-    from hornbook.report.runs import HEADINGS, about_run, find_runs, row
+    from hornbook.report.runs import HEADINGS, find_runs, row, summarize_run
 
-    found = [about_run(run) for run in find_runs(folder)]
+    found = [summarize_run(run) for run in find_runs(folder)]
     if found:
         table([row(about, folder) for about in found], HEADINGS)
     else:
@@ -58,10 +58,10 @@ def clean_command(
 
 def _clean(run: Path, dry_run: bool) -> int:
     """Removes the checkpoints of one run if it is finished; returns the number of bytes freed."""
-    from hornbook.report.runs import about_run, disk_bytes
+    from hornbook.report.runs import disk_bytes, summarize_run
     from hornbook.train.checkpoint import Checkpoints
 
-    about = about_run(run)
+    about = summarize_run(run)
     if about["state"] != "finished" or about["kind"] not in ("run", "fine-tuned run"):
         return 0
     folders = [Checkpoints(run), *map(Checkpoints, sorted((run / "stages").glob("*")))]

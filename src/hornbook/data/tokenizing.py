@@ -50,10 +50,10 @@ class DocumentLinker(Protocol):
 
     fingerprint: str
 
-    def numbers(
-        self, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int, str]] | None]
+    def link(
+        self, texts: Sequence[str], known: Sequence[Sequence[tuple[int, int, str]] | None]
     ) -> list[list[tuple[int, int, int]]]:
-        """(start, end, number) of the entities that each text mentions, or of those that are given already."""
+        """(start, end, entity id) of the entities that each text mentions, or of those that are known already."""
         ...
 
 
@@ -95,7 +95,7 @@ def encode_documents(
     encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)
     entity_tokens = entity_ids = np.zeros(0, np.int64)
     if linker is not None:
-        mentions = linker.numbers(cleaned_texts, [None] * len(texts) if given is None else given)
+        mentions = linker.link(cleaned_texts, [None] * len(texts) if given is None else given)
         entity_tokens, entity_ids = _aligned(cleaned_texts, sentences, num_sentences, encoded, mentions)
     lengths = np.asarray(encoded.lengths, np.int64)
     document_of = np.repeat(np.arange(len(texts)), num_sentences)

@@ -24,7 +24,7 @@ from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_in
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import OnCount, RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
-from hornbook.report.exported import EXPORT_FILE, measured_words
+from hornbook.report.exported import EXPORT_FILE, measurement_rows
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.features import Features
 from hornbook.tasks.kinds.texts import encode_texts
@@ -98,7 +98,7 @@ def export(
             record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT_FILE, record)
         max_length = length if source.predictor is None else source.predictor.max_length
-        write_text(folder / "README.md", readme(source, format, max_length, measured_words(record)))
+        write_text(folder / "README.md", readme(source, format, max_length, measurement_rows(record)))
     return record
 
 

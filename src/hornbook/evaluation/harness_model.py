@@ -10,7 +10,7 @@ from lm_eval.api.registry import register_model
 
 from hornbook.evaluation.harness import Answers
 from hornbook.inference.opening import load
-from hornbook.models.quantized import Weights
+from hornbook.models.quantized import WeightFormat
 
 
 @register_model("hornbook")
@@ -18,7 +18,7 @@ class HornbookLM(LM):
     """`pretrained` is anything that `hornbook.load` accepts. Batches are formed by number of tokens, so `batch_size` is
     ignored."""
 
-    def __init__(self, pretrained: str | Path, weights: Weights = "float", device: str | None = None, **_: object):
+    def __init__(self, pretrained: str | Path, weights: WeightFormat = "float", device: str | None = None, **_: object):
         super().__init__()
         loaded = load(pretrained, weights, device or "auto")
         self.answers = Answers(loaded)

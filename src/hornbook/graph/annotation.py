@@ -1,4 +1,4 @@
-"""Texts to the numbers of the entities that they mention: for corpora, and for the examples of a task."""
+"""The entity ids of the entities that texts mention: for corpora, and for the examples of a task."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,14 +7,14 @@ from hornbook.graph.graph import Graph, open_graph
 
 MIN_SCORE = 0.3  # of a mention that is used, as published for ERNIE (there: of TagMe)
 
-Numbered = list[tuple[int, int, int]]  # (start, end, number of the entity) of each mention, in characters
+EntitySpans = list[tuple[int, int, int]]  # (start, end, entity id) of each mention of a text, in characters
 
 
 class EntityLinker:
-    """Finds entities in texts by their numbers in the graph, sure ones only (`MIN_SCORE`). It can be sent to a worker
-    process, which opens the graph itself.
+    """Finds the entities that texts mention, by their ids in the graph; uncertain ones (`MIN_SCORE`) are left out. It
+    can be sent to a worker process, which opens the graph itself.
 
-    >>> EntityLinker("graph").numbers(["Two trowels lay in the garden."])
+    >>> EntityLinker("graph").link(["Two trowels lay in the garden."])
     [[(4, 11, 2), (23, 29, 1)]]
     """
 
@@ -28,22 +28,17 @@ class EntityLinker:
     def fingerprint(self) -> str:
         return self.graph.fingerprint
 
-    def numbers(
-        self, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int, str]] | None] | None = None
-    ) -> list[Numbered]:
-        """The mentions of each text. Where `given` has a text's mentions already (start, end, identifier), they are
+    def link(
+        self, texts: Sequence[str], known: Sequence[Sequence[tuple[int, int, str]] | None] | None = None
+    ) -> list[EntitySpans]:
+        """The mentions of each text. Where `known` has a text's mentions already (start, end, identifier), they are
         used as they are; entities that the graph does not have are left out."""
-        given = [None] * len(texts) if given is None else given
-        linked = iter(self.graph.link([text for text, mentions in zip(texts, given, strict=True) if mentions is None]))
-        return [self._linked(next(linked)) if mentions is None else self._given(mentions) for mentions in given]
-
-    def _linked(self, linked) -> Numbered:
-        return [
-            (each.start, each.end, self.graph.candidates(each.entity)[0])
-            for each in linked.mentions
-            if each.score >= MIN_SCORE
-        ]
-
-    def _given(self, mentions: Sequence[tuple[int, int, str]]) -> Numbered:
-        found = ((start, end, self.graph.candidates(entity)[:1]) for start, end, entity in mentions)
-        return [(start, end, entities[0]) for start, end, entities in found if entities]
+        known = [None] * len(texts) if known is None else known
+        linked = iter(self.graph.link([text for text, mentions in zip(texts, known, strict=True) if mentions is None]))
+        spans = []
+        for mentions in known:
+            if mentions is None:
+                mentions = [(m.start, m.end, m.entity) for m in next(linked).mentions if m.score >= MIN_SCORE]
+            entities = ((start, end, self.graph.candidates(entity)) for start, end, entity in mentions)
+            spans.append([(start, end, candidates[0]) for start, end, candidates in entities if candidates])
+        return spans

@@ -14,15 +14,8 @@ from hornbook.data.problems import Problem, Problems
 from hornbook.data.shards import write_array
 from hornbook.data.sources import Source, format_of
 from hornbook.files import write_json
-from hornbook.graph.folder import (
-    ARRAYS,
-    FILES,
-    FORMAT_VERSION,
-    file_hashes,
-    read_manifest,
-    write_lines,
-)
-from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Triples, is_names_file, read_file
+from hornbook.graph.folder import ARRAYS, FILES, FORMAT_VERSION, file_hashes, read_manifest, write_lines
+from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Triples, is_names_file, read_file, split_of
 from hornbook.graph.wordnet import is_wordnet, read_wordnet
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.run_folder import OnCount
@@ -51,13 +44,12 @@ def build_graph(
     again: its manifest is returned at once, with `already_built` set.
     """
     out, began = Path(out), time.perf_counter()
-    columns = _checked_columns(columns)
+    columns = _check_columns(columns)
     problems = Problems()
     folders, files = _find(sources, problems)
-    described = [Source.of(path) for path in files]
-    described += [Source.of(str(path)) for folder in folders for path in sorted(Path(folder).glob("*.*"))]
+    read_files = [*files, *(str(path) for folder in folders for path in sorted(Path(folder).glob("*.*")))]
     request = {
-        "sources": [asdict(source) for source in described],
+        "sources": [asdict(Source.of(path)) for path in read_files],
         "settings": {"columns": list(columns) if columns else None, "language": language},
     }
     with run_lock(out), interruptible():
@@ -92,7 +84,7 @@ def build_graph(
         return manifest
 
 
-def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+def _check_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     if columns is None:
         return None
     columns = tuple(column.strip().lower() for column in columns)
@@ -131,16 +123,15 @@ def _is_readable(path: str) -> bool:
 
 def _files_in(folder: str, problems: Problems) -> list[str]:
     """The readable files of a folder, those named train first, then valid and test."""
-    found = []
+    readable = []
     for path in sorted(str(path) for path in Path(folder).iterdir() if path.is_file()):
         if not _is_readable(path):
             problems.add(Problem("unknown_extension", path))
         elif path.lower().endswith(".json") and not is_names_file(Path(path)):
             problems.add(Problem("not_names", path))
         else:
-            found.append(path)
-    order = {name: index for index, name in enumerate(SPLITS)}
-    return sorted(found, key=lambda path: order.get(Path(path).name.partition(".")[0], 0))
+            readable.append(path)
+    return sorted(readable, key=split_of)
 
 
 def _already_built(out: Path, request: dict) -> dict | None:
@@ -162,38 +153,36 @@ def _refuse_foreign(out: Path) -> None:
 
 def _write(out: Path, triples: Triples) -> dict:
     """Writes all files but the manifest; returns the totals."""
-    num_entities, num_relations = len(triples.entities), len(triples.relations)
+    num_entities = len(triples.entities)
     if num_entities > MAX_ENTITIES:
         raise ValueError(f"the graph has {num_entities:,} entities, but at most {MAX_ENTITIES:,} can be stored")
-    edges = _merged(triples)
-    pairs = _pairs(edges["heads"], edges["tails"], num_entities)
+    edges = _merge_duplicates(triples)
+    pairs = _adjacency(edges["heads"], edges["tails"], num_entities)
     degrees = np.diff(pairs["pair_offsets"])
     names = _names(triples, edges, num_entities)
     write_lines(out / "entities.txt", list(triples.entities))
-    write_lines(
-        out / "relations.tsv", [f"{each}\t{triples.relation_names.get(each, each)}" for each in triples.relations]
-    )
+    relation_names = {each: triples.relation_names.get(each, each) for each in triples.relations}
+    write_lines(out / "relations.tsv", [f"{identifier}\t{name}" for identifier, name in relation_names.items()])
     write_lines(out / "names.tsv", [f"{entity}\t{name}\t{prior:.6g}" for (entity, name), prior in names])
     for name, values in (edges | pairs).items():
         if name != "splits" or values.any():
             write_array(out / f"{name}.npy", values.astype(ARRAYS[name]))
         else:
             (out / "splits.npy").unlink(missing_ok=True)
-    with_name = np.zeros(num_entities, bool)
-    with_name[[entity for (entity, _), _ in names]] = True
+    num_named = len({entity for (entity, _), _ in names})
     sizes = np.bincount(edges["splits"], minlength=len(SPLITS)).tolist()
     return {
         "entities": num_entities,
-        "relations": num_relations,
+        "relations": len(triples.relations),
         "edges": len(edges["heads"]),
         "names": len(names),
-        "entities_without_name": int((~with_name).sum()),
+        "entities_without_name": num_entities - num_named,
         "isolated_entities": int((degrees == 0).sum()),
         "splits": dict(zip(SPLITS, sizes, strict=True)) if edges["splits"].any() else None,
     }
 
 
-def _merged(triples: Triples) -> dict[str, np.ndarray]:
+def _merge_duplicates(triples: Triples) -> dict[str, np.ndarray]:
     """The edges sorted by head, relation and tail, each once. Weights of duplicates are added; a duplicate belongs to
     the first of its splits."""
     heads, relation_ids, tails = (
@@ -205,41 +194,36 @@ def _merged(triples: Triples) -> dict[str, np.ndarray]:
     is_new = np.ones(len(order), bool)
     is_new[1:] = (columns[:, 1:] != columns[:, :-1]).any(0)
     starts = np.flatnonzero(is_new)
-    if num_double := len(order) - len(starts):
+    if num_duplicates := len(order) - len(starts):
         first = int(np.flatnonzero(~is_new)[0])
-        triples.problems.add(Problem("duplicate_edge", _shown(triples, columns[:, first]), count=num_double))
+        triples.problems.add(Problem("duplicate_edge", _format_edge(triples, columns[:, first]), count=num_duplicates))
     heads, relation_ids, tails = columns[:, starts]
     if num_loops := int((heads == tails).sum()):
         first = int(np.flatnonzero(heads == tails)[0])
-        where = _shown(triples, (heads[first], relation_ids[first], tails[first]))
-        triples.problems.add(Problem("self_loop", where, count=num_loops))
-    added = np.add.reduceat(weights[order].astype(np.float64), starts)
-    return {"heads": heads, "kinds": relation_ids, "tails": tails, "weights": added, "splits": splits[order][starts]}
+        loop = _format_edge(triples, (heads[first], relation_ids[first], tails[first]))
+        triples.problems.add(Problem("self_loop", loop, count=num_loops))
+    sums = np.add.reduceat(weights[order].astype(np.float64), starts)
+    return {"heads": heads, "kinds": relation_ids, "tails": tails, "weights": sums, "splits": splits[order][starts]}
 
 
-def _shown(triples: Triples, edge: Sequence[int]) -> str:
+def _format_edge(triples: Triples, edge: Sequence[int]) -> str:
     entities, relations = list(triples.entities), list(triples.relations)
     return f"{entities[edge[0]]} {relations[edge[1]]} {entities[edge[2]]}"
 
 
-def _pairs(heads: np.ndarray, tails: np.ndarray, num_entities: int) -> dict[str, np.ndarray]:
+def _adjacency(heads: np.ndarray, tails: np.ndarray, num_entities: int) -> dict[str, np.ndarray]:
     """Adjacency in both directions: every two connected entities once each way, and their edges."""
     edges = np.arange(len(heads), dtype=np.int64)
     is_loop = heads == tails  # followed in one direction only
     sources = np.concatenate([heads, tails[~is_loop]]).astype(np.int64)
     targets = np.concatenate([tails, heads[~is_loop]]).astype(np.int64)
     keys = sources * num_entities + targets
-    numbers = np.concatenate([edges, ~edges[~is_loop]])
     order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    is_new = np.ones(len(keys), bool)
-    is_new[1:] = keys[1:] != keys[:-1]
-    starts = np.flatnonzero(is_new)
-    pairs = keys[starts]
+    pairs, starts = np.unique(keys[order], return_index=True)
     return {
         "pairs": pairs,
         "pair_offsets": np.searchsorted(pairs, np.arange(num_entities + 1, dtype=np.int64) * num_entities),
-        "pair_edges": numbers[order],
+        "pair_edges": np.concatenate([edges, ~edges[~is_loop]])[order],
         "edge_offsets": np.concatenate([starts, [len(keys)]]),
     }
 

@@ -121,20 +121,17 @@ class Graph:
     @cached_property
     def _by_name(self) -> dict[str, list[tuple[float, int]]]:
         """Normalised name -> (prior, entity), the likeliest first."""
-        found: dict[str, list[tuple[float, int]]] = {}
+        by_name: dict[str, list[tuple[float, int]]] = {}
         for entity, name, prior in self.names:
-            found.setdefault(normalized(name), []).append((prior, entity))
-        for several in found.values():
-            if len(several) > 1:
-                several.sort(key=lambda each: (-each[0], each[1]))
-        return found
+            by_name.setdefault(normalized(name), []).append((prior, entity))
+        for entities in by_name.values():
+            if len(entities) > 1:
+                entities.sort(key=lambda each: (-each[0], each[1]))
+        return by_name
 
     @cached_property
     def _label_of(self) -> dict[int, str]:
-        labels: dict[int, str] = {}
-        for entity, name, _ in self.names:
-            labels.setdefault(entity, name)
-        return labels
+        return {entity: name for entity, name, _ in reversed(self.names)}  # the first name, the likeliest, remains
 
     def label(self, entity: int) -> str:
         """How an entity is shown: its identifier or, where that is a code such as Q42, its name."""
@@ -152,34 +149,35 @@ class Graph:
         >>> [graph.entities[entity] for entity in graph.find("Garden")]
         ['garden']
         """
-        found = self.candidates(concept)
-        if not found:
-            raise ValueError(self._unknown(concept, _as_name(concept)))
-        return found
+        entities = self.candidates(concept)
+        if not entities:
+            raise ValueError(self._describe_unknown(concept))
+        return entities
 
     def candidates(self, concept: str | int) -> list[int]:
         """Like `find`, but empty if there is no such entity: suggestions take a tenth of a second."""
         if not isinstance(concept, str):
-            return [checked(concept, int, "the number of an entity", low=0, high=self.num_entities - 1)]
+            return [checked(concept, int, "the id of an entity", low=0, high=self.num_entities - 1)]
         if concept in self._index:
             return [self._index[concept]]
         return [entity for _, entity in self._by_name.get(_as_name(concept), ())]
 
-    def _unknown(self, concept: str, name: str) -> str:
+    def _describe_unknown(self, concept: str) -> str:
         """The error for a concept that is not in the graph, with the names most like it."""
-        near = {base_form(name, self._by_name)} - {None} if name else set()
+        name = _as_name(concept)
+        similar = {base_form(name, self._by_name)} - {None} if name else set()
         # difflib compares every candidate letter by letter: only names of similar length and start or end remain.
-        alike = [
-            each
-            for each in self._by_name
-            if abs(len(each) - len(name)) <= 2 and (each[:2] == name[:2] or each[-3:] == name[-3:])
+        candidates = [
+            other
+            for other in self._by_name
+            if abs(len(other) - len(name)) <= 2 and (other[:2] == name[:2] or other[-3:] == name[-3:])
         ]
-        near |= set(difflib.get_close_matches(name, alike, MAX_SUGGESTIONS, cutoff=0.7))
+        similar |= set(difflib.get_close_matches(name, candidates, MAX_SUGGESTIONS, cutoff=0.7))
         as_written = {
-            normalized(each): each for _, each, _ in self.names if len(each) < 100 and normalized(each) in near
+            normalized(other): other for _, other, _ in self.names if len(other) < 100 and normalized(other) in similar
         }
-        ordered = sorted(near, key=lambda each: -difflib.SequenceMatcher(None, each, name).ratio())
-        shown = ", ".join(f"'{as_written.get(each, each)}'" for each in ordered[:MAX_SUGGESTIONS])
+        ordered = sorted(similar, key=lambda other: -difflib.SequenceMatcher(None, other, name).ratio())
+        shown = ", ".join(f"'{as_written.get(other, other)}'" for other in ordered[:MAX_SUGGESTIONS])
         hint = f"did you mean {shown}?" if shown else "give the name or identifier of an entity as it is in the graph"
         return f"'{concept}' is not in the graph {self.folder}: {hint}"
 
@@ -200,28 +198,28 @@ class Graph:
             raise ValueError(f"direction must be both, out or in, not {direction!r}")
         entity = self.find(concept)[0]
         first, last = self.adjacency.pair_offsets[entity : entity + 2]
-        found = self.pair_edges[self.edge_offsets[first] : self.edge_offsets[last]]
-        edges = np.where(found < 0, ~found, found)
+        signed = self.pair_edges[self.edge_offsets[first] : self.edge_offsets[last]]
+        edges = np.where(signed < 0, ~signed, signed)
         if direction != "both":
             ends = self.heads if direction == "out" else self.tails
             edges = edges[ends[edges] == entity]
         if relation is not None:
-            edges = edges[self.relation_ids[edges] == self._relation(relation)]
+            edges = edges[self.relation_ids[edges] == self._relation_id(relation)]
         order = np.lexsort((edges, -self.weights[edges]))
         return [self.edge(int(edge)) for edge in edges[order]]
 
-    def _relation(self, name: str) -> int:
-        for index, (identifier, shown) in enumerate(self.relations):
-            if name in (identifier, shown):
+    def _relation_id(self, name: str) -> int:
+        for index, names in enumerate(self.relations):
+            if name in names:
                 return index
-        known = sorted({shown for _, shown in self.relations})
-        near = difflib.get_close_matches(name, known, MAX_SUGGESTIONS, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(known[:20])}"
+        known = sorted({label for _, label in self.relations})
+        similar = difflib.get_close_matches(name, known, MAX_SUGGESTIONS, cutoff=0.5)
+        hint = f"did you mean {', '.join(similar)}?" if similar else f"there are {', '.join(known[:20])}"
         raise ValueError(f"there is no relation '{name}' in the graph {self.folder}: {hint}")
 
-    def edge(self, number: int) -> Edge:
-        head, tail = (self.label(int(ends[number])) for ends in (self.heads, self.tails))
-        return Edge(head, self.relation_name(self.relation_ids[number]), tail, float(self.weights[number]))
+    def edge(self, index: int) -> Edge:
+        head, tail = (self.label(int(ends[index])) for ends in (self.heads, self.tails))
+        return Edge(head, self.relation_name(self.relation_ids[index]), tail, float(self.weights[index]))
 
     def paths(self, head: str | int, tail: str | int, hops: int = 2, limit: int | None = 20) -> list[GraphPath]:
         """The paths of at most `hops` edges between two entities: shorter ones first, then those through entities with
@@ -237,11 +235,11 @@ class Graph:
         self, head: str | int, tail: str | int, hops: int = 2, limit: int | None = 20
     ) -> tuple[list[GraphPath], bool]:
         """(`paths`, whether hubs were skipped because there were too many partial paths)."""
-        heads, tails = (np.array(self.find(each)[:MAX_SENSES]) for each in (head, tail))
-        found = self.paths_batch(np.repeat(heads, len(tails)), np.tile(tails, len(heads)), hops, limit)
-        order = np.argsort(found.num_hops_P, kind="stable")[:limit]
-        nodes = (found.nodes_PH[row][: found.num_hops_P[row] + 1] for row in order)
-        return [self.path(each.tolist()) for each in nodes], bool(found.is_cut_Q.any())
+        heads, tails = (np.array(self.find(concept)[:MAX_SENSES]) for concept in (head, tail))
+        paths = self.paths_batch(np.repeat(heads, len(tails)), np.tile(tails, len(heads)), hops, limit)
+        order = np.argsort(paths.num_hops_P, kind="stable")[:limit]
+        nodes = (paths.nodes_PH[row, : paths.num_hops_P[row] + 1] for row in order)
+        return [self.path(entities.tolist()) for entities in nodes], bool(paths.is_cut_Q.any())
 
     def paths_batch(
         self,
@@ -250,23 +248,23 @@ class Graph:
         hops: int = 2,
         limit: int | None = 20,
     ) -> PathArrays:
-        """The paths of many pairs at once, as arrays of entity numbers; a name stands for its likeliest entity.
+        """The paths of many pairs at once, as arrays of entity ids; a name stands for its likeliest entity.
 
-        >>> found = open_graph("graph").paths_batch(["plant", "plant"], ["trowel", "moon"])
-        >>> found.num_hops_P.tolist(), found.offsets_Q.tolist()
+        >>> paths = open_graph("graph").paths_batch(["plant", "plant"], ["trowel", "moon"])
+        >>> paths.num_hops_P.tolist(), paths.offsets_Q.tolist()
         ([2], [0, 1, 1])
         """
         hops = checked(hops, int, "hops", low=1, high=MAX_HOPS)
         limit = None if limit is None else checked(limit, int, "limit", low=1)
-        numbers = [self._numbers(each) for each in (heads, tails)]
-        if len(numbers[0]) != len(numbers[1]):
-            raise ValueError(f"{len(numbers[0])} heads and {len(numbers[1])} tails: give as many of each")
-        return find_paths(self.adjacency, *numbers, hops, limit)
+        heads, tails = self._entity_ids(heads), self._entity_ids(tails)
+        if len(heads) != len(tails):
+            raise ValueError(f"{len(heads)} heads and {len(tails)} tails: give as many of each")
+        return find_paths(self.adjacency, heads, tails, hops, limit)
 
-    def _numbers(self, concepts: Sequence[str | int] | np.ndarray) -> np.ndarray:
+    def _entity_ids(self, concepts: Sequence[str | int] | np.ndarray) -> np.ndarray:
         if isinstance(concepts, np.ndarray) and concepts.dtype.kind in "iu":
             if len(concepts) and not 0 <= concepts.min() <= concepts.max() < self.num_entities:
-                raise ValueError(f"the numbers of entities must be from 0 to {self.num_entities - 1:,}")
+                raise ValueError(f"the ids of entities must be from 0 to {self.num_entities - 1:,}")
             return concepts.astype(np.int64)
         return np.array([self.find(concept)[0] for concept in concepts], np.int64)
 
@@ -301,7 +299,7 @@ class Graph:
         return self.linker.link(texts)
 
     def split_edges(self, split: str) -> np.ndarray:
-        """The numbers of the edges of a split (train, valid or test), as the source divides them."""
+        """The indices of the edges of a split (train, valid or test), as the source divides them."""
         if self.splits is None:
             return np.arange(self.num_edges) if split == "train" else np.arange(0)
         return np.flatnonzero(self.splits == SPLITS.index(split))

@@ -1,7 +1,6 @@
 """Texts to be linked, and texts that are linked already, read from files.
 
-A .jsonl file is linked already if its rows are (`data/linked_rows.py` lists the forms). Their links are kept as they
-are.
+A .jsonl file is linked already if its first row is (`data/linked_rows.py` lists the forms); such links are kept.
 """
 
 import json
@@ -21,8 +20,8 @@ BATCH = 1000  # texts that are linked together
 
 
 @dataclass(frozen=True)
-class Place:
-    """A linked text and where it stands in its file."""
+class PlacedText:
+    """A linked text, its file and its place there, such as `line 12`; `was_linked`: the file already had the links."""
 
     file: str
     place: str
@@ -39,7 +38,7 @@ def link_files(
     *,
     text_column: str | None = None,
     problems: Problems | None = None,
-) -> Iterator[Place]:
+) -> Iterator[PlacedText]:
     """Yields every text of the files with its mentions. A .txt file holds one text per line; rows that are linked
     already keep their links.
 
@@ -48,25 +47,26 @@ def link_files(
     [2, 0]
     """
     problems = Problems() if problems is None else problems
-    sources, num_found = list(find_sources(paths, problems)), 0
-    for source in sources:
-        kind, _ = format_of(source.path)
-        if kind == ".jsonl" and _is_linked(source.path):
-            found = _linked_rows(source.path, graph, problems)
+    paths = [source.path for source in find_sources(paths, problems)]
+    is_empty = True
+    for path in paths:
+        kind, _ = format_of(path)
+        if kind == ".jsonl" and _is_linked(path):
+            texts = _linked_rows(path, graph, problems)
         else:
-            found = _link_file(graph, source.path, kind, text_column, problems)
-        for each in found:
-            num_found += 1
-            yield each
-    if not num_found:
-        raise ValueError(f"no text could be read from {', '.join(map(str, [each.path for each in sources]))}")
+            texts = _link_file(graph, path, kind, text_column, problems)
+        for text in texts:
+            is_empty = False
+            yield text
+    if is_empty:
+        raise ValueError(f"no text could be read from {', '.join(paths)}")
 
 
-def _link_file(graph: Graph, path: str, kind: str, text_column: str | None, problems: Problems) -> Iterator[Place]:
+def _link_file(graph: Graph, path: str, kind: str, text_column: str | None, problems: Problems) -> Iterator[PlacedText]:
     texts = _texts(path, kind, text_column, problems)
     while batch := list(islice(texts, BATCH)):
         for (place, _), linked in zip(batch, graph.link([text for _, text in batch]), strict=True):
-            yield Place(path, place, linked, False)
+            yield PlacedText(path, place, linked, False)
 
 
 def _texts(path: str, kind: str, text_column: str | None, problems: Problems) -> Iterator[tuple[str, str]]:
@@ -96,7 +96,7 @@ def _is_linked(path: str) -> bool:
     return is_linked(next((row for _, row in _rows(path) if row is not None), {}))
 
 
-def _linked_rows(path: str, graph: Graph, problems: Problems) -> Iterator[Place]:
+def _linked_rows(path: str, graph: Graph, problems: Problems) -> Iterator[PlacedText]:
     for place, row in _rows(path):
         if row is None:
             problems.add(Problem("not_json", path, place))
@@ -107,7 +107,6 @@ def _linked_rows(path: str, graph: Graph, problems: Problems) -> Iterator[Place]
                 if start < 0 or end > len(text) or start >= end:
                     problems.add(Problem("missing_surface", path, place, str(entity)))
                     continue
-                number = next(iter(graph.candidates(entity)), None)
-                label = entity if number is None else graph.label(number)
+                label = next(map(graph.label, graph.candidates(entity)), entity)
                 mentions.append(Mention(start, end, text[start:end], entity, label, 1.0))
-            yield Place(path, place, LinkedText(text, sorted(mentions)), True)
+            yield PlacedText(path, place, LinkedText(text, sorted(mentions)), True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hornbook.graph.paths import expand_ranges
 from hornbook.text.lemmas import base_form, normalized, split_words
 from hornbook.text.stop_words import STOP_WORDS
 
@@ -77,7 +78,7 @@ class _Senses(NamedTuple):
     are_stop_words: bool
 
 
-class _Found(NamedTuple):
+class _NameMatch(NamedTuple):
     """A name in a text: its characters, what it may stand for, and the factor for the form it is written in."""
 
     start: int
@@ -96,23 +97,23 @@ class Linker:
         self.graph = graph
         names = [[normalized(word) for word in split_words(name)] for _, name, _ in graph.names]
         frequencies = Counter(word for words in names for word in words)
-        self._ids = {word: _code(number) for number, word in enumerate(frequencies)}  # its two characters
+        self._ids = {word: _code(word_id) for word_id, word in enumerate(frequencies)}  # its two characters
         self._base = cache(lambda word: base_form(word, frequencies))
         self._codes: dict[str, tuple[str, str, int]] = {}  # by the words of texts: see `_encode`
-        self._labels: dict[int, tuple[str, str]] = {}
+        self._names_of = cache(lambda entity: (graph.entities[entity], graph.label(entity)))  # identifier and label
         keys: dict[str, list[tuple[int, str, float]]] = {}
         stop_words = set()
         for row, words in zip(graph.names, names, strict=True):
             if not words:
                 continue
             forms = {tuple(words)}
-            if len(words) > 1:  # "building sites" is looked up as "build site", so that name is listed under it too
+            if len(words) > 1:  # "building sites" is looked up as "build site", so the name is listed under it too
                 forms.add(tuple(self._base(word) or word for word in words))
             for form in forms:
                 keys.setdefault(key := "".join(map(self._ids.__getitem__, form)), []).append(row)
                 if STOP_WORDS.issuperset(form):
                     stop_words.add(key)
-        self._senses = [_senses_of(several, key in stop_words) for key, several in keys.items()]
+        self._senses = [_senses_of(rows, key in stop_words) for key, rows in keys.items()]
         self._automaton = _automaton(list(keys)) if keys else None
 
     def _encode(self, word: str) -> tuple[str, str, int]:
@@ -122,20 +123,20 @@ class Linker:
         base = self._base(form)
         code = self._ids.get(form, UNKNOWN)
         length = len(base) if base and "가" <= form[-1] <= "힣" and len(form) == len(word) else len(word)
-        found = self._codes[word] = code, self._ids[base] if base else code, length
-        return found
+        encoded = self._codes[word] = code, self._ids[base] if base else code, length
+        return encoded
 
     def link(self, texts: Sequence[str]) -> list[LinkedText]:
         """The mentions of each text."""
-        found = [self._find(text) for text in texts]
-        scores = self._scores(found)
+        matches = [self._find(text) for text in texts]
+        scores = self._scores(matches)
         return [
-            LinkedText(text, [self._mention(text, each, scores) for each in names])
-            for text, names in zip(texts, found, strict=True)
+            LinkedText(text, [self._mention(text, match, scores) for match in of_text])
+            for text, of_text in zip(texts, matches, strict=True)
         ]
 
-    def _find(self, text: str) -> list[_Found]:
-        """The longest names from left to right; of equally long ones at a place, that in the text's own form."""
+    def _find(self, text: str) -> list[_NameMatch]:
+        """The longest names from left to right; of two of the same length at a position, the one as written."""
         if self._automaton is None:
             return []
         words, codes, search = split_words(text), self._codes, self._automaton.find_matches_as_indexes
@@ -147,13 +148,13 @@ class Linker:
             matches.sort()
         if not matches:
             return []
-        starts, place = [], 0
+        starts, end = [], 0
         for word in words:
-            starts.append(place := text.index(word, place))
-            place += len(word)
-        found, free = [], 0
+            starts.append(text.index(word, end))
+            end = starts[-1] + len(word)
+        chosen, num_used = [], 0  # words that belong to a name already
         for first, minus_end, is_base, key in matches:
-            if first < free:
+            if first < num_used:
                 continue
             last = -minus_end - 1
             start, end = starts[first], starts[last] + (encoded[last][2] if is_base else len(words[last]))
@@ -162,67 +163,60 @@ class Linker:
             if senses.are_stop_words and not (is_as_written and _is_capitalized(surface)):
                 continue
             form = AS_WRITTEN if is_as_written else BASE_FORM if is_base else OTHER_CASE
-            found.append(_Found(start, end, senses, form))
-            free = last + 1
-        return found
+            chosen.append(_NameMatch(start, end, senses, form))
+            num_used = last + 1
+        return chosen
 
-    def _scores(self, found: list[list[_Found]]) -> Iterator[float]:
+    def _scores(self, matches: list[list[_NameMatch]]) -> Iterator[float]:
         """Yields the score of every candidate of every name, in order; all texts are looked up together."""
-        flat = [each for several in found for each in several]
+        flat = [match for of_text in matches for match in of_text]
         if not flat:
             return iter(())
-        sizes = np.array([len(each.senses.entities) for each in flat])
-        names = np.repeat(np.arange(len(flat)), sizes)  # the number of each candidate's name, and of its text
-        texts = np.repeat(np.arange(len(found)), [len(several) for several in found])[names]
-        entities = np.array([entity for each in flat for entity in each.senses.entities], np.int64)
-        weights = np.array([prior for each in flat for prior in each.senses.priors])
+        sizes = np.array([len(match.senses.entities) for match in flat])
+        names = np.repeat(np.arange(len(flat)), sizes)  # the index of each candidate's name, and of its text
+        texts = np.repeat(np.arange(len(matches)), [len(of_text) for of_text in matches])[names]
+        entities = np.array([entity for match in flat for entity in match.senses.entities], np.int64)
+        weights = np.array([prior for match in flat for prior in match.senses.priors])
         weights *= (1.0 + self._context(entities, names, texts, sizes[names] > 1)) ** CONTEXT_POWER
         sums = np.add.reduceat(weights, np.cumsum(sizes) - sizes)
-        forms = np.array([each.form for each in flat])
+        forms = np.array([match.form for match in flat])
         return iter((weights * (forms / sums)[names]).tolist())
 
-    def _context(self, entities: np.ndarray, names: np.ndarray, texts: np.ndarray, is_asked: np.ndarray) -> np.ndarray:
-        """For each candidate that is asked for, how many other names of its text have an entity next to it."""
+    def _context(
+        self, entities: np.ndarray, names: np.ndarray, texts: np.ndarray, is_ambiguous: np.ndarray
+    ) -> np.ndarray:
+        """For each candidate of an ambiguous name, how many other names of its text have an entity next to it."""
         adjacency, num_names = self.graph.adjacency, int(names[-1]) + 1
         counts = np.zeros(len(entities), np.int64)
         degrees = adjacency.degree(entities)
-        asked = np.flatnonzero(is_asked & (degrees <= MAX_NEIGHBOURS))
-        if len(asked):
-            rows, neighbours = adjacency.expand(entities[asked])
-            owners = asked[rows]
-            keys = texts * self.graph.num_entities + entities
-            order = np.argsort(keys, kind="stable")
-            wanted = texts[owners] * self.graph.num_entities + neighbours
-            first, last = (np.searchsorted(keys[order], wanted, side) for side in ("left", "right"))
-            found = []
-            for shift in range(int((last - first).max(initial=0))):  # an entity may be a candidate of several names
-                has = np.flatnonzero(first + shift < last)
-                others = names[order[first[has] + shift]]
-                is_other = others != names[owners[has]]
-                found.append(owners[has][is_other] * num_names + others[is_other])
-            if found:
-                supported = np.unique(np.concatenate(found)) // num_names  # each other name counts once
-                counts += np.bincount(supported, minlength=len(counts))
-        for hub in np.flatnonzero(is_asked & (degrees > MAX_NEIGHBOURS)):
+        chosen = np.flatnonzero(is_ambiguous & (degrees <= MAX_NEIGHBOURS))
+        rows, neighbours = adjacency.expand(entities[chosen])
+        owners = chosen[rows]
+        keys = texts * self.graph.num_entities + entities
+        order = np.argsort(keys, kind="stable")
+        neighbour_keys = texts[owners] * self.graph.num_entities + neighbours
+        # An entity may be a candidate of several names of a text.
+        ranges = (np.searchsorted(keys[order], neighbour_keys, side) for side in ("left", "right"))
+        rows, indices = expand_ranges(*ranges)
+        owners, others = owners[rows], names[order[indices]]
+        is_other = others != names[owners]
+        supported = np.unique(owners[is_other] * num_names + others[is_other]) // num_names  # a name counts once
+        counts += np.bincount(supported, minlength=len(counts))
+        for hub in np.flatnonzero(is_ambiguous & (degrees > MAX_NEIGHBOURS)):
             low, high = np.searchsorted(texts, texts[hub]), np.searchsorted(texts, texts[hub], "right")
             near = adjacency.find(np.full(high - low, entities[hub]), entities[low:high]) >= 0
             counts[hub] = len(set(names[low:high][near].tolist()) - {int(names[hub])})
         return counts
 
-    def _mention(self, text: str, found: _Found, scores: Iterator[float]) -> Mention:
-        start, end, senses, _ = found
+    def _mention(self, text: str, match: _NameMatch, scores: Iterator[float]) -> Mention:
+        start, end, senses, _ = match
         if len(senses.entities) == 1:
-            return Mention(start, end, text[start:end], *self._shown(senses.entities[0]), round(next(scores), 4))
+            return Mention(start, end, text[start:end], *self._names_of(senses.entities[0]), round(next(scores), 4))
         ranked = sorted(zip((-next(scores) for _ in senses.entities), senses.entities, strict=True))
-        best, *others = (Candidate(*self._shown(each), round(-score, 4)) for score, each in ranked[: MAX_SHOWN + 1])
+        best, *others = (
+            Candidate(*self._names_of(entity), round(-score, 4)) for score, entity in ranked[: MAX_SHOWN + 1]
+        )
         return Mention(start, end, text[start:end], *best, tuple(others))
-
-    def _shown(self, entity: int) -> tuple[str, str]:
-        """(Identifier, label) of an entity."""
-        found = self._labels.get(entity)
-        if found is None:
-            found = self._labels[entity] = self.graph.entities[entity], self.graph.label(entity)
-        return found
 
 
 def _is_capitalized(surface: str) -> bool:
@@ -231,22 +225,22 @@ def _is_capitalized(surface: str) -> bool:
     return len(surface) > 1 and (surface.isupper() if len(words) == 1 else all(word[0].isupper() for word in words))
 
 
-def _code(number: int) -> str:
+def _code(word_id: int) -> str:
     """The two characters of a word: 0xD700 * 50,000 words fit, more than two thousand million."""
-    return chr(FIRST + number // NUM_SECOND) + chr(SECOND + number % NUM_SECOND)
+    return chr(FIRST + word_id // NUM_SECOND) + chr(SECOND + word_id % NUM_SECOND)
 
 
-def _senses_of(several: list[tuple[int, str, float]], are_stop_words: bool) -> _Senses:
+def _senses_of(rows: list[tuple[int, str, float]], are_stop_words: bool) -> _Senses:
     """What a key stands for, from its rows (entity, name, prior): each entity once."""
-    if len(several) == 1:
-        entity, name, prior = several[0]
+    if len(rows) == 1:  # as for most names
+        entity, name, prior = rows[0]
         return _Senses([entity], [max(prior, MIN_PRIOR)], frozenset((name,)), are_stop_words)
     best: dict[int, float] = {}
-    for entity, _, prior in several:
+    for entity, _, prior in rows:
         best[entity] = max(prior, MIN_PRIOR, best.get(entity, 0.0))
-    kept = sorted(best, key=lambda entity: (-best[entity], entity))[:MAX_CANDIDATES]
-    names = frozenset(name for _, name, _ in several)
-    return _Senses(kept, [best[entity] for entity in kept], names, are_stop_words)
+    entities = sorted(best, key=lambda entity: (-best[entity], entity))[:MAX_CANDIDATES]
+    names = frozenset(name for _, name, _ in rows)
+    return _Senses(entities, [best[entity] for entity in entities], names, are_stop_words)
 
 
 def _automaton(patterns: list[str]):

@@ -29,17 +29,14 @@ class Adjacency:
 
     def expand(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(row, neighbour) for every neighbour of every row's entity."""
-        counts = self.degree(entities)
-        rows = np.repeat(np.arange(len(entities)), counts)
-        first = self.pair_offsets[entities] - (np.cumsum(counts) - counts)
-        places = np.arange(len(rows)) + first[rows]
-        return rows, self.pairs[places] - entities[rows] * self.num_entities
+        rows, indices = expand(self.pair_offsets, entities)
+        return rows, self.pairs[indices] - entities[rows] * self.num_entities
 
     def find(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The index in `pairs` of each (a, b), or -1 where the two are not connected."""
-        wanted = a.astype(np.int64) * self.num_entities + b
-        places = np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)
-        return np.where(self.pairs[places] == wanted, places, -1)
+        keys = a.astype(np.int64) * self.num_entities + b
+        indices = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
+        return np.where(self.pairs[indices] == keys, indices, -1)
 
 
 @dataclass(frozen=True)
@@ -63,24 +60,21 @@ def find_paths(
 ) -> PathArrays:
     """All paths of at most `hops` edges between heads and tails, for each query the best `limit`: shorter paths first,
     then those through entities with few neighbours, which say more than hubs."""
-    heads_Q, tails_Q = (np.asarray(each, np.int64) for each in (heads_Q, tails_Q))
     num_queries = len(heads_Q)
     is_cut_Q = np.zeros(num_queries, bool)
-    found = []
+    parts = []
     for length in range(1, hops + 1):
         for rows in _portions(adjacency, heads_Q, tails_Q, length):
             queries, nodes = _of_length(adjacency, heads_Q, tails_Q, rows, length, is_cut_Q)
             queries, nodes = _best(adjacency, queries, nodes, limit)
             padding = np.full((len(nodes), hops - length), -1, np.int64)
-            found.append((queries, np.concatenate([nodes, padding], 1), np.full(len(nodes), length, np.int8)))
-    queries = np.concatenate([each[0] for each in found])
+            parts.append((queries, np.concatenate([nodes, padding], 1), np.full(len(nodes), length, np.int8)))
+    queries, nodes, lengths = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     order = np.argsort(queries, kind="stable")  # shorter paths stay first, in the order of `_best`
-    queries = queries[order]
-    nodes, lengths = (np.concatenate([each[i] for each in found])[order] for i in (1, 2))
     if limit is not None:
-        kept = position_in_group(queries) < limit
-        queries, nodes, lengths = queries[kept], nodes[kept], lengths[kept]
-    return PathArrays(nodes, lengths, np.searchsorted(queries, np.arange(num_queries + 1)), is_cut_Q)
+        order = order[position_in_group(queries[order]) < limit]
+    offsets_Q = np.searchsorted(queries[order], np.arange(num_queries + 1))
+    return PathArrays(nodes[order], lengths[order], offsets_Q, is_cut_Q)
 
 
 def _portions(adjacency: Adjacency, heads_Q: np.ndarray, tails_Q: np.ndarray, length: int) -> list[np.ndarray]:
@@ -90,9 +84,14 @@ def _portions(adjacency: Adjacency, heads_Q: np.ndarray, tails_Q: np.ndarray, le
         return [rows]
     if length > 2:
         return [rows[i : i + 1] for i in range(len(rows))]
-    work = np.minimum(adjacency.degree(heads_Q[rows]), adjacency.degree(tails_Q[rows]))
-    ends = np.flatnonzero(np.diff(np.cumsum(work) // MAX_AT_ONCE)) + 1
-    return np.split(rows, ends)
+    return np.split(rows, _split_points(adjacency, heads_Q[rows], tails_Q[rows]))
+
+
+def _split_points(adjacency: Adjacency, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where to split pairs of entities into portions of about `MAX_AT_ONCE` neighbours, counting for each pair those of
+    the entity that has fewer."""
+    work = np.minimum(adjacency.degree(a), adjacency.degree(b))
+    return np.flatnonzero(np.diff(np.cumsum(work) // MAX_AT_ONCE)) + 1
 
 
 def _of_length(
@@ -107,31 +106,25 @@ def _of_length(
     if length == 1:
         rows = rows[adjacency.find(heads_Q[rows], tails_Q[rows]) >= 0]
         return rows, np.stack([heads_Q[rows], tails_Q[rows]], 1)
-    # Longer paths are extended from the end with fewer neighbours, and turned round at the end.
-    turned = adjacency.degree(tails_Q) < adjacency.degree(heads_Q)
-    starts_Q, ends_Q = np.where(turned, tails_Q, heads_Q), np.where(turned, heads_Q, tails_Q)
+    # Longer paths are extended from the end with fewer neighbours, and reversed at last.
+    is_reversed_Q = adjacency.degree(tails_Q) < adjacency.degree(heads_Q)
+    starts_Q, ends_Q = np.where(is_reversed_Q, tails_Q, heads_Q), np.where(is_reversed_Q, heads_Q, tails_Q)
     nodes = starts_Q[rows][:, None]
     for _ in range(length - 2):
-        places, neighbours = adjacency.expand(nodes[:, -1])
-        is_new = (nodes[places] != neighbours[:, None]).all(1) & (neighbours != ends_Q[rows[places]])
-        if is_new.sum() > MAX_PARTIAL:
+        partial, neighbours = adjacency.expand(nodes[:, -1])
+        is_new = (nodes[partial] != neighbours[:, None]).all(1) & (neighbours != ends_Q[rows[partial]])
+        chosen = np.flatnonzero(is_new)
+        if len(chosen) > MAX_PARTIAL:
             is_cut_Q[rows] = True
-            candidates = np.flatnonzero(is_new)
-            order = np.argsort(adjacency.degree(neighbours[candidates]), kind="stable")[:MAX_PARTIAL]
-            is_new = np.zeros_like(is_new)
-            is_new[candidates[order]] = True
-        places, neighbours = places[is_new], neighbours[is_new]
-        rows, nodes = rows[places], np.concatenate([nodes[places], neighbours[:, None]], 1)
-    found = [_last_two_hops(adjacency, ends_Q, *portion) for portion in _split(adjacency, rows, nodes, ends_Q)]
-    queries = np.concatenate([each[0] for each in found])
-    nodes = np.concatenate([each[1] for each in found])
-    return queries, np.where(turned[queries][:, None], nodes[:, ::-1], nodes)
-
-
-def _split(adjacency: Adjacency, rows: np.ndarray, nodes: np.ndarray, ends_Q: np.ndarray) -> list[tuple]:
-    work = np.minimum(adjacency.degree(nodes[:, -1]), adjacency.degree(ends_Q[rows]))
-    ends = np.flatnonzero(np.diff(np.cumsum(work) // MAX_AT_ONCE)) + 1
-    return list(zip(np.split(rows, ends), np.split(nodes, ends), strict=True))
+            order = np.argsort(adjacency.degree(neighbours[chosen]), kind="stable")
+            chosen = np.sort(chosen[order[:MAX_PARTIAL]])
+        partial, neighbours = partial[chosen], neighbours[chosen]
+        rows, nodes = rows[partial], np.concatenate([nodes[partial], neighbours[:, None]], 1)
+    points = _split_points(adjacency, nodes[:, -1], ends_Q[rows])
+    portions = zip(np.split(rows, points), np.split(nodes, points), strict=True)
+    extended = [_last_two_hops(adjacency, ends_Q, *portion) for portion in portions]
+    queries, nodes = (np.concatenate(arrays) for arrays in zip(*extended, strict=True))
+    return queries, np.where(is_reversed_Q[queries][:, None], nodes[:, ::-1], nodes)
 
 
 def _last_two_hops(
@@ -140,13 +133,13 @@ def _last_two_hops(
     """Extends partial paths by an entity between their last one and the end of the query, and by that end."""
     last, ends = nodes[:, -1], ends_Q[rows]
     from_end = adjacency.degree(ends) < adjacency.degree(last)
-    places, middle = adjacency.expand(np.where(from_end, ends, last))
-    other = np.where(from_end, last, ends)[places]
-    is_between = (adjacency.find(other, middle) >= 0) & (middle != ends[places])
-    places, middle = places[is_between], middle[is_between]
-    is_simple = (nodes[places] != middle[:, None]).all(1)
-    places, middle = places[is_simple], middle[is_simple]
-    return rows[places], np.concatenate([nodes[places], middle[:, None], ends[places][:, None]], 1)
+    partial, middle = adjacency.expand(np.where(from_end, ends, last))
+    other = np.where(from_end, last, ends)[partial]
+    is_between = (adjacency.find(other, middle) >= 0) & (middle != ends[partial])
+    partial, middle = partial[is_between], middle[is_between]
+    is_new = (nodes[partial] != middle[:, None]).all(1)
+    partial, middle = partial[is_new], middle[is_new]
+    return rows[partial], np.concatenate([nodes[partial], middle[:, None], ends[partial][:, None]], 1)
 
 
 def _best(
@@ -156,16 +149,24 @@ def _best(
     inner = nodes[:, 1:-1]
     cost = np.log1p(adjacency.degree(inner.ravel())).reshape(inner.shape).sum(1)
     order = np.lexsort((*inner.T[::-1], cost, queries))
-    queries, nodes = queries[order], nodes[order]
-    if limit is None:
-        return queries, nodes
-    kept = position_in_group(queries) < limit
-    return queries[kept], nodes[kept]
+    if limit is not None:
+        order = order[position_in_group(queries[order]) < limit]
+    return queries[order], nodes[order]
 
 
 def position_in_group(ordered: np.ndarray) -> np.ndarray:
     """The position of each element among equal ones in a sorted array: 0, 1, 0, 1, 2 for 4, 4, 7, 7, 7."""
-    is_first = np.ones(len(ordered), bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    first = np.flatnonzero(is_first)
-    return np.arange(len(ordered)) - np.repeat(first, np.diff([*first, len(ordered)]))
+    _, starts, sizes = np.unique(ordered, return_index=True, return_counts=True)
+    return np.arange(len(ordered)) - np.repeat(starts, sizes)
+
+
+def expand(offsets: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(row, index) for every entry of the `chosen` groups, which start at `offsets`; rows count the chosen groups."""
+    return expand_ranges(offsets[chosen], offsets[chosen + 1])
+
+
+def expand_ranges(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(row, index) for every index of the ranges from `starts` to `ends` (exclusive), one range per row."""
+    sizes = ends - starts
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    return rows, np.arange(len(rows)) + (starts - (np.cumsum(sizes) - sizes))[rows]

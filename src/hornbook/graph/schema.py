@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hornbook.graph.graph import Graph, GraphPath, Hop
-from hornbook.graph.paths import Adjacency, position_in_group
+from hornbook.graph.paths import Adjacency, expand, position_in_group
 
 if TYPE_CHECKING:
     from hornbook.graph.embedding.vectors import GraphVectors
@@ -34,7 +34,7 @@ class SchemaGraphs:
     """The schema graphs of S statements. Those of statement s are the entries `node_offsets[s]` to
     `node_offsets[s + 1]` of the nodes, and so on; indices count from the first node, or pair, of their statement.
 
-    entities_C    number of the entity                    edges_E2      node and neighbour, in both directions
+    entities_C    id of the entity                        edges_E2      node and neighbour, in both directions
     in_question_C, in_answer_C   where it is mentioned    pairs_P2      node of the question, node of the answer
     paths_K       pair of each path                       nodes_KH      its nodes; the last one is repeated
     relations_KH  relation after each node, r + R if it is followed backwards; 0 after the last one
@@ -63,19 +63,18 @@ class SchemaGraphs:
     @classmethod
     def concatenated(cls, parts: Sequence["SchemaGraphs"]) -> "SchemaGraphs":
         values = {}
-        for each in fields(cls):
-            arrays = [getattr(part, each.name) for part in parts]
-            if each.name.endswith("_offsets"):
-                sizes = np.concatenate([np.diff(array) for array in arrays])
-                values[each.name] = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        for name in (field.name for field in fields(cls)):
+            arrays = [getattr(part, name) for part in parts]
+            if name.endswith("_offsets"):
+                values[name] = np.cumsum(np.concatenate([arrays[0][:1], *map(np.diff, arrays)]))
             else:
-                values[each.name] = np.concatenate(arrays)
+                values[name] = np.concatenate(arrays)
         return cls(**values)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many paths a schema graph has: of at most `hops` edges, with a score of at least `min_score` (if there are
+    """Which paths a schema graph has: of at most `hops` edges, with a score of at least `min_score` (if there are
     vectors), the best `paths` of a pair of concepts, and the best `pairs` of a statement."""
 
     hops: int = 2
@@ -90,11 +89,11 @@ class SchemaBuilder:
 
     >>> from hornbook.graph.graph import open_graph
     >>> builder = SchemaBuilder(open_graph("graph"))
-    >>> question, answers = builder.ground(["What do I take to plant in the garden?", "a trowel", "the moon"]), [1, 2]
-    >>> found = builder.build([(question[0], [question[each] for each in answers])])
-    >>> [str(each) for each in builder.paths_of(found, 0)]
+    >>> question, *answers = builder.ground(["What do I take to plant in the garden?", "a trowel", "the moon"])
+    >>> schema = builder.build([(question, answers)])
+    >>> [str(path) for path in builder.paths_of(schema, 0)]
     ['plant --AtLocation--> garden <--UsedFor-- trowel', 'garden <--UsedFor-- trowel']
-    >>> builder.paths_of(found, 1)
+    >>> builder.paths_of(schema, 1)
     []
     """
 
@@ -112,21 +111,21 @@ class SchemaBuilder:
         """The entities that each text mentions, each once. The words of a name of several words are looked up too:
         such names often have few edges."""
         linked = self.graph.link(list(texts))
-        inner = sorted({word for each in linked for mention in each.mentions for word in _words(mention.text)})
+        words = sorted({word for text in linked for mention in text.mentions for word in _words(mention.text)})
         of_word = {
-            word: [mention.entity for mention in each.mentions]
-            for word, each in zip(inner, self.graph.link(inner), strict=True)
+            word: [mention.entity for mention in text.mentions]
+            for word, text in zip(words, self.graph.link(words), strict=True)
         }
-        found = []
-        for each in linked:
+        grounded = []
+        for text in linked:
             names = []
-            for mention in each.mentions:
+            for mention in text.mentions:
                 names += [mention.entity, *(name for word in _words(mention.text) for name in of_word[word])]
-            numbers = [self.graph.candidates(name)[0] for name in dict.fromkeys(names)]
+            entities = [self.graph.candidates(name)[0] for name in dict.fromkeys(names)]
             if self.replaced_by is not None:
-                numbers = self.replaced_by[numbers].tolist() if numbers else []
-            found.append(numbers)
-        return found
+                entities = [int(self.replaced_by[entity]) for entity in entities]
+            grounded.append(entities)
+        return grounded
 
     def build(
         self,
@@ -145,10 +144,10 @@ class SchemaBuilder:
         statements = [(question, answer) for question, answers in questions for answer in answers]
         num_statements, num_entities = len(statements), self.graph.num_entities
         pairs_Q3 = _rows(((s, q, a) for s, concepts in enumerate(statements) for q, a in product(*concepts)), 3)
-        owners_P, ends_P2, paths = self._pruned(pairs_Q3[pairs_Q3[:, 1] != pairs_Q3[:, 2]])
+        owners_P, ends_P2, paths = self._prune_pairs(pairs_Q3[pairs_Q3[:, 1] != pairs_Q3[:, 2]])
         owners_K = owners_P[paths.pairs_K]
         # The nodes of a statement, sorted by entity; a key is statement * N + entity.
-        mentioned = [_rows(((s, c) for s, each in enumerate(statements) for c in each[i]), 2) for i in (0, 1)]
+        mentioned = [_rows(((s, c) for s, concepts in enumerate(statements) for c in concepts[i]), 2) for i in (0, 1)]
         keys = [rows[:, 0] * num_entities + rows[:, 1] for rows in mentioned]
         on_path_KH = owners_K[:, None] * num_entities + paths.nodes_KH
         keys_C = np.unique(np.concatenate([*keys, on_path_KH.ravel()]))
@@ -177,40 +176,37 @@ class SchemaBuilder:
             scores_K=paths.scores_K,
         )
 
-    def _pruned(self, pairs_Q3: np.ndarray) -> tuple[np.ndarray, np.ndarray, "_Paths"]:
+    def _prune_pairs(self, pairs_Q3: np.ndarray) -> tuple[np.ndarray, np.ndarray, "_Paths"]:
         """The pairs of (statement, question concept, answer concept) that are connected: their statements, their two
         entities, and their paths, pruned and the best first."""
         num_entities = self.graph.num_entities
-        unique, place_Q = np.unique(pairs_Q3[:, 1] * num_entities + pairs_Q3[:, 2], return_inverse=True)
-        found = self._paths(unique // num_entities, unique % num_entities)
-        offsets = np.searchsorted(found.pairs_K, np.arange(len(unique) + 1))
-        sizes_Q = np.diff(offsets)[place_Q]
+        unique, unique_Q = np.unique(pairs_Q3[:, 1] * num_entities + pairs_Q3[:, 2], return_inverse=True)
+        paths = self._paths(unique // num_entities, unique % num_entities)
+        offsets = np.searchsorted(paths.pairs_K, np.arange(len(unique) + 1))
         # The best pairs of a statement: by their best path, which comes first.
-        kept_Q = np.flatnonzero(sizes_Q)
-        best_Q = np.zeros(len(place_Q))
-        best_Q[kept_Q] = found.ranks_K[offsets[place_Q[kept_Q]]]
-        order = kept_Q[np.lexsort((kept_Q, -best_Q[kept_Q], pairs_Q3[kept_Q, 0]))]
-        kept_Q = np.sort(order[position_in_group(pairs_Q3[order, 0]) < self.limits.pairs])
-        rows, places = expand(offsets, place_Q[kept_Q])
-        return pairs_Q3[kept_Q, 0], pairs_Q3[kept_Q, 1:], found.taken(places, rows)
+        connected = np.flatnonzero(np.diff(offsets)[unique_Q])
+        best = paths.ranks_K[offsets[unique_Q[connected]]]
+        order = connected[np.lexsort((connected, -best, pairs_Q3[connected, 0]))]
+        chosen = np.sort(order[position_in_group(pairs_Q3[order, 0]) < self.limits.pairs])
+        rows, indices = expand(offsets, unique_Q[chosen])
+        return pairs_Q3[chosen, 0], pairs_Q3[chosen, 1:], paths.select(indices, rows)
 
     def _paths(self, heads_Q: np.ndarray, tails_Q: np.ndarray) -> "_Paths":
         """The paths of each pair of entities, the best first, pruned."""
         limits = self.limits
-        most = limits.paths if self.vectors is None else max(limits.paths, MAX_CANDIDATES)
-        found = self.graph.paths_batch(heads_Q, tails_Q, limits.hops, most)
+        max_paths = limits.paths if self.vectors is None else max(limits.paths, MAX_CANDIDATES)
+        found = self.graph.paths_batch(heads_Q, tails_Q, limits.hops, max_paths)
         pairs_K = np.repeat(np.arange(len(heads_Q)), np.diff(found.offsets_Q))
         lengths_K = found.num_hops_P.astype(np.int64) + 1
         is_padding = np.arange(limits.hops + 1) >= lengths_K[:, None]
         last_K = found.nodes_PH[np.arange(len(lengths_K)), lengths_K - 1]
         nodes_KH = np.where(is_padding, last_K[:, None], found.nodes_PH)
         has_edge = ~is_padding[:, 1:]
-        hops, place = np.unique(
-            self.graph.adjacency.find(nodes_KH[:, :-1], nodes_KH[:, 1:])[has_edge], return_inverse=True
-        )
-        relations, scores = self._hops(hops)
+        pairs = self.graph.adjacency.find(nodes_KH[:, :-1], nodes_KH[:, 1:])[has_edge]
+        unique, inverse = np.unique(pairs, return_inverse=True)
+        relations, scores = self._hops(unique)
         relations_KH, factors = np.zeros_like(nodes_KH), np.ones(has_edge.shape)
-        relations_KH[:, :-1][has_edge], factors[has_edge] = relations[place], scores[place]
+        relations_KH[:, :-1][has_edge], factors[has_edge] = relations[inverse], scores[inverse]
         scores_K = factors.prod(1)
         # Without vectors all scores are 1: short paths come first, then those through entities with few neighbours.
         ranks_K = scores_K if self.vectors is not None else -lengths_K.astype(float)
@@ -218,14 +214,14 @@ class SchemaBuilder:
         if self.vectors is not None:
             order = order[scores_K[order] >= limits.min_score]
         order = order[position_in_group(pairs_K[order]) < limits.paths]
-        return _Paths(pairs_K, nodes_KH, relations_KH, lengths_K, scores_K, ranks_K).taken(order)
+        return _Paths(pairs_K, nodes_KH, relations_KH, lengths_K, scores_K, ranks_K).select(order)
 
     def _hops(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For neighbours (indices of `Adjacency.pairs`), the relation of the path from the first to the second and its
         score: the most plausible one or, without vectors, the one with the largest weight and the score 1."""
         graph = self.graph
-        rows, places = expand(graph.edge_offsets, pairs)
-        signed = graph.pair_edges[places].astype(np.int64)
+        rows, indices = expand(graph.edge_offsets, pairs)
+        signed = graph.pair_edges[indices].astype(np.int64)
         is_inverse = signed < 0
         edges = np.where(is_inverse, ~signed, signed)
         relations = graph.relation_ids[edges] + graph.num_relations * is_inverse
@@ -247,9 +243,8 @@ class SchemaBuilder:
         """The edges in both directions as keys of two nodes, each once, sorted."""
         has_edge = np.arange(1, on_path_KH.shape[1]) < lengths_K[:, None]
         on_paths = np.stack([on_path_KH[:, :-1][has_edge], on_path_KH[:, 1:][has_edge]], 1)
-        inside = _rows(
-            ((s, a, b) for s, each in enumerate(statements) for some in each for a, b in permutations(some, 2)), 3
-        )
+        mentions = ((s, concepts) for s, statement in enumerate(statements) for concepts in statement)
+        inside = _rows(((s, a, b) for s, concepts in mentions for a, b in permutations(concepts, 2)), 3)
         inside = inside[self.graph.adjacency.find(inside[:, 1], inside[:, 2]) >= 0]
         inside = inside[:, :1] * self.graph.num_entities + inside[:, 1:]
         return np.unique(np.concatenate([on_paths, on_paths[:, ::-1], inside]).reshape(-1, 2), axis=0)
@@ -263,26 +258,20 @@ class SchemaBuilder:
         """The paths of a statement, readable."""
         first, last = schema.path_offsets[statement : statement + 2]
         entities = schema.entities_C[schema.node_offsets[statement] :]
-        found = []
-        for nodes, relations, length in zip(
-            schema.nodes_KH[first:last].tolist(),
-            schema.relations_KH[first:last].tolist(),
-            schema.lengths_K[first:last].tolist(),
-            strict=True,
-        ):
-            hops = []
-            for relation in relations[: length - 1]:
+        paths = []
+        for path in range(first, last):
+            length, hops = schema.lengths_K[path], []
+            for relation in schema.relations_KH[path, : length - 1]:
                 name = (self.graph.relation_name(relation % self.graph.num_relations),)
                 hops.append(Hop(name, ()) if relation < self.graph.num_relations else Hop((), name))
-            found.append(
-                GraphPath(tuple(self.graph.label(int(entities[node])) for node in nodes[:length]), tuple(hops))
-            )
-        return found
+            labels = (self.graph.label(entities[node]) for node in schema.nodes_KH[path, :length])
+            paths.append(GraphPath(tuple(labels), tuple(hops)))
+        return paths
 
 
 @dataclass(frozen=True)
 class _Paths:
-    """Paths, sorted by the pair they belong to, then by falling rank."""
+    """Paths, sorted by the pair they belong to, then by descending rank."""
 
     pairs_K: np.ndarray
     nodes_KH: np.ndarray
@@ -291,9 +280,9 @@ class _Paths:
     scores_K: np.ndarray
     ranks_K: np.ndarray
 
-    def taken(self, chosen: np.ndarray, pairs: np.ndarray | None = None) -> "_Paths":
-        """These paths, as those of other `pairs` if they are given."""
-        values = {each.name: getattr(self, each.name)[chosen] for each in fields(self)}
+    def select(self, indices: np.ndarray, pairs: np.ndarray | None = None) -> "_Paths":
+        """The paths with these indices, as those of other `pairs` if they are given."""
+        values = {name: array[indices] for name, array in vars(self).items()}
         return _Paths(**values | ({} if pairs is None else {"pairs_K": pairs}))
 
 
@@ -316,10 +305,3 @@ def _words(name: str) -> list[str]:
 
 def _rows(rows: Iterable[tuple[int, ...]], width: int) -> np.ndarray:
     return np.array(list(rows), np.int64).reshape(-1, width)
-
-
-def expand(offsets: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(row, index) for every entry of the `chosen` groups, which start at `offsets`; rows count the chosen groups."""
-    first, sizes = offsets[chosen].astype(np.int64), (offsets[chosen + 1] - offsets[chosen]).astype(np.int64)
-    rows = np.repeat(np.arange(len(chosen)), sizes)
-    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + first[rows]

@@ -102,10 +102,10 @@ def split_of(path: str) -> int:
 
 def _add_row(row: dict, split: int, into: Triples) -> str:
     """Adds a row; returns the reason if it is not a triple."""
-    values = []
     if "head" not in row and all(isinstance(row.get(name), str) for name in ("relation", "label")):
         into.relation_names[row["relation"]] = tidy(row["label"])  # T-REx names its relations in such rows
         return ""
+    values = []
     for name in COLUMNS[:3]:
         value = row.get(name)
         value = tidy(value) if isinstance(value, str) else str(value) if isinstance(value, int) else ""
@@ -155,7 +155,7 @@ def _json_rows(path: str, problems: Problems) -> Iterator[tuple[str, dict]]:
         if isinstance(value, list):
             yield place, dict(zip(COLUMNS, value, strict=False))
         elif isinstance(value, dict):
-            yield place, {COLUMN_OF.get(name.lower(), name): each for name, each in value.items()}
+            yield place, {COLUMN_OF.get(name.lower(), name): field for name, field in value.items()}
         else:
             problems.add(Problem("not_json", path, place, f"a {type(value).__name__}, not an object"))
 
@@ -203,16 +203,16 @@ def _conceptnet_5(place: str, fields: list[str], language: str, path: str, into:
     if len(fields) != 5:
         into.problems.add(Problem("bad_triple", path, place, f"{len(fields)} fields, ConceptNet 5 has 5"))
         return
-    _, relation, head, tail, about = fields
-    found = [each.split("/") for each in (head, tail)]
-    if any(len(parts) < 4 or parts[1] != "c" or language not in ("", parts[2]) for parts in found):
+    _, relation, head, tail, metadata = fields
+    concepts = [concept.split("/") for concept in (head, tail)]
+    if any(len(parts) < 4 or parts[1] != "c" or language not in ("", parts[2]) for parts in concepts):
         into.problems.add(Problem("other_language", path, place))
         return
     try:
-        weight = json.loads(about).get("weight", 1.0)
+        weight = json.loads(metadata).get("weight", 1.0)
     except (ValueError, AttributeError):
-        weight = about
-    head, tail = (parts[3].replace("_", " ") for parts in found)
+        weight = metadata
+    head, tail = (parts[3].replace("_", " ") for parts in concepts)
     yield place, {"head": head, "relation": relation.removeprefix("/r/"), "tail": tail, "weight": weight}
 
 
@@ -227,14 +227,14 @@ def read_names(path: str, into: Triples) -> None:
     """Adds the labels and aliases of a JSON object that maps identifiers to {"label": ..., "aliases": [...]}, or to a
     text. Identifiers of relations, such as P31, name relations."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        names = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({str(error)[:100]}): restore the file or leave it out") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must map identifiers to objects with a label, found a {type(found).__name__}")
+    if not isinstance(names, dict):
+        raise ValueError(f"{path} must map identifiers to objects with a label, found a {type(names).__name__}")
     are_relations = Path(path).name.lower().startswith("relation")
-    for identifier, about in found.items():
-        label, aliases = _names_of(about)
+    for identifier, entry in names.items():
+        label, aliases = _names_of(entry)
         if label is None:
             into.problems.add(Problem("no_name", path, identifier[:80]))
         elif are_relations or identifier in into.relations:
@@ -245,11 +245,12 @@ def read_names(path: str, into: Triples) -> None:
                 into.add_name(tidy(identifier), alias, ALIAS_WEIGHT)
 
 
-def _names_of(about: object) -> tuple[str | None, list[str]]:
-    if isinstance(about, str):
-        return about, []
-    if not isinstance(about, dict):
+def _names_of(entry: object) -> tuple[str | None, list[str]]:
+    """(Label, aliases) of an entry of a file of names; no label if there is none."""
+    if isinstance(entry, str):
+        return entry, []
+    if not isinstance(entry, dict):
         return None, []
-    label = next((about[name] for name in LABELS if isinstance(about.get(name), str) and about[name].strip()), None)
-    aliases = next((about[name] for name in ALIASES if isinstance(about.get(name), list)), [])
+    label = next((entry[name] for name in LABELS if isinstance(entry.get(name), str) and entry[name].strip()), None)
+    aliases = next((entry[name] for name in ALIASES if isinstance(entry.get(name), list)), [])
     return label, [alias for alias in aliases if isinstance(alias, str)]

@@ -49,9 +49,8 @@ def read_wordnet(folder: Path, into: Triples, on_progress: OnCount) -> None:
     identifiers = {}
     for part, letter in PARTS.items():
         for offset, words, _ in synsets[part]:
-            number = senses[part].get((words[0].lower(), offset))
-            name = f"{words[0].lower()}.{letter}.{number:02d}" if number else f"{offset}-{letter}"
-            identifiers[offset, letter] = name
+            sense = senses[part].get((words[0].lower(), offset))
+            identifiers[offset, letter] = f"{words[0].lower()}.{letter}.{sense:02d}" if sense else f"{offset}-{letter}"
     for part, letter in PARTS.items():
         for offset, words, pointers in synsets[part]:
             identifier = identifiers[offset, letter]
@@ -69,54 +68,52 @@ def read_wordnet(folder: Path, into: Triples, on_progress: OnCount) -> None:
 
 def _senses(file: Path) -> dict[tuple[str, str], int]:
     """(word, offset of its synset) -> number of the sense, from an index file; empty if there is none."""
-    found = {}
-    if not file.is_file():
-        return found
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            fields = line.split()
-            if line.startswith(" ") or len(fields) < 4 or not fields[2].isdigit():
-                continue
-            for number, offset in enumerate(fields[-int(fields[2]) :], 1):
-                found[fields[0], offset] = number
-    return found
+    senses = {}
+    for line in _lines(file):
+        fields = line.split()
+        if line.startswith(" ") or len(fields) < 4 or not fields[2].isdigit():
+            continue
+        for sense, offset in enumerate(fields[-int(fields[2]) :], 1):
+            senses[fields[0], offset] = sense
+    return senses
 
 
 def _tag_counts(file: Path) -> dict[tuple[str, str, str], int]:
     """(word, part of speech, offset) -> occurrences in tagged texts, from lines "dog%1:05:00:: 02086723 1 42"."""
-    found = {}
-    if not file.is_file():
-        return found
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            key, *numbers = line.split()
-            word, _, sense = key.partition("%")
-            if len(numbers) == 3 and numbers[2].isdigit() and numbers[2] != "0" and sense[:1] in SENSE_PARTS:
-                found[word, SENSE_PARTS[sense[0]], numbers[0]] = int(numbers[2])
-    return found
+    counts = {}
+    for line in _lines(file):
+        key, *fields = line.split()
+        word, _, sense = key.partition("%")
+        if len(fields) == 3 and fields[2].isdigit() and fields[2] != "0" and sense[:1] in SENSE_PARTS:
+            counts[word, SENSE_PARTS[sense[0]], fields[0]] = int(fields[2])
+    return counts
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """The lines of a file; none if it does not exist."""
+    if file.is_file():
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            yield from lines
 
 
 def _synsets(file: Path, into: Triples) -> Iterator[tuple[str, list[str], list[tuple[str, tuple[str, str]]]]]:
     """Yields (offset, words, [(relation, (offset, part of speech) of the target)])."""
-    if not file.is_file():
-        return
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.startswith(" ") or not line.strip():  # the licence
-                continue
-            try:
-                yield _synset(line.partition(" | ")[0].split())
-            except (ValueError, IndexError):
-                into.problems.add(Problem("bad_triple", str(file), f"line {number}", "not a synset of WordNet"))
+    for number, line in enumerate(_lines(file), 1):
+        if line.startswith(" ") or not line.strip():  # the licence
+            continue
+        try:
+            yield _synset(line.partition(" | ")[0].split())
+        except (ValueError, IndexError):
+            into.problems.add(Problem("bad_triple", str(file), f"line {number}", "not a synset of WordNet"))
 
 
 def _synset(fields: list[str]) -> tuple[str, list[str], list[tuple[str, tuple[str, str]]]]:
     num_words = int(fields[3], 16)
     words = [fields[4 + 2 * i].partition("(")[0] for i in range(num_words)]  # without the marker of galore(ip)
-    place = 4 + 2 * num_words
+    first = 5 + 2 * num_words  # field of the first pointer, after their number
     pointers = []
-    for i in range(int(fields[place])):
-        symbol, offset, part, _ = fields[place + 1 + 4 * i : place + 5 + 4 * i]
+    for i in range(int(fields[first - 1])):
+        symbol, offset, part, _ = fields[first + 4 * i : first + 4 * i + 4]
         if symbol not in INVERSES:
             pointers.append((RELATIONS.get(symbol, symbol), (offset, part.replace("s", "a"))))
     if not words or not fields[0].isdigit():

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.data.tokenizing import mention_tokens
-from hornbook.graph.annotation import Numbered
+from hornbook.graph.annotation import EntitySpans
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
 from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
@@ -70,7 +70,7 @@ class EncoderModel(LoadedModel):
         `graph` that the text mentions."""
         top_k = checked(top_k, int, "top_k", low=1)
         texts, found = [text] if isinstance(text, str) else text, []
-        mentions = None if graph is None else open_linker(graph, self.model).numbers(texts)
+        mentions = None if graph is None else open_linker(graph, self.model).link(texts)
         for masked in self.mask_probabilities(texts, mentions):
             best = masked.probabilities_KV.topk(min(top_k, masked.probabilities_KV.shape[-1]))
             found.append(
@@ -85,7 +85,7 @@ class EncoderModel(LoadedModel):
 
     @torch.no_grad()
     def mask_probabilities(
-        self, texts: Sequence[str], mentions: Sequence[Numbered] | None = None
+        self, texts: Sequence[str], mentions: Sequence[EntitySpans] | None = None
     ) -> list[MaskProbabilities]:
         """Returns the probability of every token at each mask of each text. `mentions`: for an ERNIE, the entities
         that each text mentions; those without a vector are not read."""
@@ -303,7 +303,7 @@ class EncoderModel(LoadedModel):
         kinds = None if segments is None else [np.array(each, np.int64) for each in segments]
         return pack(as_arrays, kinds, entities=entities).to(self.device)
 
-    def _aligned(self, encoded: Sequence, mentions: Sequence[Numbered]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _aligned(self, encoded: Sequence, mentions: Sequence[EntitySpans]) -> list[tuple[np.ndarray, np.ndarray]]:
         """(positions, entities) of each text, without the entities that have no vector."""
         has_vector = self.model.has_vector
         return [

@@ -14,12 +14,12 @@ from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.models.gpt import Gpt
-from hornbook.models.quantized import Weights, check_weights, quantize
+from hornbook.models.quantized import WeightFormat, check_weights, quantize
 
 
 def load(
     name: str | Path = DEFAULT,
-    weights: Weights = "float",
+    weights: WeightFormat = "float",
     device: str = "auto",
     direction: Literal["left", "both"] | None = None,
 ) -> EncoderModel | DecoderModel:

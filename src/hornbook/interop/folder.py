@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hornbook.files import read_json, write_json, write_tensors
 from hornbook.models import registry
-from hornbook.models.quantized import Weights, as_float, as_int8, check_weights
+from hornbook.models.quantized import WeightFormat, as_float, as_int8, check_weights
 from hornbook.models.transformer import PADDED
 from hornbook.text.tokenizer import Tokenizer
 
@@ -23,7 +23,7 @@ IGNORED += ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
 IGNORED += (".decoder.", "lm_head.weight", "vocab_projector.weight")
 
 
-def save_model(folder: Path, model: nn.Module, weights: Weights = "float") -> None:
+def save_model(folder: Path, model: nn.Module, weights: WeightFormat = "float") -> None:
     """Writes config and weights; the weights last, so that a folder with weights is complete. A folder with `int8`
     weights has a quarter of the size; only Hornbook opens it."""
     check_weights(weights)

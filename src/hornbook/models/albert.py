@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler
-from hornbook.models.naming import ENCODER, Naming
+from hornbook.models.naming import ENCODER, SETTINGS, Naming
 from hornbook.models.transformer import Activation
 
 Sharing = Literal["all", "attention", "ffn", "none"]
@@ -53,9 +53,9 @@ class SentenceHead(nn.Module):
         return self.out(self.dropout(pooled_ND))
 
 
-def _block_prefix(config: AlbertConfig, number: int) -> str:
+def _block_prefix(config: AlbertConfig, i: int) -> str:
     """In `transformers`, layers are in groups that share all their weights."""
-    return f"encoder.albert_layer_groups.{0 if config.sharing == 'all' else number}.albert_layers.0"
+    return f"encoder.albert_layer_groups.{0 if config.sharing == 'all' else i}.albert_layers.0"
 
 
 class Albert(Encoder):
@@ -90,7 +90,12 @@ class Albert(Encoder):
             "norm": ("full_layer_layer_norm",),
         },
         block_prefix=_block_prefix,
-        config={"embedding_width": "embedding_size", "head_dropout": "classifier_dropout_prob", "sharing": "sharing"},
+        settings={
+            **SETTINGS,
+            "embedding_width": "embedding_size",
+            "head_dropout": "classifier_dropout_prob",
+            "sharing": "sharing",
+        },
         defaults={"num_attention_heads": 64, "intermediate_size": 16384},  # as in xxlarge
         tied_bias_names=("predictions.bias", "predictions.decoder.bias"),
     )

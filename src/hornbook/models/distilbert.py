@@ -70,7 +70,7 @@ class Distilbert(Encoder):
             "fc2": ("ffn.lin2",),
             "norm": ("output_layer_norm",),
         },
-        block_prefix=lambda config, number: f"transformer.layer.{number}",
+        block_prefix=lambda config, i: f"transformer.layer.{i}",
         task={kind: {"task.cls.dense": "pre_classifier", "task.out": "classifier"} for kind in ("sequence", "choice")},
         settings={
             "vocab_size": "vocab_size",

@@ -45,7 +45,7 @@ class DistillationPair(nn.Module):
         super().__init__()
         self.student = student
         # A ModuleDict does not accept the names of its own methods, such as "keys".
-        self.projections = nn.ModuleDict({f"of-{term}": each for term, each in projections.items()})
+        self.projections = nn.ModuleDict({f"of-{term}": projection for term, projection in projections.items()})
         self._teacher = (teacher.eval().requires_grad_(False),)  # in a tuple, so that it is not a submodule
 
     @property
@@ -125,8 +125,8 @@ def initialize_from_teacher(student: Transformer, teacher: Transformer) -> str:
     if difference := _difference(ours, theirs):
         return f"starts from random weights: {difference}"
     layers = layers_to_copy(ours.num_layers, theirs.num_layers)
-    for block, number in zip(student.blocks, layers, strict=True):
-        block.load_state_dict(teacher.blocks[number - 1].state_dict())
+    for block, layer in zip(student.blocks, layers, strict=True):
+        block.load_state_dict(teacher.blocks[layer - 1].state_dict())
     copied = [f"layers {', '.join(map(str, layers))} of the teacher"]
     if student.norm is not None and teacher.norm is not None:
         student.norm.load_state_dict(teacher.norm.state_dict())
@@ -161,8 +161,8 @@ def _copy_embeddings(student: Transformer, teacher: Transformer) -> None:
     ours.tokens.weight.copy_(theirs.tokens.weight)
     if ours.norm is not None and theirs.norm is not None:
         ours.norm.load_state_dict(theirs.norm.state_dict())
-    num = min(student.config.max_positions, teacher.config.max_positions)
-    ours.positions.weight[ours.position_offset :][:num] = theirs.positions.weight[theirs.position_offset :][:num]
+    length = min(student.config.max_positions, teacher.config.max_positions)
+    ours.positions.weight[ours.position_offset :][:length] = theirs.positions.weight[theirs.position_offset :][:length]
     has_segments = ours.segments is not None and theirs.segments is not None
     if has_segments and ours.segments.weight.shape == theirs.segments.weight.shape:
         ours.segments.load_state_dict(theirs.segments.state_dict())

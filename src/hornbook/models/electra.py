@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.config import setting
-from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
+from hornbook.models.encoder import Encoder, EncoderConfig, gelu_mlm_head, pooler, sentence_head
 from hornbook.models.head_config import HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
-from hornbook.models.naming import ENCODER, Naming
+from hornbook.models.naming import ENCODER, SETTINGS, Naming
 from hornbook.nn.fused_ops import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
@@ -65,7 +65,7 @@ class Electra(Encoder):
     head_factories = MappingProxyType(
         {
             "pooler": pooler,
-            "mlm": lambda config: MlmHead(config, "gelu"),
+            "mlm": gelu_mlm_head,
             "rtd": RtdHead,
             "reward": lambda config: nn.Linear(config.width, 1),
             "sentence": sentence_head,
@@ -93,7 +93,7 @@ class Electra(Encoder):
             "sequence": {"task.cls.dense": "classifier.dense", "task.out": "classifier.out_proj"},
             "choice": {"task.cls.dense": "sequence_summary.summary", "task.out": "classifier"},
         },
-        config={"embedding_width": "embedding_size"},
+        settings={**SETTINGS, "embedding_width": "embedding_size"},
     )
 
     @classmethod
@@ -181,10 +181,11 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
     num_heads = _generator_heads(config, width)
     if not num_heads or abs(share * config.width - width) > 0.5:
         fitting = [w / config.width for w in range(HEAD_MULTIPLE, config.width + 1) if _generator_heads(config, w)]
-        near = " or ".join(f"{each:.4g}" for each in sorted(sorted(fitting, key=lambda each: abs(each - share))[:2]))
+        nearest = sorted(fitting, key=lambda fraction: abs(fraction - share))[:2]
+        suggestion = " or ".join(f"{fraction:.4g}" for fraction in sorted(nearest))
         raise ValueError(
             f"objective.generator_size={share:g} of model.width={config.width} gives heads whose width is not a "
-            f"multiple of {HEAD_MULTIPLE}; try {near or 'a wider model'}"
+            f"multiple of {HEAD_MULTIPLE}; try {suggestion or 'a wider model'}"
         )
     return dataclasses.replace(
         config,

@@ -19,7 +19,7 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
-from hornbook.models.pooling import first_token_indices, last_token_indices
+from hornbook.models.pooling import first_token_indices, last_token_indices, upcast
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 from hornbook.nn.fused_ops import ACTIVATIONS
@@ -58,6 +58,11 @@ class MlmHead(nn.Module):
     def forward(self, x_KD: Tensor, embedding_VE: Tensor) -> Tensor:
         transformed_KE = self.norm(self.activation(self.dense(x_KD)))
         return F.linear(transformed_KE, embedding_VE if self.weight is None else self.weight, self.bias)
+
+
+def gelu_mlm_head(config: EncoderConfig) -> MlmHead:
+    """The head of families that use GELU in it, whatever the activation of the blocks."""
+    return MlmHead(config, "gelu")
 
 
 def pooler(config: EncoderConfig) -> nn.Module:
@@ -116,8 +121,7 @@ class Encoder(Transformer):
 
     def next_token_logits(self, x_KD: Tensor) -> Tensor:
         """Logits of the next token over the true vocabulary, in at least float32."""
-        logits_KV = self.mlm_logits(x_KD)[:, : self.config.vocab_size]
-        return logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
+        return upcast(self.mlm_logits(x_KD)[:, : self.config.vocab_size])
 
     def sentence_logits(self, cls_ND: Tensor) -> Tensor:
         """Logits of (in order, not in order), N x 2. Not in order means a random second segment (NSP) or swapped

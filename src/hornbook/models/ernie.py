@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.naming import BLOCK, ENCODER, Naming
+from hornbook.models.naming import BLOCK, ENCODER, SETTINGS, Naming
 from hornbook.nn.attention import runs_flash
 from hornbook.nn.embeddings import embedding
 from hornbook.nn.entity_fusion import AlignedEntities, FusionBlock
@@ -107,14 +107,14 @@ class Ernie(Bert):
         encoder={**ENCODER, "entities": "entity_embeddings"},
         block={
             **BLOCK,
-            "entity_attention.qkv": tuple(f"attention.self_ent.{each}" for each in ("query", "key", "value")),
+            "entity_attention.qkv": tuple(f"attention.self_ent.{name}" for name in ("query", "key", "value")),
             "entity_attention.out": ("attention.output_ent.dense",),
             "entity_attention_norm": ("attention.output_ent.LayerNorm",),
             "entity_fc1": ("intermediate.dense_ent",),
             "entity_fc2": ("output.dense_ent",),
             "entity_norm": ("output.LayerNorm_ent",),
         },
-        config={name: name for name in ENTITY_SETTINGS + ABLATIONS},
+        settings=SETTINGS | {name: name for name in ENTITY_SETTINGS + ABLATIONS},
         tied_bias_names=Bert.naming.tied_bias_names,
         prefix="bert.",
     )
@@ -126,9 +126,9 @@ class Ernie(Bert):
 
     def make_blocks(self, **arguments) -> nn.ModuleList:
         config, blocks = self.config, super().make_blocks(**arguments)
-        for number in range(config.first_fusion, config.num_layers):
-            is_last = number == config.num_layers - 1
-            blocks[number] = FusionBlock(config.entity_width, config.entity_heads, is_last, **arguments)
+        for i in range(config.first_fusion, config.num_layers):
+            is_last = i == config.num_layers - 1
+            blocks[i] = FusionBlock(config.entity_width, config.entity_heads, is_last, **arguments)
         return blocks
 
     def initialize(self, generator: torch.Generator) -> None:
@@ -140,13 +140,14 @@ class Ernie(Bert):
     def set_entity_vectors(self, vectors_NW: np.ndarray) -> None:
         """Takes the vectors of a graph, scaled to length 1; a vector of zeros means that an entity has none. With
         `entity_vectors="random"` only the zeros are taken."""
-        given = torch.from_numpy(np.asarray(vectors_NW, np.float32))
-        if given.shape != self.entities.weight.shape:
-            raise ValueError(f"the vectors have shape {tuple(given.shape)}, not {tuple(self.entities.weight.shape)}")
+        vectors_NW = torch.from_numpy(np.asarray(vectors_NW, np.float32))
+        if vectors_NW.shape != self.entities.weight.shape:
+            expected = tuple(self.entities.weight.shape)
+            raise ValueError(f"the vectors have shape {tuple(vectors_NW.shape)}, not {expected}")
         if self.config.entity_vectors == "random":
-            self.entities.weight[~given.any(1)] = 0
+            self.entities.weight[~vectors_NW.any(1)] = 0
         else:
-            self.entities.weight.copy_(F.normalize(given, dim=1))
+            self.entities.weight.copy_(F.normalize(vectors_NW, dim=1))
 
     @property
     def has_vector(self) -> np.ndarray:

@@ -23,7 +23,6 @@ class ModelShape:
     vocab_size: int = 30522
     embedding_width: int | None = None  # none: the width
     inner_width: int | None = None  # none: four times the width
-    num_heads: int | None = None  # none: one per 64 units of width
     predicted_share: float = 0.15625  # fraction of predicted tokens; BERT's script has at most 20 of 128, 80 of 512
     head: Head = "mlm"
     is_causal: bool = False  # causal attention: half of the positions
@@ -47,7 +46,6 @@ def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") 
         config.vocab_size,
         config.embedding_width,
         config.inner_width,
-        config.num_heads,
         predicted_share,
         head,
         is_causal=config.direction != "both",

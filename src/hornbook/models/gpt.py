@@ -24,7 +24,7 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.naming import TASK_CLASSES, Naming
-from hornbook.models.pooling import last_token_indices
+from hornbook.models.pooling import last_token_indices, upcast
 from hornbook.models.transformer import Activation, Transformer, TransformerConfig
 from hornbook.nn.int8 import Int8Linear
 
@@ -32,6 +32,8 @@ from hornbook.nn.int8 import Int8Linear
 @dataclass(frozen=True)
 class GptConfig(TransformerConfig):
     """Settings common to GPT-1 and GPT-2."""
+
+    has_embedding_norm = False
 
     activation: Activation = setting("gelu_tanh", "activation of the feed-forward network")
     norm_eps: float = setting(1e-5, "added to the variance in each layer norm")
@@ -62,10 +64,6 @@ class GptConfig(TransformerConfig):
         """Whether the model learned to read in both directions too, with some tokens masked."""
         return self.mask_id is not None
 
-    @property
-    def has_embedding_norm(self) -> bool:
-        return False
-
 
 @dataclass(frozen=True)
 class Gpt1Config(GptConfig):
@@ -81,6 +79,8 @@ class Gpt1Config(GptConfig):
 
 @dataclass(frozen=True)
 class Gpt2Config(GptConfig):
+    pre_norm = True
+
     vocab_size: int = setting(50257, "vocabulary size; taken from the corpus")
     max_positions: int = setting(1024, "maximum sequence length")
     window: int | None = setting(
@@ -89,10 +89,6 @@ class Gpt2Config(GptConfig):
         low=1,
         high=2**20,
     )
-
-    @property
-    def pre_norm(self) -> bool:
-        return True
 
     @property
     def windows(self) -> tuple[int | None, ...]:
@@ -109,9 +105,13 @@ class ClmHead(nn.Module):
         self.weight = None if config.tied else nn.Parameter(torch.zeros(shape))
         self.int8: Int8Linear | None = None
 
+    def matrix(self, embedding_VD: Tensor) -> Tensor:
+        """The matrix of the head, V x D, including the padding rows."""
+        return embedding_VD if self.weight is None else self.weight
+
     def forward(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
         """Logits over the padded vocabulary, K x V, with MASKED_LOGIT for the padding."""
-        weight_VD = embedding_VD if self.weight is None else self.weight
+        weight_VD = self.matrix(embedding_VD)
         padding_V = F.pad(
             weight_VD.new_zeros(self.vocab_size), (0, len(weight_VD) - self.vocab_size), value=MASKED_LOGIT
         )
@@ -121,15 +121,14 @@ class ClmHead(nn.Module):
         """Logits over the true vocabulary."""
         if self.int8 is not None:
             return self.int8(x_KD)
-        weight_VD = embedding_VD if self.weight is None else self.weight
+        weight_VD = self.matrix(embedding_VD)
         if x_KD.is_cuda:  # on whole tiles
             return F.linear(x_KD, weight_VD)[:, : self.vocab_size]
         return F.linear(x_KD, weight_VD[: self.vocab_size])
 
     def quantize(self, embedding_VD: Tensor) -> None:
         """Replaces the matrix, or a copy of the token embeddings (which stay as they are), by int8 weights."""
-        weight_VD = embedding_VD if self.weight is None else self.weight
-        self.int8 = Int8Linear(weight_VD[: self.vocab_size], None)
+        self.int8 = Int8Linear(self.matrix(embedding_VD)[: self.vocab_size], None)
         self.weight = None
 
 
@@ -182,7 +181,7 @@ class Gpt(Transformer):
     @property
     def clm_matrix(self) -> Tensor:
         """The matrix of the vocabulary head, V x D, including the padding rows."""
-        return self.embeddings.tokens.weight if self.clm.weight is None else self.clm.weight
+        return self.clm.matrix(self.embeddings.tokens.weight)
 
     def clm_logits(self, x_KD: Tensor) -> Tensor:
         """Logits of the next token over the padded vocabulary for the hidden states at selected positions, K x V."""
@@ -190,14 +189,13 @@ class Gpt(Transformer):
 
     def next_token_logits(self, x_KD: Tensor) -> Tensor:
         """Logits of the next token over the true vocabulary, in at least float32, for generating and scoring texts."""
-        logits_KV = self.clm.of_tokens(x_KD, self.embeddings.tokens.weight)
-        return logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
+        return upcast(self.clm.of_tokens(x_KD, self.embeddings.tokens.weight))
 
     def reading(self, direction: Literal["left", "both"]) -> Self:
         """This model in an attention direction: itself, or another module that has the same weights."""
         if direction == self.config.direction:
             return self
-        shared = {id(each): each for each in (*self.parameters(), *self.buffers())}
+        shared = {id(tensor): tensor for tensor in (*self.parameters(), *self.buffers())}
         other = copy.deepcopy(self, shared)
         other.config = dataclasses.replace(self.config, direction=direction)
         for block in other.blocks:
@@ -251,7 +249,7 @@ def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> N
         tied_heads=("clm",),
         classes=((("clm",), "LMHeadModel"),),
         block=BLOCK,
-        block_prefix=lambda config, number: f"h.{number}",
+        block_prefix=lambda config, i: f"h.{i}",
         transposed=("attention.qkv", "attention.out", "fc1", "fc2"),
         task={"sequence": {"task.out": "score"}, "choice": {"task.out": "multiple_choice_head.summary"}},
         **more,

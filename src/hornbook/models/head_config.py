@@ -47,11 +47,11 @@ PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number
 
 
 @dataclass(frozen=True)
-class GraphReasoning:
-    """The layers of a head that reads paths of a knowledge graph (`models/kagnet.py`); those that are turned off are
+class KagNetConfig:
+    """The layers of the head that reads paths of a knowledge graph (`models/kagnet.py`); those that are turned off are
     replaced by a mean, or left out."""
 
-    concept_width: int  # numbers per entity
+    concept_width: int  # of the entity vectors
     relation_width: int
     num_relations: int  # with those for edges that are followed backwards
     width: int = 128  # of the path and pair vectors
@@ -72,7 +72,7 @@ class HeadConfig:
     pairs: PairEncoding = "joint"
     answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
     pooling: str | None = None  # vectors: how tokens are pooled, one of `models/pooling.py`
-    graph: GraphReasoning | None = None  # choice: the head also reads the schema graph of every ending
+    graph: KagNetConfig | None = None  # choice: the head also reads the schema graph of every ending
 
     def __post_init__(self) -> None:
         if not self.type.is_configurable and (self.head != "linear" or self.pairs != "joint"):
@@ -119,19 +119,16 @@ def reads_cls(head_config: HeadConfig) -> bool:
 
 # --- Names in `transformers` ----------------------------------------------------------------------------------------
 
-_PROBLEMS = {
-    "single": "single_label_classification",
-    "multi": "multi_label_classification",
-    "number": "regression",
-}
+_PROBLEMS = {"single": "single_label_classification", "multi": "multi_label_classification", "number": "regression"}
 _OWN_FIELDS = ("kind", "num_labels", "problem_type", "head", "pairs", "answerable", "pooling", "graph")
 
 
 def hf_head_entries(head_config: HeadConfig) -> dict:
     """The entries of `config.json` for a task head: labels and problem type as in `transformers`, the rest under
     `hornbook_head`."""
-    own = {name: asdict(head_config)[name] for name in _OWN_FIELDS}
-    hf_config: dict = {"hornbook_head": {name: value for name, value in own.items() if value is not None}}
+    values = asdict(head_config)
+    head = {name: values[name] for name in _OWN_FIELDS if values[name] is not None}
+    hf_config: dict = {"hornbook_head": head}
     if head_config.type.has_labels:
         labels = head_config.labels or tuple(f"LABEL_{i}" for i in range(head_config.num_labels))
         hf_config["id2label"] = {str(i): label for i, label in enumerate(labels)}
@@ -144,17 +141,17 @@ def hf_head_entries(head_config: HeadConfig) -> dict:
 def read_head_config(hf_config: dict, kind: str | None, num_labels: int) -> HeadConfig | None:
     """The head described by a `config.json`: by its `hornbook_head` or, for a folder written by `transformers`, by
     the `kind` of its class and the `num_labels` rows of its head."""
-    own = hf_config.get("hornbook_head") or {}
-    if not own and kind is None:
+    head = hf_config.get("hornbook_head") or {}
+    if not head and kind is None:
         return None
     names = hf_config.get("id2label") or {}
     labels = tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(num_labels)) if names else ()
-    if own:
-        unknown = [name for name in own if name not in _OWN_FIELDS]
+    if head:
+        unknown = [name for name in head if name not in _OWN_FIELDS]
         if unknown:
             raise ValueError(f"its hornbook_head has '{unknown[0]}', which this version of Hornbook does not know")
-        graph = {"graph": GraphReasoning(**own["graph"])} if "graph" in own else {}
-        return HeadConfig(**own | graph, labels=labels)
+        graph = {"graph": KagNetConfig(**head["graph"])} if "graph" in head else {}
+        return HeadConfig(**head | graph, labels=labels)
     problem_type = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
     problem_type = problem_type or ("number" if HEAD_TYPES[kind].is_configurable and num_labels == 1 else "single")
     return HeadConfig(kind, num_labels, labels if HEAD_TYPES[kind].has_labels else (), problem_type)

@@ -1,7 +1,7 @@
 """The task heads that compute the outputs of `models/head_config.py`, for any family: one class per kind of output.
 
 A head maps the hidden states of a packed batch to its outputs; families supply the pooled vectors. Its class also has
-the loss on labels and on a teacher's outputs, and the form of the outputs in padded graphs and in cached rows.
+the loss on labels and on a teacher's outputs, and the form of the outputs of a padded model and in cached rows.
 
 Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices, K targets.
 """
@@ -54,7 +54,7 @@ class TaskHead(nn.Module):
 
     @staticmethod
     def padded_names(head_config: HeadConfig) -> tuple[str, ...]:
-        """Names of the outputs of a padded graph."""
+        """Names of the outputs of a padded model (`models/padded.py`)."""
         return ("logits",)
 
     @staticmethod
@@ -63,9 +63,9 @@ class TaskHead(nn.Module):
         return (logits,)
 
     @staticmethod
-    def from_rows(found: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
-        """The outputs of the head from those of a padded graph: the inverse of `to_rows`."""
-        return found[0]
+    def from_rows(rows: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        """The outputs of the head from those of a padded model: the inverse of `to_rows`."""
+        return rows[0]
 
     @staticmethod
     def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
@@ -125,7 +125,7 @@ class SequenceHead(TaskHead):
         x_NDS = (x_NSD * mask_NS[..., None]).transpose(1, 2)
         x_NDS = nn.functional.pad(x_NDS, (0, max(CNN_WINDOWS) - 1))
         channels = [convolve(x_NDS)[..., : mask_NS.shape[1]].relu() for convolve in self.convolutions]
-        return torch.cat([(each * mask_NS[:, None]).amax(-1) for each in channels], -1)
+        return torch.cat([(x * mask_NS[:, None]).amax(-1) for x in channels], -1)
 
     def _bilstm(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
         """The last state of each direction."""
@@ -188,8 +188,8 @@ class TokenHead(TaskHead):
         return (logits.unflatten(0, (num_rows, length)),)
 
     @staticmethod
-    def from_rows(found: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
-        return found[0][mask_NS]
+    def from_rows(rows: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        return rows[0][mask_NS]
 
     @staticmethod
     def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
@@ -241,8 +241,8 @@ class SpanHead(TaskHead):
         return (start_NS, end_NS, logits[:, length]) if head_config.answerable else (start_NS, end_NS)
 
     @staticmethod
-    def from_rows(found: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.stack(found[:2], -1), *(each[:, None] for each in found[2:])], 1)
+    def from_rows(rows: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.stack(rows[:2], -1), *(answerable[:, None] for answerable in rows[2:])], 1)
 
     @staticmethod
     def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:

@@ -5,9 +5,9 @@ attention pools the paths of a pair of concepts, and then the pairs of a stateme
 of the encoder give the logit of the ending. A statement without paths has a graph vector of 0.
 
 As in the paper, and unlike the published code, a convolution adds the node itself to the mean (not the sum) of its
-neighbours. Vectors of concepts are fixed inputs that a linear layer maps to `CONCEPT_WIDTH` numbers.
+neighbours. Vectors of concepts are fixed inputs that a linear layer maps to a width of `CONCEPT_WIDTH`.
 
-Shapes: N sequences, D width, C nodes, E edges, P pairs, K paths, H nodes of the longest path, V numbers per concept.
+Shapes: N sequences, D width, C nodes, E edges, P pairs, K paths, H nodes of the longest path, V concept width.
 """
 
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class ConceptPaths(Stream):
     weights_K: Tensor = stream_field(padding=0)  # 1
 
 
-class Weights(NamedTuple):
+class PathAttention(NamedTuple):
     """The attention of a batch: over the paths of each pair, and over the pairs of each statement."""
 
     paths_K: Tensor
@@ -91,25 +91,25 @@ class KagNetHead(ChoiceHead):
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         TaskHead.__init__(self)
-        shape = self.shape = head_config.graph
+        kagnet = self.kagnet_config = head_config.graph
         self.dropout, self.cls = nn.Dropout(config.head_dropout), cls
-        self.concepts = nn.Linear(shape.concept_width, CONCEPT_WIDTH)
-        widths = [CONCEPT_WIDTH, *CONVOLUTIONS] if shape.convolution else [CONCEPT_WIDTH]
+        self.concepts = nn.Linear(kagnet.concept_width, CONCEPT_WIDTH)
+        widths = [CONCEPT_WIDTH, *CONVOLUTIONS] if kagnet.convolution else [CONCEPT_WIDTH]
         self.convolutions = nn.ModuleList(map(GraphConvolution, widths[:-1], widths[1:]))
-        node_width = CONCEPT_WIDTH + (widths[-1] if shape.convolution else 0)
-        self.relations = embedding(shape.num_relations, shape.relation_width)
-        step_width = node_width + shape.relation_width
-        if shape.lstm:
-            self.lstm = nn.LSTM(step_width, shape.width, batch_first=True)
+        node_width = CONCEPT_WIDTH + (widths[-1] if kagnet.convolution else 0)
+        self.relations = embedding(kagnet.num_relations, kagnet.relation_width)
+        step_width = node_width + kagnet.relation_width
+        if kagnet.lstm:
+            self.lstm = nn.LSTM(step_width, kagnet.width, batch_first=True)
         else:
-            self.path = nn.Linear(step_width, shape.width)
-        self.pair = nn.Linear(2 * node_width + config.width, 2 * shape.width)
-        self.pair_out = nn.Linear(2 * shape.width, shape.width)
-        if shape.attention:
-            self.path_query = nn.Linear(shape.width, shape.width)
-            self.pair_query = nn.Linear(config.width, shape.width)
-        self.inner = nn.Linear(2 * shape.width + config.width, shape.width)
-        self.out = nn.Linear(shape.width + config.width, 1)
+            self.path = nn.Linear(step_width, kagnet.width)
+        self.pair = nn.Linear(2 * node_width + config.width, 2 * kagnet.width)
+        self.pair_out = nn.Linear(2 * kagnet.width, kagnet.width)
+        if kagnet.attention:
+            self.path_query = nn.Linear(kagnet.width, kagnet.width)
+            self.pair_query = nn.Linear(config.width, kagnet.width)
+        self.inner = nn.Linear(2 * kagnet.width + config.width, kagnet.width)
+        self.out = nn.Linear(kagnet.width + config.width, 1)
         self.keeps_weights, self.weights = False, None
 
     @torch.no_grad()
@@ -137,8 +137,8 @@ class KagNetHead(ChoiceHead):
         num_sequences, num_pairs = len(statement_ND), len(pairs.weights_P)
         if not len(paths.weights_K):
             if self.keeps_weights:
-                self.weights = Weights(paths.weights_K, pairs.weights_P)
-            return statement_ND.new_zeros(num_sequences, 2 * self.shape.width)
+                self.weights = PathAttention(paths.weights_K, pairs.weights_P)
+            return statement_ND.new_zeros(num_sequences, 2 * self.kagnet_config.width)
         nodes_CV = self._nodes(concepts, edges)
         ends_PV = [nodes_CV.index_select(0, each) for each in (pairs.questions_P, pairs.answers_P)]
         of_pair_PD = statement_ND.index_select(0, pairs.sequences_P)
@@ -146,14 +146,14 @@ class KagNetHead(ChoiceHead):
         pairs_PW = nn.functional.leaky_relu(self.pair_out(self.dropout(inner_PV)))
         paths_KW = self._paths(nodes_CV, paths)
         scores_K, scores_P = torch.zeros_like(paths.weights_K), torch.zeros_like(pairs.weights_P)
-        if self.shape.attention:
+        if self.kagnet_config.attention:
             queries_KW = self.path_query(pairs_PW).index_select(0, paths.pairs_K)
             scores_K = (paths_KW * queries_KW).sum(-1)
             scores_P = (pairs_PW * self.pair_query(statement_ND).index_select(0, pairs.sequences_P)).sum(-1)
         weights_K = segment_softmax(scores_K, paths.pairs_K, paths.weights_K, num_pairs)
         weights_P = segment_softmax(scores_P, pairs.sequences_P, pairs.weights_P, num_sequences)
         if self.keeps_weights:
-            self.weights = Weights(weights_K, weights_P)
+            self.weights = PathAttention(weights_K, weights_P)
         pooled_PW = segment_sum(paths_KW * weights_K[:, None], paths.pairs_K, num_pairs)
         latent_PG = torch.cat([pairs_PW, pooled_PW], -1) * weights_P[:, None]
         return segment_sum(latent_PG, pairs.sequences_P, num_sequences)
@@ -161,7 +161,7 @@ class KagNetHead(ChoiceHead):
     def _nodes(self, concepts: ConceptNodes, edges: ConceptEdges) -> Tensor:
         """The vectors of the nodes, followed by the results of the convolutions."""
         x_CV = first_CV = self.concepts(concepts.vectors_CV)
-        if not self.shape.convolution:
+        if not self.kagnet_config.convolution:
             return x_CV
         for convolve in self.convolutions:
             x_CV = convolve(x_CV, edges)
@@ -176,7 +176,7 @@ class KagNetHead(ChoiceHead):
         relations_KHV = self.relations(paths.relations_KH) * has_relation_KH[..., None]
         nodes_KHV = nodes_CV.index_select(0, paths.nodes_KH.flatten()).unflatten(0, (num_paths, longest))
         steps_KHV = torch.cat([nodes_KHV, relations_KHV], -1)
-        if not self.shape.lstm:
+        if not self.kagnet_config.lstm:
             is_step_KH = (positions_H < paths.lengths_K[:, None]).to(steps_KHV.dtype)
             means_KV = (steps_KHV * is_step_KH[..., None]).sum(1) / paths.lengths_K[:, None]
             return torch.tanh(self.path(means_KV))

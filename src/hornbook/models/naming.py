@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hornbook.models.head_config import HeadConfig, hf_head_entries, read_head_config, reads_cls
 
 OWN_HEAD = "hornbook_head"  # prefix of task heads that no `transformers` class has
-CONFIG_NAMES = {
+SETTINGS = {
     "vocab_size": "vocab_size",
     "num_layers": "num_hidden_layers",
     "width": "hidden_size",
@@ -63,13 +63,12 @@ class Naming:
     causal: str = ""  # ending of the class of a left-to-right model with a vocabulary head
     encoder: Mapping[str, str] = field(default_factory=lambda: ENCODER)
     block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BLOCK)
-    block_prefix: Callable[[Any, int], str] = lambda config, number: f"encoder.layer.{number}"
+    block_prefix: Callable[[Any, int], str] = lambda config, i: f"encoder.layer.{i}"  # of block i
     task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # task heads by kind, where not as in BERT
-    config: Mapping[str, str] = field(default_factory=dict)  # settings besides the common ones
     defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of `transformers` where they are not ours
     tied_bias_names: tuple[str, ...] = ()  # the bias of the vocabulary head, and the name of its copy
     prefix: str = ""  # default: the model type
-    settings: Mapping[str, str] = field(default_factory=lambda: CONFIG_NAMES)  # the common ones
+    settings: Mapping[str, str] = field(default_factory=lambda: SETTINGS)  # our settings -> keys of `config.json`
     activation: str = "hidden_act"
     activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS_READ)  # their names -> ours
     task_classes: Mapping[str, str] = field(default_factory=lambda: TASK_CLASSES)  # kind of output -> class ending
@@ -84,24 +83,24 @@ class Naming:
         """Whether `transformers` stores this weight transposed."""
         return ours.endswith(".weight") and ours.startswith("blocks.") and ours.split(".", 2)[2][:-7] in self.transposed
 
-    def has_class(self, head_config: HeadConfig, unusual: str = "") -> bool:
-        """Whether `transformers` has a class with the layers of this output. For an encoder with the `unusual`
-        direction left it has none that reads the last token: its classes read `[CLS]`, which then attends only to
-        itself. For a GPT that reads in both directions it has none at all."""
-        if unusual == "both" or (unusual == "left" and reads_cls(head_config)):
+    def has_class(self, model: nn.Module) -> bool:
+        """Whether `transformers` has a class with the layers of the model's task head. It has none for a GPT that reads
+        in both directions, and none for a left-to-right encoder in a task that reads the last token: its classes read
+        `[CLS]`, which then attends only to itself."""
+        is_usual = model.config.direction == ("left" if self.is_decoder else "both")
+        if not is_usual and (self.is_decoder or reads_cls(model.head_config)):
             return False
-        return head_config.has_transformers_class and head_config.kind in self.task_classes
+        return model.head_config.has_transformers_class and model.head_config.kind in self.task_classes
 
-    def class_of(self, heads: tuple[str, ...], head_config: HeadConfig | None = None, unusual: str = "") -> str:
-        """The name of the `transformers` class that has these heads."""
-        if head_config is not None:
-            return self.stem + (
-                self.task_classes[head_config.kind] if self.has_class(head_config, unusual) else "Model"
-            )
-        if unusual == "left" and "mlm" in heads:
-            return self.stem + self.causal
-        endings = (ending for required, ending in self.classes if set(required) <= set(heads))
-        return self.stem + next(endings, "Model")
+    def class_of(self, model: nn.Module) -> str:
+        """The name of the `transformers` class that has the heads of this model."""
+        if model.head_config is not None:
+            ending = self.task_classes[model.head_config.kind] if self.has_class(model) else "Model"
+        elif model.config.direction == "left" and "mlm" in model.heads:
+            ending = self.causal
+        else:
+            ending = next((ending for needed, ending in self.classes if set(needed) <= set(model.heads)), "Model")
+        return self.stem + ending
 
     def heads_in(self, names: set[str], is_tied: bool) -> tuple[str, ...]:
         """The heads that a folder with weights of these names has."""
@@ -112,17 +111,17 @@ class Naming:
 
     def hf_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         """For each of our parameters its `transformers` name, or the names of the parameters that it concatenates."""
-        prefix = "" if self._class_of(model) == f"{self.stem}Model" else self.prefix
+        prefix = "" if self.class_of(model) == f"{self.stem}Model" else self.prefix
         return {ours: self._hf_name(ours, model, prefix) for ours in model.state_dict()}
 
     def _hf_name(self, ours: str, model: nn.Module, prefix: str) -> tuple[str, ...]:
         stem, _, kind = ours.rpartition(".")
         if stem.startswith("blocks."):
-            _, number, part = stem.split(".", 2)
-            block = self.block_prefix(model.config, int(number))
-            return tuple(f"{prefix}{block}.{each}.{kind}" for each in self.block[part])
+            _, i, part = stem.split(".", 2)
+            block = self.block_prefix(model.config, int(i))
+            return tuple(f"{prefix}{block}.{name}.{kind}" for name in self.block[part])
         tables = [(self.encoder, prefix), (self.heads, "")]
-        if model.head_config is not None and self.has_class(model.head_config, self._unusual(model)):
+        if model.head_config is not None and self.has_class(model):
             tables.append((self._task_names(model.head_config), ""))
         for table, before in tables:
             if ours in table or stem in table:
@@ -130,17 +129,8 @@ class Naming:
         assert ours.startswith("task."), ours
         return (ours.replace("task.", f"{OWN_HEAD}.", 1),)
 
-    def _unusual(self, model: nn.Module) -> str:
-        """The direction of the model if its family usually has another: `left` for an encoder, `both` for a GPT."""
-        usual = "left" if self.is_decoder else "both"
-        return "" if model.config.direction == usual else model.config.direction
-
-    def _class_of(self, model: nn.Module) -> str:
-        return self.class_of(model.heads, model.head_config, self._unusual(model))
-
     def _task_names(self, head_config: HeadConfig) -> Mapping[str, str]:
-        default = {"task.out": head_config.type.hf_weight}
-        return self.task.get(head_config.kind, default)
+        return self.task.get(head_config.kind, {"task.out": head_config.type.hf_weight})
 
     def head_config_in(self, hf_config: dict, weights: dict[str, Tensor]) -> HeadConfig | None:
         """The output of a folder's task head, if it has a supported one."""
@@ -153,13 +143,8 @@ class Naming:
     def hf_config(self, model: nn.Module) -> dict:
         """`config.json` as `transformers` writes it; settings that it does not have keep our names."""
         config = dataclasses.asdict(model.config)
-        names = dict(self.settings) | dict(self.config)
-        hf_config = {
-            "architectures": [self._class_of(model)],
-            "model_type": self.model_type,
-            "dtype": "float32",
-        }
-        hf_config |= {theirs: config[ours] for ours, theirs in names.items()}
+        hf_config = {"architectures": [self.class_of(model)], "model_type": self.model_type, "dtype": "float32"}
+        hf_config |= {theirs: config[ours] for ours, theirs in self.settings.items()}
         activations = {ours: theirs for theirs, ours in reversed(self.activations.items())}  # the first name
         hf_config[self.activation] = activations[model.config.activation]
         if model.head_config is not None:
@@ -172,16 +157,15 @@ class Naming:
 
     def settings_in(self, hf_config: dict) -> dict[str, Any]:
         """Our settings for the contents of a `config.json`; `ValueError` for unsupported features."""
-        names = dict(self.settings) | dict(self.config)
-        missing = [names[n] for n in ("vocab_size", "width", "num_layers") if names[n] not in hf_config]
-        if missing:
+        needed = [self.settings[name] for name in ("vocab_size", "width", "num_layers")]
+        if missing := [name for name in needed if name not in hf_config]:
             raise ValueError(f"it lacks {', '.join(missing)}")
         hf_config = dict(self.defaults) | hf_config
         if hf_config.get("position_embedding_type", "absolute") != "absolute":
             raise ValueError(f"its position_embedding_type '{hf_config['position_embedding_type']}' is not supported")
         if hf_config.get("add_cross_attention"):
             raise ValueError("it has cross-attention (add_cross_attention), which is not supported")
-        values = {ours: hf_config[theirs] for ours, theirs in names.items() if theirs in hf_config}
+        values = {ours: hf_config[theirs] for ours, theirs in self.settings.items() if theirs in hf_config}
         if self.activation in hf_config:
             activation = hf_config[self.activation]
             if activation not in self.activations:

@@ -1,6 +1,6 @@
 """Any model with the padded interface of `transformers`: padded rows and a mask in, named tensors out.
 
-Training and prediction use packed batches without padding. An exported graph (`interop/onnx.py`) takes padded rows,
+Training and prediction use packed batches without padding. An exported model (`interop/onnx.py`) takes padded rows,
 with the input and output names of `transformers`:
 
     input_ids, attention_mask, token_type_ids (families with segments)    N x S, or N x C x S if rows are classified in
@@ -19,12 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch, Tokens
-from hornbook.models.head_config import HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.heads import HEADS
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
-
-MASKED = -1e4  # added to masked scores: exp underflows to 0, and a sequence without tokens gives no NaN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +52,8 @@ class PaddedRows:
 
     def attend(self, q_THC: Tensor, window: int | None) -> Tensor:
         """softmax(q k / sqrt(C)) v within each sequence, T x H x C."""
-        each = (q_THC, self.keys_THC, self.values_THC)
-        q_NHSC, k_NHSC, v_NHSC = (x.unflatten(0, self.mask_NS.shape).transpose(1, 2) for x in each)
+        qkv = (q_THC, self.keys_THC, self.values_THC)
+        q_NHSC, k_NHSC, v_NHSC = (x.unflatten(0, self.mask_NS.shape).transpose(1, 2) for x in qkv)
         scores_NHSS = (q_NHSC * q_NHSC.shape[-1] ** -0.5) @ k_NHSC.transpose(-2, -1) + self._bias(window)
         return (scores_NHSS.softmax(-1) @ v_NHSC).transpose(1, 2).flatten(0, 1)
 
@@ -68,7 +66,7 @@ class PaddedRows:
                 distance_SS = positions_S[:, None] - positions_S
                 mask_SS = distance_SS >= 0 if window is None else (distance_SS >= 0) & (distance_SS < window)
                 mask = mask & mask_SS
-            self._biases[window] = torch.where(mask, 0.0, MASKED)
+            self._biases[window] = torch.where(mask, 0.0, MASKED_LOGIT)  # finite: rows without tokens give no NaN
         return self._biases[window]
 
 
@@ -79,12 +77,12 @@ class PaddedModel(nn.Module):
         super().__init__()
         if model.head_config is not None and model.head_config.head == "bilstm":
             raise ValueError(
-                "the bilstm head needs the length of each sequence and cannot be exported as a padded graph: fine-tune "
-                "with another head (task.head=): linear, mlp, cnn or attention"
+                "the bilstm head needs the length of each sequence and cannot be exported with padded inputs: "
+                "fine-tune with another head (task.head=): linear, mlp, cnn or attention"
             )
         if model.reads_entities:
             raise ValueError(
-                "an exported graph takes tokens only, and this model also reads entities: export a BERT instead"
+                "an exported model takes tokens only, and this model also reads entities: export a BERT instead"
             )
         self.model = model
 

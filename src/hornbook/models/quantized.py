@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from hornbook.models.gpt import Gpt
 from hornbook.nn.int8 import Int8Linear, quantized_rows
 
-Weights = Literal["float", "int8"]
+WeightFormat = Literal["float", "int8"]
 SCALE = ".scale"  # ends the name of the scales of a stored int8 matrix, one per row
 
 
 def check_weights(weights: str) -> None:
-    if weights not in get_args(Weights):
-        raise ValueError(f"weights must be {' or '.join(get_args(Weights))}, not '{weights}'")
+    if weights not in get_args(WeightFormat):
+        raise ValueError(f"weights must be {' or '.join(get_args(WeightFormat))}, not '{weights}'")
 
 
 def quantize(model: Gpt) -> Gpt:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import torch
 
 from hornbook.config import setting
-from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler, sentence_head
+from hornbook.models.encoder import Encoder, EncoderConfig, gelu_mlm_head, pooler, sentence_head
 from hornbook.models.head_config import HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
 from hornbook.models.naming import Naming
@@ -31,10 +31,6 @@ class RobertaConfig(EncoderConfig):
     )
 
 
-def _mlm_head(config: RobertaConfig) -> MlmHead:
-    return MlmHead(config, "gelu")  # whatever the activation of the blocks
-
-
 class Roberta(Encoder):
     """
     >>> model = Roberta(RobertaConfig(), ("mlm",))
@@ -44,7 +40,7 @@ class Roberta(Encoder):
 
     family = "roberta"
     config_class = RobertaConfig
-    head_factories = MappingProxyType({"pooler": pooler, "mlm": _mlm_head, "sentence": sentence_head})
+    head_factories = MappingProxyType({"pooler": pooler, "mlm": gelu_mlm_head, "sentence": sentence_head})
     naming = Naming(
         "roberta",
         "Roberta",

@@ -18,7 +18,7 @@ from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import HEADS, ClsLayer
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
-from hornbook.nn.attention import Direction, prefers_dense, runs_flash
+from hornbook.nn.attention import prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
 from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import Embeddings
@@ -72,41 +72,21 @@ class TransformerConfig(ValidatedSettings, group="model"):
     def padded_vocab_size(self) -> int:
         return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
-    # Defaults of most families; a family that differs has a setting of the same name.
+    # Defaults of most families; a family that differs has a setting or an attribute of the same name. Without a type
+    # annotation they are no settings.
 
-    @property
-    def num_segments(self) -> int:
-        return 0
-
-    @property
-    def direction(self) -> Direction:
-        return "both"
-
-    @property
-    def windows(self) -> tuple[int | None, ...]:
-        """Attention windows, assigned to the blocks in rotation; None attends to all tokens."""
-        return (None,)
-
-    @property
-    def pre_norm(self) -> bool:
-        """Whether the norms precede attention and feed-forward network, with one more norm after the last block."""
-        return False
-
-    @property
-    def has_embedding_norm(self) -> bool:
-        return True
+    num_segments = 0
+    direction = "both"  # of the attention: both or left
+    windows = (None,)  # attention windows, assigned to the blocks in rotation; None attends to all tokens
+    pre_norm = False  # norms precede attention and feed-forward network, with one more norm after the last block
+    has_embedding_norm = True
+    sharing = "none"  # of the blocks' weights, see `nn/block.py`
+    position_offset = 0  # row of position 0 in the position table
+    span_dropout = 0.0
 
     @property
     def embedding_width(self) -> int:
         return self.width
-
-    @property
-    def sharing(self) -> str:
-        return "none"
-
-    @property
-    def position_offset(self) -> int:
-        return 0
 
     @property
     def embedding_dropout(self) -> float:
@@ -119,10 +99,6 @@ class TransformerConfig(ValidatedSettings, group="model"):
     @property
     def token_dropout(self) -> float:
         return self.head_dropout
-
-    @property
-    def span_dropout(self) -> float:
-        return 0.0
 
 
 class Transformer(nn.Module):
@@ -239,7 +215,7 @@ class Transformer(nn.Module):
     def to_empty(self, *, device: torch.device | str | None, recurse: bool = True) -> Self:
         """As for any module, but without `empty_like`: on the meta device it imports sympy, which takes half a second
         of every command that loads a model."""
-        return self._apply(lambda each: torch.empty(each.shape, dtype=each.dtype, device=device), recurse=recurse)
+        return self._apply(lambda x: torch.empty(x.shape, dtype=x.dtype, device=device), recurse=recurse)
 
     def compile_parts(self) -> None:
         """Compiles embeddings, blocks (once for all layers) and heads, for a dynamic number of tokens. Blocks that read
@@ -284,16 +260,16 @@ class Transformer(nn.Module):
         num_causal = () if batch.num_causal is None else (batch.num_causal,)
         normed_TD = None
         layers = zip(self.blocks_for(batch), self._next_norms(), caches or [None] * len(self.blocks), strict=True)
-        for number, (block, next_norm, cache) in enumerate(layers, 1):
+        for layer, (block, next_norm, cache) in enumerate(layers, 1):
             if hidden_states is not None:
                 hidden_states.append(x_TD)
-            block_qkv: list[Tensor] | None = [] if qkv is not None and number in qkv else None
+            block_qkv: list[Tensor] | None = [] if qkv is not None and layer in qkv else None
             x_TD, normed_TD = block(
                 *(x_TD, normed_TD, next_norm, offsets, offsets_host, batch.max_length, cache, block_qkv),
                 *num_causal,
             )
             if block_qkv is not None:
-                qkv[number] = block_qkv[0]
+                qkv[layer] = block_qkv[0]
         if hidden_states is not None:
             hidden_states.append(normed_TD)
         return normed_TD
@@ -344,5 +320,5 @@ class Transformer(nn.Module):
             return 0
         if part != "blocks":
             return self.config.num_layers + 1
-        number, inside, *_ = rest.split(".")
-        return self.config.num_layers if inside in SHARED_PARTS[self.config.sharing] else int(number) + 1
+        block, module, *_ = rest.split(".")
+        return self.config.num_layers if module in SHARED_PARTS[self.config.sharing] else int(block) + 1

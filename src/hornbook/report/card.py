@@ -7,10 +7,10 @@ from pathlib import Path
 
 from hornbook.files import refusing_damage, write_text
 from hornbook.lifecycle.run_folder import RECORD
+from hornbook.metrics.words import number
 from hornbook.report import finetuned, wording
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.rendering import Table, plain, render
-from hornbook.report.run import number
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 SHOWN_SETTINGS = (
@@ -42,7 +42,7 @@ def write_card(folder: str | Path) -> Path:
     if not run.is_finished:
         raise ValueError(f"{folder} has no scores.json yet: finish the run, then write its model card")
     with refusing_damage(run.folder / RECORD):
-        text = with_yaml_header(_text(run), **_head(run))
+        text = with_yaml_header(_text(run), **_header(run))
     path = run.folder / "README.md"
     write_text(path, text)
     return path
@@ -50,9 +50,9 @@ def write_card(folder: str | Path) -> Path:
 
 def _text(run: FinetunedRun) -> str:
     scores = [
-        (plain(split), wording.metric_label(name), run.interval_in_words(name, found))
+        (plain(split), wording.metric_label(name), run.format_interval(name, score))
         for split, scores in run.splits.items()
-        for name, found in scores.items()
+        for name, score in scores.items()
     ]
     return render(
         "card.md",
@@ -78,7 +78,7 @@ def with_yaml_header(text: str, **data: object) -> str:
     return str(ModelCard(f"---\n{head}\n---\n\n{text.strip()}\n"))
 
 
-def _head(run: FinetunedRun) -> dict[str, object]:
+def _header(run: FinetunedRun) -> dict[str, object]:
     tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
     return {
         "library_name": "transformers" if run.has_transformers_class else None,
@@ -101,13 +101,15 @@ def is_hub_name(model: str) -> bool:
 
 def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
     rows = []
-    left_out = set() if run.task_kind.has_threshold else {"task.no_answer"}
-    left_out |= set() if run.is_pair else {"task.pair_encoding"}
     schedule, layers = (run.settings.get(group) or {} for group in ("schedule", "layers"))
-    left_out |= set() if schedule.get("warmup_steps") is None else {"schedule.warmup_fraction"}
-    left_out |= {"layers.lr_decay_from"} if layers.get("lr_decay", 1) == 1 else set()
+    is_left_out = {
+        "task.no_answer": not run.task_kind.has_threshold,
+        "task.pair_encoding": not run.is_pair,
+        "schedule.warmup_fraction": schedule.get("warmup_steps") is not None,
+        "layers.lr_decay_from": layers.get("lr_decay", 1) == 1,
+    }
     for path, label in SHOWN_SETTINGS:
-        if path in left_out:
+        if is_left_out.get(path):
             continue
         value: object = run.settings
         for name in path.split("."):
@@ -120,9 +122,7 @@ def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
 
 def _dev_interval(run: FinetunedRun) -> str:
     """For example `70.0% to 80.0%`; empty if the dev score has no interval."""
-    ends = [number(run.dev_score.get(end)) for end in ("low", "high")]
+    ends = [number(run.dev_score.get(name)) for name in ("low", "high")]
     return (
-        " to ".join(run.score_in_words(run.metric_for_best, end) for end in ends)
-        if all(map(math.isfinite, ends))
-        else ""
+        " to ".join(run.format_score(run.metric_for_best, end) for end in ends) if all(map(math.isfinite, ends)) else ""
     )

@@ -16,90 +16,89 @@ def write_comparison_page(folder: Path) -> Path:
     from hornbook.report.plots.drawing import picture
     from hornbook.report.plots.scores import comparison_figure
 
-    found = read_json(folder / COMPARISON_FILE)
-    if not found.get("rows"):
+    record = read_json(folder / COMPARISON_FILE)
+    if not record.get("rows"):
         raise ValueError(f"{folder / COMPARISON_FILE} has no rows: run the comparison again")
     return write_page(
         folder,
         "comparison.html",
-        f"Comparison of {len(found['rows'])} models",
-        notes=found.get("notes", []),
-        picture=picture(comparison_figure(found), title(found), folder / PICTURE),
-        table=Table(headings(found), cells(found)),
-        how_measured=how_measured(found),
+        f"Comparison of {len(record['rows'])} models",
+        notes=record.get("notes", []),
+        picture=picture(comparison_figure(record), title(record), folder / PICTURE),
+        table=comparison_table(record),
+        how_measured=how_measured(record),
     )
 
 
-def headings(found: dict) -> tuple[str, ...]:
-    has_gpu = any("cuda" in each["throughput"] for each in found["rows"])
-    score = (wording.metric_label(found["metric_for_best"]), "score kept") if has_scores(found) else ()
-    gpu = ("inputs/s, GPU",) if has_gpu else ()
-    return (
-        *("model", "runtime", "size", "parameters", "FLOPs", "p50, ms", "p99, ms", "speedup"),
-        *("inputs/s, CPU", *gpu, *score),
-    )
+def comparison_table(record: dict) -> Table:
+    """One row per model; unknown values are a dash."""
+    rows = record["rows"]
+    columns = {
+        "model": [row["name"] for row in rows],
+        "runtime": [KINDS.get(row["kind"], row["kind"]) for row in rows],
+        "size": [wording.size(row["bytes"]) for row in rows],
+        "parameters": [wording.amount(row["parameters"]) for row in rows],
+        "FLOPs": [wording.amount(row["flops"]) for row in rows],
+        "p50, ms": [f"{row['latency_ms']['p50']:.2f}" for row in rows],
+        "p99, ms": [f"{row['latency_ms']['p99']:.2f}" for row in rows],
+        "speedup": [f"{row['times_faster']:.2f} x" for row in rows],
+        "inputs/s, CPU": [_format_speed(row["throughput"]["cpu"]) for row in rows],
+    }
+    if any("cuda" in row["throughput"] for row in rows):
+        columns["inputs/s, GPU"] = [_format_speed(row["throughput"].get("cuda")) for row in rows]
+    if has_scores(record):
+        metric = record["metric_for_best"]
+        columns[wording.metric_label(metric)] = [
+            wording.score_with_interval(metric, row["score"], in_percent(record)) if row.get("score") else "–"
+            for row in rows
+        ]
+        columns["score kept"] = [wording.percent(row["kept"]) if "kept" in row else "–" for row in rows]
+    return Table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
-def cells(found: dict) -> list[tuple[str, ...]]:
-    """One row per model, in the columns of `headings`; unknown values are a dash."""
-    return [_cells(each, found) for each in found["rows"]]
-
-
-def _cells(each: dict, found: dict) -> tuple[str, ...]:
-    latency, speeds = each["latency_ms"], each["throughput"]
-    values = [
-        *(each["name"], KINDS.get(each["kind"], each["kind"]), wording.size(each["bytes"])),
-        *(wording.amount(each["parameters"]), wording.amount(each["flops"])),
-        *(f"{latency['p50']:.2f}", f"{latency['p99']:.2f}", f"{each['times_faster']:.2f} x", _speed(speeds["cpu"])),
-    ]
-    if any("cuda" in one["throughput"] for one in found["rows"]):
-        values.append(_speed(speeds["cuda"]) if "cuda" in speeds else "–")
-    if has_scores(found):
-        score = each.get("score")
-        values.append(wording.score_with_interval(found["metric_for_best"], score, in_percent(found)) if score else "–")
-        values.append(wording.percent(each["kept"]) if "kept" in each else "–")
-    return tuple(values)
-
-
-def how_measured(found: dict) -> list[str]:
-    timed = f"examples of {found['data']}" if found.get("data") else f"{found['length']} random tokens"
-    devices = "; ".join(found["devices"].values())
+def how_measured(record: dict) -> list[str]:
+    timed = f"examples of {record['data']}" if record.get("data") else f"{record['length']} random tokens"
+    devices = "; ".join(record["devices"].values())
     lines = [
-        f"Latency: one input at a time on {wording.cores(found['threads'])}, {found['rounds']} interleaved rounds, "
-        f"without tokenization. Throughput: batches of {found['batch_size']} inputs. Inputs: {timed}. {devices}.",
+        f"Latency: one input at a time on {wording.cores(record['threads'])}, {record['rounds']} interleaved rounds, "
+        f"without tokenization. Throughput: batches of {record['batch_size']} inputs. Inputs: {timed}. {devices}.",
         "FLOPs: per input, two per multiply-add with a weight. Speedup and score kept: relative to the first model.",
     ]
-    if has_scores(found):
-        where = f"{found['task']}, {found['split']}"
-        how = "computed for this comparison" if found.get("data") else "as recorded by the runs"
-        lines.append(f"Scores: {wording.metric_label(found['metric_for_best'])} on {where}, with 95% intervals, {how}.")
+    if has_scores(record):
+        where = f"{record['task']}, {record['split']}"
+        how = "computed for this comparison" if record.get("data") else "as recorded by the runs"
+        lines.append(
+            f"Scores: {wording.metric_label(record['metric_for_best'])} on {where}, with 95% intervals, {how}."
+        )
     return lines
 
 
-def _speed(value: float) -> str:
+def _format_speed(value: float | None) -> str:
+    if value is None:
+        return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def has_scores(found: dict) -> bool:
-    return any(each.get("score") for each in found["rows"])
+def has_scores(record: dict) -> bool:
+    return any(row.get("score") for row in record["rows"])
 
 
-def in_percent(found: dict) -> bool:
+def in_percent(record: dict) -> bool:
     """Whether scores are in percent, as those of span tasks are; the others are fractions."""
-    return bool(found.get("in_percent"))
+    return bool(record.get("in_percent"))
 
 
-def about_comparison(folder: Path) -> dict:
-    found = read_json(folder / COMPARISON_FILE)
-    _, *titles = headings(found)
+def describe_comparison(folder: Path) -> dict:
+    record = read_json(folder / COMPARISON_FILE)
+    table = comparison_table(record)
     in_words = [
-        (name, "; ".join(f"{title} {cell}" for title, cell in zip(titles, cells, strict=True)))
-        for name, *cells in cells(found)
+        (name, "; ".join(f"{title} {cell}" for title, cell in zip(table.titles[1:], cells, strict=True)))
+        for name, *cells in table.rows
     ]
-    return {"kind": "comparison", **found, "in_words": [*in_words, ("data", str(found["data"] or ""))]}
+    return {"kind": "comparison", **record, "in_words": [*in_words, ("data", str(record["data"] or ""))]}
 
 
-def title(found: dict) -> str:
-    if not has_scores(found):
+def title(record: dict) -> str:
+    if not has_scores(record):
         return "Inputs per second on the CPU, against latency"
-    return f"{wording.capital(wording.metric_label(found['metric_for_best']))} on {found['task']}, against latency"
+    return f"{wording.capital(wording.metric_label(record['metric_for_best']))} on {record['task']}, against latency"

@@ -32,17 +32,7 @@ def write_experiment_page(folder: str | Path) -> Path:
         "how_measured": how_measured(results),
         "missing": missing(results),
     }
-    rows, costs = _costs(results), ("parameters", "updates", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
-    text = render(
-        "experiment.md",
-        claims=_claims(results),
-        scores=_scores(results),
-        costs=Table(
-            ("arm", "parameters", "updates", "tokens", *costs[2:], "held-out losses"),
-            [(arm, *cells[:2], tokens, *cells[2:], losses) for arm, cells, tokens, losses in rows],
-        ),
-        **both,
-    )
+    text = render("experiment.md", claims=_claims(results), scores=_scores(results), costs=_costs(results), **both)
     write_text(folder / f"RESULTS-{results['name']}.md", text)
     return write_page(
         folder,
@@ -52,7 +42,7 @@ def write_experiment_page(folder: str | Path) -> Path:
         badges=BADGES,
         picture=image,
         score_tables={share: _scores_at(results, share) for share in shares},
-        costs=Table(("arm", *costs), [((arm, f"held-out losses: {losses}"), *cells) for arm, cells, _, losses in rows]),
+        costs=_costs_of_page(results),
         **both,
     )
 
@@ -60,20 +50,19 @@ def write_experiment_page(folder: str | Path) -> Path:
 def notes(results: dict) -> list[str]:
     """Notes on how to read the plot and the scores."""
     shares = ", ".join(f"{share:.4g}" for share in results["checkpoints"][:-1])
-    several = len(results["seeds"]) > 1
     if words := results.get("words"):
         read = ", ".join(f"{arm['label']} {arm['planned_words']:,.0f}" for arm in results["arms"].values())
         lines = [f"Every arm reads at most {words:,.0f} words, separated by white space, counting repetitions: {read}."]
-        took = {arm["label"]: arm["minutes"] for arm in results["arms"].values() if arm["minutes"] is not None}
-        if took:
-            each = ", ".join(f"{label} {minutes:.1f}" for label, minutes in took.items())
-            lines.append(f"Minutes of training and scoring together, of the slowest seed: {each}.")
+        timed = [arm for arm in results["arms"].values() if arm["minutes"] is not None]
+        if timed:
+            minutes = ", ".join(f"{arm['label']} {arm['minutes']:.1f}" for arm in timed)
+            lines.append(f"Minutes of training and scoring together, of the slowest seed: {minutes}.")
     else:
         lines = [f"Every arm gets {results['flops']:.3g} FLOPs in the model convention: those of the network itself."]
     planned = {} if words else results["arms"]
     if uneven := [arm for arm in planned.values() if abs(arm["planned_flops"] / results["flops"] - 1) > UNEVEN]:
-        each = ", ".join(f"{arm['label']} {arm['planned_flops']:.3g}" for arm in uneven)
-        lines[0] += f" Rounding to whole steps makes some arms deviate: {each}."
+        flops = ", ".join(f"{arm['label']} {arm['planned_flops']:.3g}" for arm in uneven)
+        lines[0] += f" Rounding to whole steps makes some arms deviate: {flops}."
     if results["minutes_each"]:
         lines[0] += f" That is what the slowest arm does in {results['minutes_each']:g} minutes ({results['device']})."
     if shares:
@@ -81,7 +70,7 @@ def notes(results: dict) -> list[str]:
             f"The points at {shares} of the FLOPs are checkpoints of one schedule, not separate runs: the learning "
             "rate decays to 0 only at the full FLOPs."
         )
-    if several:
+    if len(results["seeds"]) > 1:
         lines.append(
             f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds; those of sentence heads "
             f"are the union over seeds. Training cost is that of seed {results['seeds'][0]}."
@@ -107,11 +96,11 @@ def notes(results: dict) -> list[str]:
 
 def missing(results: dict) -> list[str]:
     left_out = [name for name, task in results["tasks"].items() if not task["has_data"]]
-    lines = [f"{where}: {wording.counted(number, 'job')}" for where, number in results["missing"].items()]
+    lines = [f"{where}: {wording.counted(count, 'job')}" for where, count in results["missing"].items()]
     return lines + [f"{name} is left out: no data was found for it" for name in left_out]
 
 
-def score_words(point: dict | None) -> str:
+def format_score(point: dict | None) -> str:
     """Score ± half the width of its 95% interval, such as 71.3 ± 1.2; a dash if it is not measured yet."""
     if point is None:
         return "–"
@@ -120,11 +109,11 @@ def score_words(point: dict | None) -> str:
     return f"{point['score']:.1f} ± {(point['high'] - point['low']) / 2:.1f}"
 
 
-def interval_words(found: dict, unit: str = "") -> str:
-    return f"{found['value']:.1f}{unit} ({found['low']:.1f} to {found['high']:.1f})"
+def format_interval(score: dict) -> str:
+    return f"{score['value']:.1f}% ({score['low']:.1f} to {score['high']:.1f})"
 
 
-def loss_words(record: dict) -> str:
+def format_losses(record: dict) -> str:
     """The held-out losses at the end of pre-training. `rtd_found` is reported as a fraction of the replaced tokens; the
     record has both as fractions of all tokens."""
     last = dict(list(record["losses"].values())[-1]) if record["losses"] else {}
@@ -182,69 +171,83 @@ def _scores_at(results: dict, share: float) -> Table:
 
 def _score_cells(results: dict, arm: str, share: float) -> list[str]:
     points = {row["task"]: row for row in results["scores"] if row["arm"] == arm and row["share"] == share}
-    return [score_words(points.get(task)) for task in (results["mean"], *_tasks(results))] if points else []
+    return [format_score(points.get(task)) for task in (results["mean"], *_tasks(results))] if points else []
 
 
 def _sentences(results: dict) -> Table:
-    found = {arm["label"]: arm["crossed"] for arm in results["arms"].values() if arm["crossed"]}
-    found |= {"shared-word classifier": results["overlap"]} if results["overlap"] else {}
-    rows = [(name, *(interval_words(pairs[kind], "%") for kind in ("nsp", "sop"))) for name, pairs in found.items()]
+    classifiers = {arm["label"]: arm["crossed"] for arm in results["arms"].values()}
+    classifiers["shared-word classifier"] = results["overlap"]
+    rows = [
+        (name, *(format_interval(accuracies[task]) for task in ("nsp", "sop")))
+        for name, accuracies in classifiers.items()
+        if accuracies
+    ]
     return Table(("classifier", "next sentence (NSP)", "sentence order (SOP)"), rows)
 
 
-def _costs(results: dict) -> list[tuple[str, tuple[str, ...], str, str]]:
-    """(arm, cost in the columns of the page, tokens, held-out losses)"""
-    return [
+def _costs(results: dict) -> Table:
+    """The training cost and the held-out losses of every arm that was trained."""
+    rows = [
         (
             arm["label"],
-            (
-                wording.amount(record["parameters"]),
-                f"{record['steps']:,}",
-                f"{record['flops']:.3g}",
-                f"{record['updates_per_second']:.3g}",
-                wording.amount(record["tokens_per_second"]),
-                wording.duration(record["seconds"]),
-                wording.size(record["memory"]["bytes"]),
-            ),
+            wording.amount(record["parameters"]),
+            f"{record['steps']:,}",
             wording.amount(record["tokens"]),
-            loss_words(record),
+            f"{record['flops']:.3g}",
+            f"{record['updates_per_second']:.3g}",
+            wording.amount(record["tokens_per_second"]),
+            wording.duration(record["seconds"]),
+            wording.size(record["memory"]["bytes"]),
+            format_losses(record),
         )
         for arm in results["arms"].values()
         if (record := arm["record"])
     ]
+    titles = ("parameters", "updates", "tokens", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
+    return Table(("arm", *titles, "held-out losses"), rows)
+
+
+def _costs_of_page(results: dict) -> Table:
+    """The same without the tokens, and with the losses as a note below the arm."""
+    titles, rows = _costs(results)
+    rows = [((row[0], f"held-out losses: {row[-1]}"), *row[1:3], *row[4:-1]) for row in rows]
+    return Table((*titles[:3], *titles[4:-1]), rows)
 
 
 # ---- hornbook info
 
 
-def about_experiment(folder: Path) -> dict:
+def describe_experiment(folder: Path) -> dict:
     """Describes an experiment from its results.json or, before that exists, from run.json."""
     if (folder / RESULTS).is_file():
         results = read_json(folder / RESULTS)
-        kept = ("title", "flops", "seeds", "num_done", "num_jobs")
-        claims = {claim["words"]: claim["verdict"] for claim in results["claims"]}
-        arms = [arm["label"] for arm in results["arms"].values()]
-        about = {name: results[name] for name in kept} | {"words": results.get("words", 0)}
-        return {"kind": "experiment", **about, "arms": arms, "claims": claims}
-    decided = read_json(folder / "run.json")
-    experiment = decided["settings"]
-    about = {"title": experiment["title"], "flops": decided["flops"], "seeds": experiment["equal"]["seeds"]}
-    about["words"] = experiment["equal"].get("words", 0)
-    arms = [arm["label"] or arm["name"] for arm in experiment["arms"]]
-    return {"kind": "experiment", **about, "num_done": 0, "num_jobs": None, "arms": arms, "claims": {}}
+        return {
+            "kind": "experiment",
+            **{name: results[name] for name in ("title", "flops", "seeds", "num_done", "num_jobs")},
+            "words": results.get("words", 0),
+            "arms": [arm["label"] for arm in results["arms"].values()],
+            "claims": {claim["words"]: claim["verdict"] for claim in results["claims"]},
+        }
+    record = read_json(folder / "run.json")
+    experiment = record["settings"]
+    return {
+        "kind": "experiment",
+        **{"title": experiment["title"], "flops": record["flops"], "seeds": experiment["equal"]["seeds"]},
+        **{"num_done": 0, "num_jobs": None, "words": experiment["equal"].get("words", 0)},
+        "arms": [arm["label"] or arm["name"] for arm in experiment["arms"]],
+        "claims": {},
+    }
 
 
-def experiment_lines(found: dict) -> list[tuple[str, str]]:
-    of = f" of {wording.counted(found['num_jobs'], 'job')}" if found["num_jobs"] else " jobs"
-    is_finished = found["num_done"] == found["num_jobs"]
-    how_to_resume = "" if is_finished else "; run the same command with --resume to continue"
+def experiment_lines(info: dict) -> list[tuple[str, str]]:
+    num_done, num_jobs, words = (info[name] for name in ("num_done", "num_jobs", "words"))
+    of = f" of {wording.counted(num_jobs, 'job')}" if num_jobs else " jobs"
+    how_to_resume = "" if num_done == num_jobs else "; run the same command with --resume to continue"
     return [
-        ("title", found["title"]),
-        ("state", f"{found['num_done']}{of} done{how_to_resume}"),
-        ("arms", "; ".join(found["arms"])),
-        ("words per arm", f"{found['words']:,.0f}")
-        if found.get("words")
-        else ("FLOPs per arm", f"{found['flops']:.3g}"),
-        ("pre-training seeds", ", ".join(map(str, found["seeds"]))),
-        *((verdict, words) for words, verdict in found["claims"].items()),
+        ("title", info["title"]),
+        ("state", f"{num_done}{of} done{how_to_resume}"),
+        ("arms", "; ".join(info["arms"])),
+        ("words per arm", f"{words:,.0f}") if words else ("FLOPs per arm", f"{info['flops']:.3g}"),
+        ("pre-training seeds", ", ".join(map(str, info["seeds"]))),
+        *((verdict, claim) for claim, verdict in info["claims"].items()),
     ]

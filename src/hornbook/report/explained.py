@@ -1,5 +1,7 @@
 """The page of `hornbook explain`: for every answer a picture of its heaviest paths, and their weights."""
 
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +23,22 @@ def draw_paths(paths: list[dict[str, Any]]) -> dict[str, Any] | None:
     paths = paths[:MAX_DRAWN]
     if not paths:
         return None
-    last = max(len(each["hops"]) for each in paths)
-    columns: list[dict[str, int]] = [{} for _ in range(last + 1)]
-    weights: dict[tuple, float] = {}
-    for each in paths:
-        entities = each["entities"]
-        places = [*range(len(entities) - 1), last]  # short paths end in the last column too
-        for column, name in zip(places, entities, strict=True):
+    last = max(len(path["hops"]) for path in paths)
+    columns: list[dict[str, int]] = [{} for _ in range(last + 1)]  # the row of each entity
+    weights: Counter[tuple] = Counter()
+    for path in paths:
+        # (column, entity) of each node; short paths end in the last column too.
+        nodes = list(zip([*range(len(path["hops"])), last], path["entities"], strict=True))
+        for column, name in nodes:
             columns[column].setdefault(name, len(columns[column]))
-        for hop, relation in enumerate(each["hops"]):
-            is_backwards = not relation["relations"]
-            relations = relation["inverse"] if is_backwards else relation["relations"]
-            key = (places[hop], entities[hop], places[hop + 1], entities[hop + 1], "|".join(relations), is_backwards)
-            weights[key] = weights.get(key, 0.0) + each["weight"]
+        for (head, tail), hop in zip(pairwise(nodes), path["hops"], strict=True):
+            is_backwards = not hop["relations"]
+            relations = "|".join(hop["inverse"] if is_backwards else hop["relations"])
+            weights[head, tail, relations, is_backwards] += path["weight"]
     tallest = max(map(len, columns))
 
-    def place(column: int, name: str) -> tuple[float, float]:
+    def corner(column: int, name: str) -> tuple[float, float]:
+        """The upper left corner of an entity's box."""
         offset = (tallest - len(columns[column])) / 2
         return MARGIN + column * COLUMN, MARGIN + (columns[column][name] + offset) * ROW
 
@@ -44,31 +46,33 @@ def draw_paths(paths: list[dict[str, Any]]) -> dict[str, Any] | None:
     boxes = []
     for i, column in enumerate(columns):
         for name in column:
-            x, y = place(i, name)
+            x, y = corner(i, name)
             boxes.append({"name": cut(name, LONGEST_NAME), "kind": kinds[i], "x": x, "y": y})
     lines, gap = [], (COLUMN - BOX_WIDTH) / 2
-    for (first, head, second, tail, name, is_backwards), weight in weights.items():
-        (x1, y1), (x2, y2) = place(first, head), place(second, tail)
+    for (head, tail, name, is_backwards), weight in weights.items():
+        (x1, y1), (x2, y2) = corner(*head), corner(*tail)
         x1, y1, y2 = x1 + BOX_WIDTH, y1 + BOX_HEIGHT / 2, y2 + BOX_HEIGHT / 2
-        about = {"name": name, "weight": weight, "is_backwards": is_backwards}
         label = (x1 + gap, y1 + (y2 - y1) * gap / (x2 - x1))
-        lines.append({"x1": x1, "y1": y1, "x2": x2, "y2": y2, **about, "label": label})
+        ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
+        lines.append({**ends, "name": name, "weight": weight, "is_backwards": is_backwards, "label": label})
     sizes = {"width": last * COLUMN + BOX_WIDTH + 2 * MARGIN, "height": tallest * ROW + MARGIN}
     return {"boxes": boxes, "lines": lines, **sizes, "box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
 
 
-def with_pictures(found: dict[str, Any]) -> dict[str, Any]:
+def with_pictures(explanation: dict[str, Any]) -> dict[str, Any]:
     """An explanation, as `Explanation.to_dict` has it, with `drawn`: the picture of each answer's paths, None without
-    paths. At most `MAX_LISTED` paths of an answer are kept."""
+    paths. At most `MAX_LISTED` paths of an answer remain."""
     choices = [
-        each | {"drawn": draw_paths(each["paths"]), "paths": each["paths"][:MAX_LISTED]} for each in found["choices"]
+        choice | {"drawn": draw_paths(choice["paths"]), "paths": choice["paths"][:MAX_LISTED]}
+        for choice in explanation["choices"]
     ]
-    return found | {"choices": choices}
+    return explanation | {"choices": choices}
 
 
-def write_explanation(path: Path, found: dict[str, Any], run: str) -> Path:
+def write_explanation(path: Path, explanation: dict[str, Any], run: str) -> Path:
     """Writes the page of an explanation, as `Explanation.to_dict` has it."""
-    order = sorted(found["choices"], key=lambda each: -each["probability"])
-    answers = [(each, draw_paths(each["paths"]), each["paths"][:MAX_LISTED]) for each in order]
-    write_text(path, render("explained.html", title=found["answer"], found=found, run=run, answers=answers))
+    choices = sorted(explanation["choices"], key=lambda choice: -choice["probability"])
+    answers = [(choice, draw_paths(choice["paths"]), choice["paths"][:MAX_LISTED]) for choice in choices]
+    values = {"title": explanation["answer"], "found": explanation, "run": run, "answers": answers}
+    write_text(path, render("explained.html", **values))
     return path

@@ -3,35 +3,35 @@
 from pathlib import Path
 from typing import Any
 
-from hornbook.files import read_json
+from hornbook.files import read_json, read_json_if_exists
 from hornbook.report import wording
 
 EXPORT_FILE = "export.json"
 
 
-def about_exported(folder: Path) -> dict[str, Any]:
+def describe_exported(folder: Path) -> dict[str, Any]:
     record = read_json(folder / EXPORT_FILE)
     if "agreement" not in record or "memory_bytes" not in record:
         raise ValueError(f"{folder} was not fully measured: delete it and export the model again")
-    task = read_json(folder / "task.json").get("task") if (folder / "task.json").is_file() else None
-    return {"kind": "exported model", "task": task, **record}
+    return {"kind": "exported model", "task": read_json_if_exists(folder / "task.json").get("task"), **record}
 
 
-def exported_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+def exported_lines(info: dict[str, Any]) -> list[tuple[str, str]]:
     return [
-        *(("family", found["family"]), ("task", found["task"] or ""), ("exported from", found["request"]["model"])),
-        *(("format", found["request"]["format"]), ("inputs", ", ".join(found["input_names"]))),
-        ("outputs", ", ".join(found["output_names"])),
-        *measured_words(found),
+        *(("family", info["family"]), ("task", info["task"] or ""), ("exported from", info["request"]["model"])),
+        *(("format", info["request"]["format"]), ("inputs", ", ".join(info["input_names"]))),
+        ("outputs", ", ".join(info["output_names"])),
+        *measurement_rows(info),
     ]
 
 
-def measured_words(record: dict[str, Any]) -> list[tuple[str, str]]:
+def measurement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     """The measurements as (label, text) rows of a table."""
     now, before = record["latency_ms"], record["latency_ms_before"]
-    memory, agreed = record["memory_bytes"], record["agreement"]
+    memory, agreement = record["memory_bytes"], record["agreement"]
     request = record["request"]
-    at = f"one input of {request['length']} tokens on {wording.cores(request['threads'])}"
+    timed = f"one input of {request['length']} tokens on {wording.cores(request['threads'])}"
+    num_inputs, difference = f"{agreement['num_inputs']:,} inputs", f"{agreement['largest_difference']:.2g}"
     rows = [
         ("file", f"{wording.size(record['bytes'])}; {wording.size(record['inputs']['model']['bytes'])} before export"),
         ("parameters", wording.amount(record["parameters"])),
@@ -39,22 +39,17 @@ def measured_words(record: dict[str, Any]) -> list[tuple[str, str]]:
             "peak memory",
             f"{wording.size(memory['peak'])}, of which {wording.size(memory['without_model'])} Python and onnxruntime",
         ),
-        ("latency p50, p99", f"{now['p50']:.1f}, {now['p99']:.1f} ms: {at}"),
+        ("latency p50, p99", f"{now['p50']:.1f}, {now['p99']:.1f} ms: {timed}"),
         ("latency in PyTorch", f"{before['p50']:.1f}, {before['p99']:.1f} ms"),
-        ("largest difference", f"{agreed['largest_difference']:.2g} in the outputs, on {_inputs(agreed)}"),
+        ("largest difference", f"{difference} in the outputs, on {num_inputs} of {agreement['on']}"),
     ]
-    if "same" in agreed:
-        rows.append(("same predictions", f"{100 * agreed['same']:.2f}% of {agreed['num_inputs']:,} inputs"))
-    if "smallest_cosine" in agreed:
-        rows.append(
-            ("smallest cosine", f"{agreed['smallest_cosine']:.4f} between mean-pooled vectors of the same input")
-        )
+    if "same" in agreement:
+        rows.append(("same predictions", f"{100 * agreement['same']:.2f}% of {num_inputs}"))
+    if "smallest_cosine" in agreement:
+        cosine = f"{agreement['smallest_cosine']:.4f}"
+        rows.append(("smallest cosine", f"{cosine} between mean-pooled vectors of the same input"))
     for split, scores in record.get("scores", {}).items():
-        for name, found in scores.items():
+        for name, score in scores.items():
             before_export = record["scores_before"][split][name]["value"]
-            rows.append((f"{name}, {split}", f"{found['value']:.4g}; before export {before_export:.4g}"))
+            rows.append((f"{name}, {split}", f"{score['value']:.4g}; before export {before_export:.4g}"))
     return rows + [("note", note) for note in record.get("notes", [])]
-
-
-def _inputs(agreed: dict[str, Any]) -> str:
-    return f"{agreed['num_inputs']:,} inputs of {agreed['on']}"

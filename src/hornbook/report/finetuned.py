@@ -7,23 +7,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from hornbook.files import read_json, read_json_lines
+from hornbook.files import read_json, read_json_if_exists, read_json_lines
 from hornbook.metrics.breakdown import Judged
+from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.rendering import render
-from hornbook.report.run import ReportedStage, RunRecord, number, read_stages
+from hornbook.report.run import ReportedStage, RunRecord, read_stages
 from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.multi_label import THRESHOLD
 
 
-def _read(path: Path) -> dict:
-    return read_json(path) if path.is_file() else {}
-
-
 def _json_file(name: str) -> cached_property:
     """The property of a run that is the content of this file; empty if it is missing."""
-    return cached_property(lambda run: _read(run.folder / name))
+    return cached_property(lambda run: read_json_if_exists(run.folder / name))
 
 
 class FinetunedRun(RunRecord):
@@ -46,7 +43,7 @@ class FinetunedRun(RunRecord):
     @cached_property
     def illustrations(self) -> list[dict]:
         """A few dev examples with the probabilities of their tokens."""
-        return _read(self.folder / "illustrations.json").get("examples") or []
+        return read_json_if_exists(self.folder / "illustrations.json").get("examples") or []
 
     @cached_property
     def earlier_stages(self) -> list[ReportedStage]:
@@ -86,7 +83,7 @@ class FinetunedRun(RunRecord):
         return KINDS.get(self.kind, TaskKind)
 
     @property
-    def kind_in_words(self) -> str:
+    def kind_description(self) -> str:
         return self.task_kind.description or self.kind
 
     @property
@@ -143,12 +140,17 @@ class FinetunedRun(RunRecord):
         return any("pair" in row for row in self.predictions[:1])
 
     @property
+    def sample_input(self) -> object:
+        """An example input of the task: a text, a pair, a question with its passage, or a context with its endings."""
+        return self.task_kind.sample_input(self.is_pair)
+
+    @property
     def has_transformers_class(self) -> bool:
         """Whether `transformers` has a class with the same head."""
-        own = self.config.get("hornbook_head") or {}
+        head = self.config.get("hornbook_head") or {}
         has_class = "For" in self.hf_class or self.has_double_heads
         has_class = has_class and self.config.get("model_type") != "hornbook-ernie"  # only Hornbook opens it
-        return has_class and not own.get("answerable") and own.get("head", "linear") == "linear"
+        return has_class and not head.get("answerable") and head.get("head", "linear") == "linear"
 
     @property
     def hf_class(self) -> str:
@@ -164,48 +166,47 @@ class FinetunedRun(RunRecord):
     @property
     def best_validation(self) -> dict | None:
         """The validation whose weights are the final weights of the run."""
-        marked = [line for line in self.validations if line.get("best")]
-        return marked[-1] if marked else None
+        return next((line for line in reversed(self.validations) if line.get("best")), None)
 
     @property
     def train_examples(self) -> int | None:
         return self.run.get("train_examples") or (self.data.get("examples") or {}).get("train")
 
     @property
-    def copies_in_words(self) -> str:
+    def copies_note(self) -> str:
         """For example `1,450 augmented copies of them`; empty if there are none."""
-        num = self.run.get("augmented_examples")
-        return f"{num:,} augmented {'copy' if num == 1 else 'copies'} of them" if num else ""
+        count = self.run.get("augmented_examples")
+        return f"{count:,} augmented {'copy' if count == 1 else 'copies'} of them" if count else ""
 
     @property
     def is_finished(self) -> bool:
         return bool(self.scores)
 
     @property
-    def state_in_words(self) -> str:
+    def status(self) -> str:
         stages = self.earlier_stages
         if not self.is_finished and stages and not self.step:
             where = "after" if stages[-1].record.is_finished else "in"
             return f"not finished: {where} stage {stages[-1].number} of {self.num_stages}"
         if not self.is_finished:
-            return "trained, not scored yet" if super().is_finished else super().state_in_words
+            return "trained, not scored yet" if super().is_finished else super().status
         if self.state.get("ended_early"):
             return f"ended early, after {self.step:,} of {self.num_steps:,} steps"
         steps = [*(stage.record.step for stage in stages), self.step]
-        return f"finished after {' and '.join(f'{num:,}' for num in steps)} steps"
+        return f"finished after {' and '.join(f'{step:,}' for step in steps)} steps"
 
-    def score_in_words(self, name: str, value: float) -> str:
+    def format_score(self, name: str, value: float) -> str:
         return wording.score(name, value, self.in_percent)
 
-    def interval_in_words(self, name: str, found: dict) -> str:
-        return wording.score_with_interval(name, found, self.in_percent)
+    def format_interval(self, name: str, score: dict) -> str:
+        return wording.score_with_interval(name, score, self.in_percent)
 
     @property
-    def dev_score_in_words(self) -> str:
+    def dev_score_text(self) -> str:
         if not math.isfinite(number(self.dev_score.get("value"))):
             return ""
         name = self.metric_for_best
-        return f"{wording.metric_label(name)} {self.interval_in_words(name, self.dev_score)}"
+        return f"{wording.metric_label(name)} {self.format_interval(name, self.dev_score)}"
 
 
 def load_run(folder: str | Path) -> RunRecord:
@@ -217,13 +218,13 @@ def load_run(folder: str | Path) -> RunRecord:
 # ---- hornbook info
 
 
-def about_finetuned(run: FinetunedRun) -> dict:
+def describe_finetuned(run: FinetunedRun) -> dict:
     data = run.data
     return {
         "kind": "fine-tuned run",
         "task": run.name,
         "task_kind": run.kind,
-        "what": run.kind_in_words,
+        "what": run.kind_description,
         "model": run.model,
         "teacher": run.teacher,
         "graph": ((run.run.get("settings") or {}).get("reason") or {}).get("graph"),
@@ -232,7 +233,7 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "parameters": run.run.get("parameters"),
         "trained_parameters": run.run.get("trained_parameters"),
         "finished": run.is_finished,
-        "state": run.state_in_words,
+        "state": run.status,
         "step": run.step,
         "num_steps": run.num_steps,
         "best_step": (run.best_validation or {}).get("step"),
@@ -241,69 +242,69 @@ def about_finetuned(run: FinetunedRun) -> dict:
         "device": run.device,
         "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
-        "copies_in_words": run.copies_in_words,
+        "copies_in_words": run.copies_note,
         "metric_for_best": run.metric_for_best,
         "scores": run.splits,
-        "scores_in_words": {split: wording.named_scores(found, run.in_percent) for split, found in run.splits.items()},
+        "scores_in_words": {name: wording.named_scores(scores, run.in_percent) for name, scores in run.splits.items()},
         "degenerate": run.degenerate,
         "opens_in_transformers": run.has_transformers_class,
     }
 
 
-def finetuned_lines(found: dict) -> list[tuple[str, str]]:
-    data = found["data"]
+def finetuned_lines(info: dict) -> list[tuple[str, str]]:
+    data = info["data"]
     out = [
-        ("task", f"{found['task']}: {found['what']}"),
-        ("model", found["model"] + (", trained from random weights" if found["from_random"] else "")),
-        ("teacher", found["teacher"] or ""),
-        ("graph", found.get("graph") or ""),
-        ("parameters", size_in_words(found["parameters"], found["trained_parameters"])),
-        ("labels", label_words(found["labels"])),
-        ("state", found["state"]),
-        ("degenerate", found["degenerate"] or ""),
+        ("task", f"{info['task']}: {info['what']}"),
+        ("model", info["model"] + (", trained from random weights" if info["from_random"] else "")),
+        ("teacher", info["teacher"] or ""),
+        ("graph", info.get("graph") or ""),
+        ("parameters", format_parameters(info["parameters"], info["trained_parameters"])),
+        ("labels", format_labels(info["labels"])),
+        ("state", info["state"]),
+        ("degenerate", info["degenerate"] or ""),
     ]
-    out += [(f"stage {number}", text) for number, text in enumerate(found["earlier_stages"], 1)]
-    out += [(f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()]
-    out.append(("best step", f"{found['best_step']:,}" if found["best_step"] is not None else ""))
+    out += [(f"stage {number}", text) for number, text in enumerate(info["earlier_stages"], 1)]
+    out += [(f"{split} scores", "; ".join(scores)) for split, scores in info["scores_in_words"].items()]
+    out.append(("best step", f"{info['best_step']:,}" if info["best_step"] is not None else ""))
     out.append(("data", str(data["path"] or "passed in memory")))
     out += [(f"{split} examples", f"{num:,}") for split, num in (data["examples"] or {}).items()]
-    trained_on = f"{found['train_examples']:,} examples" if found["train_examples"] is not None else ""
-    out.append(("trained on", " and ".join(filter(None, (trained_on, found["copies_in_words"])))))
+    trained_on = f"{info['train_examples']:,} examples" if info["train_examples"] is not None else ""
+    out.append(("trained on", " and ".join(filter(None, (trained_on, info["copies_in_words"])))))
     out += wording.problem_rows(data["problems"])
-    return [*out, ("time", wording.duration(found["seconds"])), ("device", found["device"])]
+    return [*out, ("time", wording.duration(info["seconds"])), ("device", info["device"])]
 
 
-def about_baseline(folder: Path) -> dict:
+def describe_baseline(folder: Path) -> dict:
     """Describes a baseline or a probe."""
     run = read_json(folder / "run.json")
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
-    scores = read_json(folder / "scores.json") if (folder / "scores.json").is_file() else None
+    scores = read_json_if_exists(folder / "scores.json")
     in_percent = KINDS.get(str(run.get("kind")), TaskKind).in_percent
-    splits = {} if scores is None else scores["splits"]
+    splits = scores["splits"] if scores else {}
     return {
         "kind": run["command"],
         "method": request.get("baseline") or request.get("method"),
         "model": request.get("model") or None,
         "task": request.get("task"),
         "data": data.get("path"),
-        "finished": scores is not None,
+        "finished": bool(scores),
         "scores": splits,
-        "scores_in_words": {split: wording.named_scores(found, in_percent) for split, found in splits.items()},
+        "scores_in_words": {split: wording.named_scores(values, in_percent) for split, values in splits.items()},
     }
 
 
-def baseline_lines(found: dict) -> list[tuple[str, str]]:
+def baseline_lines(info: dict) -> list[tuple[str, str]]:
     return [
-        ("method", found["method"] or ""),
-        ("task", found["task"] or ""),
-        ("model", found["model"] or ""),
-        ("data", str(found["data"] or "passed in memory")),
-        ("state", "finished" if found["finished"] else "no scores yet; run the same command again"),
-        *((f"{split} scores", "; ".join(scores)) for split, scores in found["scores_in_words"].items()),
+        ("method", info["method"] or ""),
+        ("task", info["task"] or ""),
+        ("model", info["model"] or ""),
+        ("data", str(info["data"] or "passed in memory")),
+        ("state", "finished" if info["finished"] else "no scores yet; run the same command again"),
+        *((f"{split} scores", "; ".join(scores)) for split, scores in info["scores_in_words"].items()),
     ]
 
 
-def size_in_words(parameters: int | None, trained: int | None, thing: str = "") -> str:
+def format_parameters(parameters: int | None, trained: int | None, thing: str = "") -> str:
     """22.7 million; or 22.7 million, 4,096 of them trained."""
     if not parameters:
         return ""
@@ -311,7 +312,7 @@ def size_in_words(parameters: int | None, trained: int | None, thing: str = "") 
     return f"{wording.amount(parameters)}{thing}{rest}"
 
 
-def label_words(labels: list[str], most: int = 12) -> str:
+def format_labels(labels: list[str], most: int = 12) -> str:
     more = f" and {len(labels) - most:,} more" if len(labels) > most else ""
     return f"{len(labels)}: {', '.join(labels[:most])}{more}" if labels else ""
 
@@ -321,31 +322,26 @@ def label_words(labels: list[str], most: int = 12) -> str:
 
 def usage(run: FinetunedRun) -> list[tuple[str, str]]:
     """(title, command or code); `transformers` only if it has a class for the head."""
-    found = [
+    snippets = [
         ("On the command line", predict_command(run)),
         ("In Python", python_code(run)),
         ("In transformers", transformers_code(run)),
-        *([(f"In {code[0]}", code[1])] if (code := run.task_kind.library_code(str(run.folder))) else []),
     ]
-    return [(title, code) for title, code in found if code]
-
-
-def example_input(run: FinetunedRun) -> object:
-    """An example input of the task: a text, a pair, a question with its passage, or a context with its endings."""
-    return run.task_kind.sample_input(run.is_pair)
+    if code := run.task_kind.library_code(str(run.folder)):
+        snippets.append((f"In {code[0]}", code[1]))
+    return [(title, code) for title, code in snippets if code]
 
 
 def predict_command(run: FinetunedRun) -> str:
     """A `hornbook predict` command; inputs other than a single text are read from a file."""
-    given = example_input(run)
-    rest = [given] if isinstance(given, str) else ["--file", "inputs.jsonl"]
-    return shlex.join(["hornbook", "predict", str(run.folder), *rest])
+    inputs = [run.sample_input] if isinstance(run.sample_input, str) else ["--file", "inputs.jsonl"]
+    return shlex.join(["hornbook", "predict", str(run.folder), *inputs])
 
 
 def python_code(run: FinetunedRun) -> str:
     return (
         "from hornbook.inference.predictor import load_predictor\n\n"
-        f"predictor = load_predictor({str(run.folder)!r})\npredictor.predict([{example_input(run)!r}])"
+        f"predictor = load_predictor({str(run.folder)!r})\npredictor.predict([{run.sample_input!r}])"
     )
 
 
@@ -353,5 +349,4 @@ def transformers_code(run: FinetunedRun) -> str:
     """Code that runs the model in `transformers`; empty if it has no class for the head."""
     if not run.has_transformers_class or not run.task_kind.pipeline:
         return ""
-    values = {"kind": run.task_kind, "folder": repr(str(run.folder)), "given": example_input(run)}
-    return render("transformers.txt", run=run, **values).strip()
+    return render("transformers.txt", run=run, kind=run.task_kind, folder=repr(str(run.folder))).strip()

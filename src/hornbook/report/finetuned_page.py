@@ -1,15 +1,17 @@
 """The report page of a fine-tuning run: scores, curves, error analysis, data and settings."""
 
+from operator import itemgetter
 from pathlib import Path
 
 from hornbook.metrics.breakdown import Confusion
+from hornbook.metrics.words import number
 from hornbook.report import finetuned, wording
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure, thresholds_figure
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import NOT_LOSSES, ReportedStage, number
+from hornbook.report.run import NOT_LOSSES, ReportedStage
 from hornbook.report.trials import several_sections
 
 MAX_TALLIES = 60
@@ -28,9 +30,9 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
     return write_page(
         run.folder,
         "finetuned.html",
-        f"{run.name}, {run.state_in_words}",
+        f"{run.name}, {run.status}",
         run=run,
-        about=_about(run),
+        about=_subtitle(run),
         dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.metric_for_best)[:3],
         examples=run.data.get("examples") or {},
         scores=_scores(run),
@@ -39,9 +41,9 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
         curves=_curves(run),
         order=order,
         mistakes=mistakes,
-        has_labels=any(each.gold or each.predicted for each in mistakes),  # not if errors are marked in the text
+        has_labels=any(mistake.gold or mistake.predicted for mistake in mistakes),  # errors may be marked in the text
         attention=_attention(run),
-        illustrations=[_illustration(run, each) for each in run.illustrations],
+        illustrations=[_illustration(run, example) for example in run.illustrations],
         data_notes={
             "Notes from reading the data": run.data.get("messages") or [],
             "Problems in the data": _problems(run),
@@ -52,9 +54,9 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
     )
 
 
-def _about(run: FinetunedRun) -> str:
+def _subtitle(run: FinetunedRun) -> str:
     start = "trained from random weights, architecture of" if run.is_from_scratch else "fine-tuned from"
-    size = finetuned.size_in_words(run.run.get("parameters"), run.run.get("trained_parameters"), " parameters")
+    size = finetuned.format_parameters(run.run.get("parameters"), run.run.get("trained_parameters"), " parameters")
     version = f"hornbook {run.run['hornbook']}" if "hornbook" in run.run else ""
     distilled = f"distilled from {run.teacher}" if run.teacher else ""
     return " · ".join(filter(None, (f"{start} {run.model}", distilled, size, version, str(run.folder))))
@@ -65,7 +67,7 @@ def _scores(run: FinetunedRun) -> Table:
     rows = [
         (
             wording.metric_label(name) + (" (model selection)" if name == run.metric_for_best else ""),
-            *(run.interval_in_words(name, found[name]) if name in found else "" for found in run.splits.values()),
+            *(run.format_interval(name, scores[name]) if name in scores else "" for scores in run.splits.values()),
         )
         for name in sorted(names, key=lambda name: name != run.metric_for_best)
     ]
@@ -89,40 +91,40 @@ def _curves_title(run: FinetunedRun) -> str:
 def _curves(run: FinetunedRun) -> Plot | None:
     if not has_curves(run):
         return None
-    alt, path = "Training loss, dev loss and dev scores by step", run.folder / "curves.png"
-    return picture(learning_figure(run), alt, path)
+    return picture(learning_figure(run), "Training loss, dev loss and dev scores by step", run.folder / "curves.png")
 
 
 def _errors(run: FinetunedRun) -> dict[str, object]:
-    """What is known about the errors on dev: confusion matrix, scatter plot, counts per class, missed answers."""
+    """The errors on dev: confusion matrix, scatter plot, counts per class, missed answers."""
     kind, scatter = run.task_kind, None
-    found = kind.confusion(run.judged)
-    if found is not None:
-        picture(confusion_figure(found), "Confusion matrix", run.folder / "confusion.png")
+    confusion = kind.confusion(run.judged)
+    if confusion is not None:
+        picture(confusion_figure(confusion), "Confusion matrix", run.folder / "confusion.png")
     if kind.label_kind == "number" and run.predictions:
         scatter = picture(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
     tallies = kind.tallies(run.judged)
     rows = [
         (
-            each.name,
-            *map(wording.percent, (each.precision, each.recall, each.f1)),
-            *(f"{num:,}" for num in (each.num_gold, each.num_predicted)),
+            tally.name,
+            *map(wording.percent, (tally.precision, tally.recall, tally.f1)),
+            *(f"{count:,}" for count in (tally.num_gold, tally.num_predicted)),
         )
-        for each in tallies[:MAX_TALLIES]
+        for tally in tallies[:MAX_TALLIES]
     ]
     threshold = run.task.get("threshold") if run.predictions and run.allows_no_answer else None
+    threshold = threshold if isinstance(threshold, int | float) else None
     lengths = [
-        (length, f"{num:,}", f"{missed:,}", wording.percent(missed / num))
-        for length, num, missed in kind.by_length(run.predictions)
+        (length, f"{count:,}", f"{missed:,}", wording.percent(missed / count))
+        for length, count, missed in kind.by_length(run.predictions)
     ]
     return {
-        "confusion": found,
-        "confusion_rows": _confusion_rows(found) if found else [],
+        "confusion": confusion,
+        "confusion_rows": _confusion_rows(confusion) if confusion else [],
         "scatter": scatter,
         "tallies": Table((kind.counted(run.judged), "precision", "recall", "F1", "gold", "predicted"), rows),
         "num_tallies_left": len(tallies) - MAX_TALLIES,
-        "threshold": threshold if isinstance(threshold, int | float) else None,
-        "thresholds": _thresholds(run, threshold) if isinstance(threshold, int | float) else None,
+        "threshold": threshold,
+        "thresholds": None if threshold is None else _thresholds(run, threshold),
         "lengths": Table(("gold answer", "questions", "no word in common", "fraction"), lengths),
     }
 
@@ -135,51 +137,55 @@ def _thresholds(run: FinetunedRun, threshold: float) -> Plot | None:
     return picture(thresholds_figure(points, threshold), alt, run.folder / "thresholds.png")
 
 
-def _illustration(run: FinetunedRun, found: dict) -> dict[str, object]:
+def _illustration(run: FinetunedRun, example: dict) -> dict[str, object]:
     """A question, its answers, the likeliest tokens, and the passage in pieces of (text, style, title, whether it is
-    in the predicted answer); text between tokens has no style."""
-    passage, tokens = found["passage"], found["tokens"]
+    in the predicted answer); text between tokens has no style. A token is (start, stop, probability that the answer
+    starts there, and that it ends there)."""
+    passage, tokens = example["passage"], example["tokens"]
     pieces, done = [], 0
-    for start, stop, *chances in tokens:
+    for start, stop, *probabilities in tokens:
         pieces.append((passage[done:start], "", "", False))
-        shares = (f"--{name}:{chance:.3f}" for name, chance in zip(ENDS, chances, strict=True))
-        title = ", ".join(f"{name} {wording.percent(chance)}" for name, chance in zip(ENDS, chances, strict=True))
-        is_answer = bool(found["answer"]) and found["start"] <= start and stop <= found["end"]
-        pieces.append((passage[start:stop], ";".join(shares), title, is_answer))
+        named = dict(zip(ENDS, probabilities, strict=True))
+        style = ";".join(f"--{name}:{probability:.3f}" for name, probability in named.items())
+        title = ", ".join(f"{name} {wording.percent(probability)}" for name, probability in named.items())
+        is_answer = bool(example["answer"]) and example["start"] <= start and stop <= example["end"]
+        pieces.append((passage[start:stop], style, title, is_answer))
         done = stop
     pieces.append((passage[done:], "", "", False))
     likeliest = []
-    for which, name in ((2, "start"), (3, "end")):
-        best = sorted(tokens, key=lambda token, which=which: -token[which])[:NUM_LIKELIEST]
-        said = ", ".join(f"{passage[token[0] : token[1]].strip()} {wording.percent(token[which])}" for token in best)
-        likeliest.append((name, said))
-    if run.allows_no_answer and not (run.config.get("hornbook_head") or {}).get("answerable"):
-        start, end = map(wording.percent, found["none"])
-        score = f"no-answer score {found['no_answer_score']:.2f}"
-        likeliest.append(("no answer", f"start {start}, end {end}; {score}"))
-    elif run.allows_no_answer:
-        likeliest.append(("no answer", f"no-answer score {found['no_answer_score']:.2f}"))
-    gold = " / ".join(dict.fromkeys(found["gold"])) or "no answer"
-    return found | {"pieces": pieces, "likeliest": likeliest, "gold": gold, "answer": found["answer"] or "no answer"}
+    for i, name in enumerate(ENDS, 2):
+        best = sorted(tokens, key=itemgetter(i), reverse=True)[:NUM_LIKELIEST]
+        texts = (f"{passage[token[0] : token[1]].strip()} {wording.percent(token[i])}" for token in best)
+        likeliest.append((name, ", ".join(texts)))
+    if run.allows_no_answer:
+        score = f"no-answer score {example['no_answer_score']:.2f}"
+        if not (run.config.get("hornbook_head") or {}).get("answerable"):
+            start, end = map(wording.percent, example["none"])
+            score = f"start {start}, end {end}; {score}"
+        likeliest.append(("no answer", score))
+    gold = " / ".join(dict.fromkeys(example["gold"])) or "no answer"
+    answer = example["answer"] or "no answer"
+    return example | {"pieces": pieces, "likeliest": likeliest, "gold": gold, "answer": answer}
 
 
-def _confusion_rows(found: Confusion) -> list[tuple[str, list[tuple[str, float, str]]]]:
+def _confusion_rows(confusion: Confusion) -> list[tuple[str, list[tuple[str, float, str]]]]:
     """(gold label, (count, fraction of the row, title) of each cell)"""
     return [
         (
             name,
             [
-                (f"{count:,}", share, f"{wording.percent(share)} of the row")
-                for count, share in zip(counts, shares, strict=True)
+                (f"{count:,}", fraction, f"{wording.percent(fraction)} of the row")
+                for count, fraction in zip(counts, fractions, strict=True)
             ],
         )
-        for name, counts, shares in zip(found.names, found.counts.tolist(), found.shares.tolist(), strict=True)
+        for name, counts, fractions in zip(
+            confusion.names, confusion.counts.tolist(), confusion.shares.tolist(), strict=True
+        )
     ]
 
 
 def _attention(run: FinetunedRun) -> dict[str, object] | None:
-    found = run.attention
-    tokens, mean = [str(token) for token in found.get("tokens") or []], found.get("mean") or []
+    tokens, mean = [str(token) for token in run.attention.get("tokens") or []], run.attention.get("mean") or []
     if not tokens or len(mean) != len(tokens):
         return None
     largest = max((number(weight) for weights in mean for weight in weights), default=1.0) or 1.0
@@ -190,7 +196,7 @@ def _attention(run: FinetunedRun) -> dict[str, object] | None:
             for other, weight in zip(tokens, weights, strict=False)
         ]
         rows.append((token, cells))
-    heads = found.get("heads") or []
+    heads = run.attention.get("heads") or []
     image = picture(heads_figure(heads), "Attention of each head") if heads else None
     return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(heads), "heads": image}
 

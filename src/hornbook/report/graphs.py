@@ -2,43 +2,41 @@
 
 from pathlib import Path
 
-from hornbook.files import read_json
+from hornbook.files import read_json, read_json_if_exists
 from hornbook.report import wording
 
 
 def is_graph(folder: Path) -> bool:
-    file = folder / "manifest.json"
-    return file.is_file() and read_json(file).get("kind") == "graph"
+    return read_json_if_exists(folder / "manifest.json").get("kind") == "graph"
 
 
-def about_graph(folder: Path) -> dict:
+def describe_graph(folder: Path) -> dict:
     manifest = read_json(folder / "manifest.json")
-    kept = ("fingerprint", "totals", "problems", "settings", "seconds")
     return {
         "kind": "graph",
-        **{name: manifest.get(name) for name in kept},
+        **{name: manifest.get(name) for name in ("fingerprint", "totals", "problems", "settings", "seconds")},
         "bytes_on_disk": sum(file.stat().st_size for file in folder.iterdir() if file.is_file()),
     }
 
 
-def graph_lines(found: dict) -> list[tuple[str, str]]:
-    totals = found["totals"]
+def graph_lines(info: dict) -> list[tuple[str, str]]:
+    totals = info["totals"]
     names = ("entities", "relations", "edges", "names", "entities_without_name", "isolated_entities")
     out = [(name.replace("_", " "), f"{totals[name]:,}") for name in names]
     out += [(f"{name} edges", f"{count:,}") for name, count in (totals.get("splits") or {}).items()]
-    out.append(("size", wording.size(found["bytes_on_disk"])))
-    return out + wording.problem_rows(found["problems"])
+    out.append(("size", wording.size(info["bytes_on_disk"])))
+    return out + wording.problem_rows(info["problems"])
 
 
-def about_vectors(folder: Path) -> dict:
+def describe_vectors(folder: Path) -> dict:
     record = read_json(folder / "run.json")
-    scores = read_json(folder / "scores.json") if (folder / "scores.json").is_file() else {}
+    scores = read_json_if_exists(folder / "scores.json")
     return {"kind": "graph vectors", "request": record["request"], "settings": record["settings"], "scores": scores}
 
 
-def vector_lines(found: dict) -> list[tuple[str, str]]:
-    scores, settings = found["scores"], found["settings"]
-    out = [("graph", found["request"]["graph"]), ("model", f"{settings['model']}, width {settings['width']}")]
+def vector_lines(info: dict) -> list[tuple[str, str]]:
+    scores, settings = info["scores"], info["settings"]
+    out = [("graph", info["request"]["graph"]), ("model", f"{settings['model']}, width {settings['width']}")]
     if not scores:
         return [*out, ("state", "not finished: resume with 'hornbook graph embed ... --resume'")]
     out.append(("trained", f"{scores['epochs']:g} epochs, {wording.duration(scores['seconds'])}"))

@@ -6,24 +6,24 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from hornbook.files import read_json, refusing_damage
+from hornbook.files import read_json, read_json_if_exists, refusing_damage
 from hornbook.report import wording
-from hornbook.report.comparison import COMPARISON_FILE, about_comparison
-from hornbook.report.experiment import about_experiment, experiment_lines
-from hornbook.report.exported import EXPORT_FILE, about_exported, exported_lines
+from hornbook.report.comparison import COMPARISON_FILE, describe_comparison
+from hornbook.report.experiment import describe_experiment, experiment_lines
+from hornbook.report.exported import EXPORT_FILE, describe_exported, exported_lines
 from hornbook.report.finetuned import (
     FinetunedRun,
-    about_baseline,
-    about_finetuned,
     baseline_lines,
+    describe_baseline,
+    describe_finetuned,
     finetuned_lines,
-    label_words,
+    format_labels,
     load_run,
 )
-from hornbook.report.graphs import about_graph, about_vectors, graph_lines, is_graph, vector_lines
-from hornbook.report.prompting import about_prompted, prompted_lines
+from hornbook.report.graphs import describe_graph, describe_vectors, graph_lines, is_graph, vector_lines
+from hornbook.report.prompting import describe_prompted, prompted_lines
 from hornbook.report.run import TOKENS, RunRecord
-from hornbook.report.trials import about_several, is_several
+from hornbook.report.trials import describe_several, is_several
 from hornbook.tasks.kinds import KINDS
 
 WEIGHTS = "model.safetensors"
@@ -37,11 +37,11 @@ PROBLEMS = {"single_label_classification": "single", "multi_label_classification
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 REPAIR = "restore it, or create the folder again"
 DESCRIBERS = {  # by the command that wrote the record
-    "baseline": about_baseline,
-    "probe": about_baseline,
-    "prompt": about_prompted,
-    "reproduce": about_experiment,
-    "graph embed": about_vectors,
+    "baseline": describe_baseline,
+    "probe": describe_baseline,
+    "prompt": describe_prompted,
+    "reproduce": describe_experiment,
+    "graph embed": describe_vectors,
 }
 
 
@@ -56,47 +56,47 @@ def describe(path: str | Path) -> dict:
     """
     path = Path(path)
     with refusing_damage(path, "restore its JSON files, or create the folder again"):
-        return _described(path)
+        return _describe(path)
 
 
-def _described(path: Path) -> dict:
+def _describe(path: Path) -> dict:
     if not path.exists():
         raise ValueError(f"{path} does not exist: give a run, corpus, model or tokenizer folder")
     if path.is_file():
-        raise ValueError(_about_file(path))
+        raise ValueError(_describe_file(path))
     command = _command(path)
     if command in DESCRIBERS:
         with refusing_damage(path / "run.json", REPAIR):
-            found = DESCRIBERS[command](path)
+            description = DESCRIBERS[command](path)
     elif command == "label-curve" or is_several(path):
-        found = about_several(path)
+        description = describe_several(path)
     elif command is not None:
         run = load_run(path)
-        found = about_finetuned(run) if isinstance(run, FinetunedRun) else _run(run)
+        description = describe_finetuned(run) if isinstance(run, FinetunedRun) else _run(run)
     elif (path / COMPARISON_FILE).is_file():
         with refusing_damage(path / COMPARISON_FILE, REPAIR):
-            found = about_comparison(path)
+            description = describe_comparison(path)
     elif is_graph(path):
-        found = about_graph(path)
+        description = describe_graph(path)
     elif (path / "manifest.json").is_file():
-        found = _corpus(path)
+        description = _corpus(path)
     elif (path / "progress.json").is_file():
-        found = _unfinished_corpus(path)
+        description = _unfinished_corpus(path)
     elif (path / VECTOR_INDEX).is_file():
         with refusing_damage(path / VECTOR_INDEX, REPAIR):
-            found = _index(path)
+            description = _index(path)
     elif (path / EXPORT_FILE).is_file():
-        found = about_exported(path)
+        description = describe_exported(path)
     elif (path / "config.json").is_file():
-        found = _model(path)
+        description = _model(path)
     elif (path / "tokenizer.json").is_file():
-        found = _tokenizer(path)
+        description = _tokenizer(path)
     else:
         raise ValueError(
             f"{path} has none of run.json (a run), manifest.json (a corpus), config.json with {WEIGHTS} (a model) and "
             "tokenizer.json (a tokenizer): give a folder that hornbook or transformers wrote"
         )
-    return {"folder": str(path), **found}
+    return {"folder": str(path), **description}
 
 
 def _command(path: Path) -> str | None:
@@ -132,7 +132,7 @@ def lines(description: dict) -> list[tuple[str, str]]:
         return [first, *((label, text) for label, text in write(description) if text)]
 
 
-def _about_file(path: Path) -> str:
+def _describe_file(path: Path) -> str:
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
     if suffixes & TEXT_SUFFIXES:
         return (
@@ -143,23 +143,26 @@ def _about_file(path: Path) -> str:
 
 
 def _index(path: Path) -> dict:
-    found = read_json(path / VECTOR_INDEX)
-    sources = [(each["file"], each["done"], each["rows"]) for each in found["sources"]]
-    names = ("model", "width", "dtype", "count", "similarity", "columns")
-    is_finished = all(done == rows for _, done, rows in sources)
-    sources = [{"file": file, "rows": rows, "done": done} for file, done, rows in sources]
-    return {"kind": "index" if is_finished else "unfinished index", "sources": sources} | {n: found[n] for n in names}
+    record = read_json(path / VECTOR_INDEX)
+    sources = [{name: source[name] for name in ("file", "rows", "done")} for source in record["sources"]]
+    is_finished = all(source["done"] == source["rows"] for source in sources)
+    return {
+        "kind": "index" if is_finished else "unfinished index",
+        "sources": sources,
+        **{name: record[name] for name in ("model", "width", "dtype", "count", "similarity", "columns")},
+    }
 
 
-def _index_lines(about: dict) -> list[tuple[str, str]]:
+def _index_lines(info: dict) -> list[tuple[str, str]]:
     sources = [
-        f"{each['file'] or 'texts in memory'} ({each['done']:,} of {each['rows']:,})" for each in about["sources"]
+        f"{source['file'] or 'texts in memory'} ({source['done']:,} of {source['rows']:,})"
+        for source in info["sources"]
     ]
     return [
-        ("model", about["model"]),
-        ("texts", f"{about['count']:,}"),
-        ("vectors", f"{about['dtype']}, {about['width']} wide, {about['similarity']}"),
-        ("columns", ", ".join(about["columns"])),
+        ("model", info["model"]),
+        ("texts", f"{info['count']:,}"),
+        ("vectors", f"{info['dtype']}, {info['width']} wide, {info['similarity']}"),
+        ("columns", ", ".join(info["columns"])),
         ("sources", "; ".join(sources)),
     ]
 
@@ -176,7 +179,7 @@ def _run(record: RunRecord) -> dict:
         "finished": record.is_finished,
         "step": record.step,
         "num_steps": record.num_steps,
-        "state": record.state_in_words,
+        "state": record.status,
         "tokens": record.tokens,
         "seconds": record.seconds,
         "tokens_per_second": record.tokens_per_second,
@@ -190,31 +193,31 @@ def _run(record: RunRecord) -> dict:
     }
 
 
-def _run_lines(found: dict) -> list[tuple[str, str]]:
-    speed = found["tokens_per_second"]
+def _run_lines(info: dict) -> list[tuple[str, str]]:
+    speed = info["tokens_per_second"]
     out = [
         (
-            "tasks" if found["is_of_text"] else "preset",
-            found["preset"] + (f", initialised from {found['from']}" if found["from"] else ""),
+            "tasks" if info["is_of_text"] else "preset",
+            info["preset"] + (f", initialised from {info['from']}" if info["from"] else ""),
         ),
-        ("teacher", found["teacher"] or ""),
-        ("parameters", wording.parameters(found["parameters"], found["kept_parameters"])),
-        ("state", found["state"]),
-        ("tokens seen", wording.amount(found["tokens"])),
-        ("time", wording.duration(found["seconds"]) + (f", {speed:,.0f} tokens per second" if speed else "")),
-        ("device", found["device"]),
+        ("teacher", info["teacher"] or ""),
+        ("parameters", wording.parameters(info["parameters"], info["kept_parameters"])),
+        ("state", info["state"]),
+        ("tokens seen", wording.amount(info["tokens"])),
+        ("time", wording.duration(info["seconds"]) + (f", {speed:,.0f} tokens per second" if speed else "")),
+        ("device", info["device"]),
     ]
-    for corpus in found["corpora"]:
+    for corpus in info["corpora"]:
         counts = f"{wording.amount(corpus.get('tokens', 0))} tokens, weight {corpus.get('weight', 1):g}"
         out.append(("data", f"{corpus.get('folder')}: {counts}, read {wording.times(corpus['epochs'])}"))
-    out.append(("last training loss", _losses(found["last_train"])))
-    out.append(("last validation", _losses(found["last_validation"])))
-    out.append(("best validation", _losses(found["best_validation"])))
+    out.append(("last training loss", _losses(info["last_train"])))
+    out.append(("last validation", _losses(info["last_validation"])))
+    out.append(("best validation", _losses(info["best_validation"])))
     for term in TOKENS:
-        if term in found["frequency_baseline"]:
-            loss = wording.loss(found["frequency_baseline"][term])
+        if term in info["frequency_baseline"]:
+            loss = wording.loss(info["frequency_baseline"][term])
             out.append(("unigram baseline", f"{term} {loss}"))
-    return [*out, ("to resume", found["resume"] or "")]
+    return [*out, ("to resume", info["resume"] or "")]
 
 
 def _losses(line: dict | None) -> str:
@@ -235,10 +238,10 @@ def _corpus(folder: Path) -> dict:
     manifest = read_json(folder / "manifest.json")
     if not isinstance(manifest.get("totals"), dict) or "shards" not in manifest:
         raise ValueError(f"{folder} is not a corpus: its manifest.json has no totals and was not written by hornbook")
-    kept = ("fingerprint", "vocab_size", "dtype", "totals", "dropped", "problems", "settings", "seconds")
+    names = ("fingerprint", "vocab_size", "dtype", "totals", "dropped", "problems", "settings", "seconds")
     return {
         "kind": "corpus",
-        **{name: manifest.get(name) for name in kept},
+        **{name: manifest.get(name) for name in names},
         "num_shards": len(manifest["shards"]),
         "num_sources": manifest["sources"]["files"],
         "repeated_share": manifest.get("repeated_lines", {}).get("repeated_share"),
@@ -246,18 +249,24 @@ def _corpus(folder: Path) -> dict:
     }
 
 
-def _corpus_lines(found: dict) -> list[tuple[str, str]]:
-    totals, repeated = found["totals"], found["repeated_share"]
+def _corpus_lines(info: dict) -> list[tuple[str, str]]:
+    totals, repeated = info["totals"], info["repeated_share"]
     out = [
         (name, wording.amount(totals[name])) for name in ("documents", "sentences", "words", "tokens") if name in totals
     ]
     out += [
-        ("vocabulary", f"{found['vocab_size']:,} tokens" if found["vocab_size"] else ""),
-        ("size", f"{wording.size(found['bytes_on_disk'])} in {wording.counted(found['num_shards'], 'shard')}"),
-        ("read", f"{wording.size(totals.get('bytes_read', 0))} from {wording.counted(found['num_sources'], 'file')}"),
+        ("vocabulary", f"{info['vocab_size']:,} tokens" if info["vocab_size"] else ""),
+        (
+            "size",
+            f"{wording.size(info['bytes_on_disk'])} in {wording.counted(info['num_shards'], 'shard')}",
+        ),
+        (
+            "read",
+            f"{wording.size(totals.get('bytes_read', 0))} from {wording.counted(info['num_sources'], 'file')}",
+        ),
         ("repeated lines", wording.percent(repeated) if repeated is not None else ""),
     ]
-    return out + wording.problem_rows(found["problems"])
+    return out + wording.problem_rows(info["problems"])
 
 
 def _unfinished_corpus(folder: Path) -> dict:
@@ -271,11 +280,11 @@ def _unfinished_corpus(folder: Path) -> dict:
     }
 
 
-def _unfinished_lines(found: dict) -> list[tuple[str, str]]:
-    tokens = wording.amount(found["totals"].get("tokens", 0))
+def _unfinished_lines(info: dict) -> list[tuple[str, str]]:
+    tokens = wording.amount(info["totals"].get("tokens", 0))
     return [
-        ("so far", f"{tokens} tokens in {wording.counted(found['num_shards'], 'shard')}"),
-        ("read", f"{wording.size(found['bytes_read'])} of {wording.size(found['bytes_total'])}"),
+        ("so far", f"{tokens} tokens in {wording.counted(info['num_shards'], 'shard')}"),
+        ("read", f"{wording.size(info['bytes_read'])} of {wording.size(info['bytes_total'])}"),
         ("to resume", "run the same 'hornbook corpus build' command again"),
     ]
 
@@ -301,13 +310,11 @@ def _model(folder: Path) -> dict:
 
 def _head(folder: Path, config: dict) -> dict:
     """The task of a fine-tuned model: from task.json if a run wrote the folder, otherwise from its class."""
-    named = str((config.get("architectures") or [""])[0])
-    own, task = config.get("hornbook_head") or {}, {}
-    if (folder / "task.json").is_file():
-        task = read_json(folder / "task.json")
-    problem_type = own.get("problem_type") or PROBLEMS.get(config.get("problem_type"))
-    fitting = [each for each in KINDS.values() if own.get("kind") == each.output_kind or _is_class_of(each, named)]
-    fitting.sort(key=lambda each: each.problem_type != problem_type)
+    hf_class = str((config.get("architectures") or [""])[0])
+    head, task = config.get("hornbook_head") or {}, read_json_if_exists(folder / "task.json")
+    problem_type = head.get("problem_type") or PROBLEMS.get(config.get("problem_type"))
+    fitting = [kind for kind in KINDS.values() if head.get("kind") == kind.output_kind or _is_class_of(kind, hf_class)]
+    fitting.sort(key=lambda kind: kind.problem_type != problem_type)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
     labels = config.get("id2label") or {}
     has_labels = kind is not None and kind.has_labels
@@ -357,30 +364,33 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
     return shapes
 
 
-def _model_lines(found: dict) -> list[tuple[str, str]]:
+def _model_lines(info: dict) -> list[tuple[str, str]]:
     def text(name: str) -> str:
-        value = found[name]
+        value = info[name]
         return f"{value:,}" if isinstance(value, int) else str(value or "")
 
     return [
         ("family", text("model_type")),
-        ("task", _task_words(found)),
-        ("labels", label_words(found["labels"])),
-        ("class", ", ".join(map(str, found["architectures"]))),
-        ("parameters", f"{wording.amount(found['parameters'])} in {wording.counted(found['num_tensors'], 'tensor')}"),
+        ("task", _format_task(info)),
+        ("labels", format_labels(info["labels"])),
+        ("class", ", ".join(map(str, info["architectures"]))),
+        (
+            "parameters",
+            f"{wording.amount(info['parameters'])} in {wording.counted(info['num_tensors'], 'tensor')}",
+        ),
         ("layers", text("num_layers")),
         ("width", text("width")),
         ("heads", text("num_heads")),
         ("vocabulary", text("vocab_size")),
         ("max sequence length", text("max_positions")),
-        ("tokenizer", "included" if found["has_tokenizer"] else "not included"),
+        ("tokenizer", "included" if info["has_tokenizer"] else "not included"),
     ]
 
 
-def _task_words(found: dict) -> str:
-    if not found["task"]:
+def _format_task(info: dict) -> str:
+    if not info["task"]:
         return ""
-    return f"{found['task']}: {KINDS[found['task_kind']].description}" if found["task_kind"] else found["task"]
+    return f"{info['task']}: {KINDS[info['task_kind']].description}" if info["task_kind"] else info["task"]
 
 
 def _tokenizer(folder: Path) -> dict:
@@ -399,9 +409,9 @@ def _tokenizer(folder: Path) -> dict:
     }
 
 
-def _tokenizer_lines(found: dict) -> list[tuple[str, str]]:
+def _tokenizer_lines(info: dict) -> list[tuple[str, str]]:
     return [
-        ("method", found["model_kind"]),
-        ("vocabulary", f"{found['vocab_size']:,} tokens"),
-        ("special tokens", " ".join(found["special_tokens"])),
+        ("method", info["model_kind"]),
+        ("vocabulary", f"{info['vocab_size']:,} tokens"),
+        ("special tokens", " ".join(info["special_tokens"])),
     ]

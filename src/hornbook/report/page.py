@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from hornbook.files import read_json, refusing_damage
+from hornbook.files import read_json_if_exists, refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import COMPARISON_FILE, write_comparison_page
 from hornbook.report.experiment import RESULTS, write_experiment_page
@@ -32,18 +32,14 @@ def write_report(folder: str | Path) -> Path:
     with refusing_damage(folder, "restore its JSON files, or create the folder again"):
         if (folder / COMPARISON_FILE).is_file():
             return write_comparison_page(folder)
-        if _kind(folder / RESULTS) == "experiment":
+        if read_json_if_exists(folder / RESULTS).get("kind") == "experiment":
             return write_experiment_page(folder)
-        if _kind(folder / SCORES) == "prompt":
+        if read_json_if_exists(folder / SCORES).get("kind") == "prompt":
             return write_prompted_page(folder)
         if is_several(folder):
             return write_page(folder, "several.html", f"several runs in {folder}", **several_sections(folder))
         run = load_run(folder)
         return write_finetuned_page(run) if isinstance(run, FinetunedRun) else _write_run_page(run)
-
-
-def _kind(path: Path) -> str | None:
-    return read_json(path).get("kind") if path.is_file() else None
 
 
 def _write_run_page(record: RunRecord) -> Path:
@@ -53,27 +49,27 @@ def _write_run_page(record: RunRecord) -> Path:
         curves = picture(curves_figure(record), alt, record.folder / "curves.png")
     mask = mask_token(record.folder)
     samples = [split_sample(sample, mask) for sample in record.samples]
-    right = [[token == sample["answer"] for token, _ in sample["guesses"]] for sample in samples]
+    is_right = [[token == sample["answer"] for token, _ in sample["guesses"]] for sample in samples]
     return write_page(
         record.folder,
         "run.html",
-        f"{record.preset}, {record.state_in_words}",
+        f"{record.preset}, {record.status}",
         record=record,
-        about=_about(record),
+        about=_subtitle(record),
         curves=curves,
         last=record.last_validation,
         best=record.best_validation,
         has_best_folder=(record.folder / "best").is_dir(),
         mask=mask,
         samples=samples,
-        num_first=sum(any(each[:1]) for each in right),
-        num_listed=sum(map(any, right)),
+        num_first=sum(any(of_sample[:1]) for of_sample in is_right),
+        num_listed=sum(map(any, is_right)),
         corpora=_corpora(record),
         commands=_commands(record, mask),
     )
 
 
-def _about(record: RunRecord) -> str:
+def _subtitle(record: RunRecord) -> str:
     size = wording.parameters(record.run.get("parameters"), record.run.get("kept_parameters"), " parameters")
     start = f"initialised from {record.run['from']}" if record.run.get("from") else "trained from scratch"
     start = f"distilled from {record.teacher}" if record.teacher else start
@@ -97,10 +93,10 @@ def _corpora(record: RunRecord) -> Table:
 
 def _commands(record: RunRecord, mask: str) -> list[tuple[str, str]]:
     sentence = f"The {mask} sat on the mat."
-    found = [] if record.is_finished else [("Resume from the last checkpoint", record.resume_command)]
+    commands = [] if record.is_finished else [("Resume from the last checkpoint", record.resume_command)]
     can_fill = "mlm" in record.run.get("heads", ["mlm"]) or record.run.get("family") == "electra"
     if can_fill and ((record.folder / "model.safetensors").is_file() or record.is_finished):
         fill = shlex.join(["hornbook", "fill-mask", str(record.folder), sentence])
         code = f"import hornbook\n\nmodel = hornbook.load({str(record.folder)!r})\nmodel.fill_mask({sentence!r})"
-        found += [("Predict a masked word", fill), ("The same in Python", code)]
-    return found
+        commands += [("Predict a masked word", fill), ("The same in Python", code)]
+    return commands

@@ -4,7 +4,7 @@ page with the score by number of examples in the prompt, baselines, and some que
 from itertools import islice
 from pathlib import Path
 
-from hornbook.files import read_json, read_json_lines
+from hornbook.files import read_json, read_json_if_exists, read_json_lines
 from hornbook.report import wording
 from hornbook.report.rendering import Table, write_page
 
@@ -31,14 +31,14 @@ def write_prompted_page(folder: Path) -> Path:
         scores=scores,
         about=f"{scores['model']} · {wording.counted(scores['questions'], 'question')} · {scores['data']}",
         state="finished" if is_whole else f"{scores['done']} of {scores['runs']} runs",
-        warning=degenerate_words(scores),
+        warning=degenerate_note(scores),
         picture=image,
         table=Table(titles, rows),
         samples={file.stem: list(islice(read_json_lines(file), NUM_SAMPLES)) for file in files},
     )
 
 
-def score_words(scores: dict, metric: str, found: dict | None) -> str:
+def format_score(scores: dict, metric: str, found: dict | None) -> str:
     """The score with its interval: `48.2% (45.1% to 51.0%)`, or `35.1 (33.0 to 37.9)` if it is not a percentage."""
     if found is None:
         return ""
@@ -51,10 +51,10 @@ def rows_of(scores: dict) -> list[tuple[str, str, list[tuple[str, str]], str]]:
     """One row per point and baseline: (prompt variant or baseline, number of examples, (metric, score) pairs, note)."""
     rows = []
     for point in scores["points"]:
-        cells = [(name, score_words(scores, name, point["scores"].get(name))) for name in scores["metrics"]]
+        cells = [(name, format_score(scores, name, point["scores"].get(name))) for name in scores["metrics"]]
         rows.append((point["variant"], f"{point['shots']}", cells, _note(point)))
     for name, found in scores["baselines"].items():
-        cells = [(metric, score_words(scores, metric, found.get(metric))) for metric in scores["metrics"]]
+        cells = [(metric, format_score(scores, metric, found.get(metric))) for metric in scores["metrics"]]
         rows.append((name, "", cells, "baseline"))
     return rows
 
@@ -70,7 +70,7 @@ def _note(point: dict) -> str:
     return "; ".join(notes)
 
 
-def degenerate_words(scores: dict) -> str:
+def degenerate_note(scores: dict) -> str:
     """A sentence about the points where the model gives the same answer to every question; empty if there are none."""
     found = []
     for point in scores["points"]:
@@ -88,10 +88,10 @@ def degenerate_words(scores: dict) -> str:
 # ---- hornbook info
 
 
-def about_prompted(folder: Path) -> dict:
+def describe_prompted(folder: Path) -> dict:
     run = read_json(folder / "run.json")
     request, task = run["request"], run["settings"]
-    scores = read_json(folder / SCORES) if (folder / SCORES).is_file() else {}
+    scores = read_json_if_exists(folder / SCORES)
     return {
         "kind": "prompted task",
         "task": task["name"],
@@ -105,17 +105,17 @@ def about_prompted(folder: Path) -> dict:
     }
 
 
-def prompted_lines(found: dict) -> list[tuple[str, str]]:
-    scores, examples = found["scores"], ", ".join(map(str, found["shots"]))
-    if any(found["shots"]):
-        examples += f", sampled with {wording.counted(found['seeds'], 'seed')}"
+def prompted_lines(info: dict) -> list[tuple[str, str]]:
+    scores, examples = info["scores"], ", ".join(map(str, info["shots"]))
+    if any(info["shots"]):
+        examples += f", sampled with {wording.counted(info['seeds'], 'seed')}"
     state = f"{scores['done']} of {wording.counted(scores['runs'], 'run')} done" if scores else "nothing done yet"
     out = [
-        ("task", f"{found['task']}: {found['about']}"),
-        ("model", found["model"]),
-        ("data", found["data"] + (f", {wording.counted(scores['questions'], 'question')}" if scores else "")),
+        ("task", f"{info['task']}: {info['about']}"),
+        ("model", info["model"]),
+        ("data", info["data"] + (f", {wording.counted(scores['questions'], 'question')}" if scores else "")),
         ("examples in the prompt", examples),
-        ("state", "finished" if found["finished"] else f"{state}; run the same command with --resume to continue"),
+        ("state", "finished" if info["finished"] else f"{state}; run the same command with --resume to continue"),
     ]
     if not scores:
         return out
@@ -123,6 +123,6 @@ def prompted_lines(found: dict) -> list[tuple[str, str]]:
         count = f", {wording.counted(int(num_examples), 'example')}" if num_examples else ""
         text = ", ".join(f"{wording.metric_label(metric)} {score}" for metric, score in cells if score)
         out.append((f"{name}{count}", text))
-    if text := degenerate_words(scores):
+    if text := degenerate_note(scores):
         out.append(("degenerate", text))
     return out

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError, select_autoescape
 
 from hornbook.files import write_text
+from hornbook.metrics.words import number
 from hornbook.report import wording
-from hornbook.report.run import number
 
 
 class Table(NamedTuple):

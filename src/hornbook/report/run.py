@@ -86,8 +86,8 @@ class RunRecord:
     @property
     def terms(self) -> list[str]:
         """Names of the loss terms, such as mlm, nsp, sop or clm."""
-        found = [*self.train[:1], *self.validations[:1]]
-        names = dict.fromkeys(name for line in found for name in line if name not in NOT_LOSSES | {"best"})
+        lines = [*self.train[:1], *self.validations[:1]]
+        names = dict.fromkeys(name for line in lines for name in line if name not in NOT_LOSSES | {"best"})
         return [name for name in names if not any(name.startswith(f"{term}_") for term in names)]
 
     @property
@@ -139,8 +139,8 @@ class RunRecord:
     def setting_groups(self) -> dict[str, dict[str, str]]:
         """The settings as texts, by group and full name, without those listed as unused in run.json."""
         unused, groups = set(self.run.get("unused") or []), {}
-        plain = {name: value for name, value in self.settings.items() if not isinstance(value, dict)}
-        for group, values in {**self.settings, "other": plain}.items():
+        ungrouped = {name: value for name, value in self.settings.items() if not isinstance(value, dict)}
+        for group, values in {**self.settings, "other": ungrouped}.items():
             if isinstance(values, dict) and group not in unused:
                 named = values if group == "other" else {f"{group}.{name}": value for name, value in values.items()}
                 groups[group] = {name: wording.setting(value) for name, value in named.items() if name not in unused}
@@ -167,16 +167,16 @@ class RunRecord:
     @property
     def corpora(self) -> list[dict]:
         """The corpora in run.json, each with `epochs`: the number of passes over it so far."""
-        listed = self.inputs.get("corpora") or []
-        weights = sum(each.get("weight", 1.0) for each in listed) or 1.0
-        fractions = [each.get("weight", 1.0) / weights for each in listed]
+        corpora = self.inputs.get("corpora") or []
+        total_weight = sum(corpus.get("weight", 1.0) for corpus in corpora) or 1.0
+        tokens = [self.tokens * corpus.get("weight", 1.0) / total_weight for corpus in corpora]
         return [
-            {**each, "epochs": self.tokens * fraction / max(1, each.get("tokens", 0))}
-            for each, fraction in zip(listed, fractions, strict=True)
+            {**corpus, "epochs": seen / max(1, corpus.get("tokens", 0))}
+            for corpus, seen in zip(corpora, tokens, strict=True)
         ]
 
     @property
-    def state_in_words(self) -> str:
+    def status(self) -> str:
         """Progress of the run; a running run and a stopped one look the same on disk."""
         if self.is_finished:
             return f"finished after {wording.counted(self.step, 'step')}"
@@ -188,12 +188,12 @@ class RunRecord:
             data = (self.inputs.get("data") or {}).get("path", "TASKS.toml")
             arguments = ["finetune", str(self.run.get("from", "MODEL")), "--task", "text", "--data", data]
             return shlex.join(["hornbook", *arguments, "--out", str(self.folder), "--resume"])
-        named = []
-        for each in self.inputs.get("corpora") or []:
-            weight = each.get("weight", 1.0)
-            named += ["--corpus", each.get("folder", "CORPUS") + ("" if weight == 1 else f":{weight:g}")]
-        what = ["distill", self.teacher, "--student", self.preset] if self.teacher else ["pretrain", self.preset]
-        return shlex.join(["hornbook", *what, *named, "--out", str(self.folder), "--resume"])
+        corpora = []
+        for corpus in self.inputs.get("corpora") or []:
+            weight = corpus.get("weight", 1.0)
+            corpora += ["--corpus", corpus.get("folder", "CORPUS") + ("" if weight == 1 else f":{weight:g}")]
+        command = ["distill", self.teacher, "--student", self.preset] if self.teacher else ["pretrain", self.preset]
+        return shlex.join(["hornbook", *command, *corpora, "--out", str(self.folder), "--resume"])
 
     def column(self, kind: str, name: str) -> np.ndarray:
         """The value `name` in all lines of a kind, as float64; NaN where it is missing or infinite."""
@@ -242,14 +242,14 @@ class ReportedStage:
 
 def read_stages(run: Path) -> list[ReportedStage]:
     """The earlier stages that have started, in order; empty if the run has only one stage."""
-    found = []
+    stages = []
     for file in Path(run).glob(f"{STAGES}/*/{STAGE_FILE}"):
-        about = read_json(file)
-        terms = tuple(about["terms"])
-        metrics = [_trained_terms(line, terms) for line in read_metrics(file.parent)]
-        record = RunRecord(file.parent, about, metrics, state=read_state(file.parent))
-        found.append(ReportedStage(about["number"], about["num_stages"], terms, record))
-    return sorted(found, key=lambda stage: stage.number)
+        stage, folder = read_json(file), file.parent
+        terms = tuple(stage["terms"])
+        metrics = [_trained_terms(line, terms) for line in read_metrics(folder)]
+        record = RunRecord(folder, stage, metrics, state=read_state(folder))
+        stages.append(ReportedStage(stage["number"], stage["num_stages"], terms, record))
+    return sorted(stages, key=lambda stage: stage.number)
 
 
 def _trained_terms(line: dict, terms: tuple[str, ...]) -> dict:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.lifecycle.locking import is_locked
+from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.info import describe
-from hornbook.report.run import number
 from hornbook.report.trials import TRIALS, read_curve, read_trials
 
 RECORD_FILES = ("run.json", "sweep.json")  # files that mark a run folder
@@ -19,83 +19,84 @@ def find_runs(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder: give the folder that contains your runs")
-    return list(_found(folder))
+    return list(_runs_below(folder))
 
 
-def _found(folder: Path) -> Iterator[Path]:
+def _runs_below(folder: Path) -> Iterator[Path]:
     if any((folder / name).is_file() for name in RECORD_FILES):
         yield folder
         return
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
-            yield from _found(path)
+            yield from _runs_below(path)
 
 
-def about_run(run: Path) -> dict:
+def summarize_run(run: Path) -> dict:
     """One row of `hornbook runs` as a dictionary. `state` is finished, running, stopped or unreadable."""
     files = [path for path in run.rglob("*") if path.is_file()]
-    found = {
+    folder = {
         "folder": str(run),
         "bytes": disk_bytes(run),
         "modified": max((path.stat().st_mtime for path in files), default=run.stat().st_mtime),
     }
     try:
-        about = _of_kind(run)
+        summary = _summarize(run)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        about = {"what": "", "state": "unreadable", "result": str(error), "step": None, "num_steps": None}
+        summary = {"what": "", "state": "unreadable", "result": str(error), "step": None, "num_steps": None}
     if is_locked(run):
-        about["state"] = "running"
-    return found | about
+        summary["state"] = "running"
+    return folder | summary
 
 
-def _of_kind(run: Path) -> dict:
+def _summarize(run: Path) -> dict:
     if (run / "sweep.json").is_file() and not (run / TRIALS).is_file():
-        return _about({"kind": "several runs"}, "learning rates or seeds", False, "")
-    found = describe(run)
-    kind = found["kind"]
+        return _summary({"kind": "several runs"}, "learning rates or seeds", False, "")
+    info = describe(run)
+    kind = info["kind"]
     if kind == "run":
-        loss = (found["best_validation"] or found["last_validation"] or {}).get("loss")
-        return _about(found, found["preset"], found["finished"], f"loss {wording.loss(loss)}" if loss else "")
+        loss = (info["best_validation"] or info["last_validation"] or {}).get("loss")
+        return _summary(info, info["preset"], info["finished"], f"loss {wording.loss(loss)}" if loss else "")
     if kind in ("fine-tuned run", "baseline", "probe"):
-        model = found["model"] or found.get("method") or ""
-        what = f"{found['task']}: {kind} of {model}" if kind != "fine-tuned run" else f"{found['task']} from {model}"
-        return _about(found, what, found["finished"], _scores(found["scores_in_words"]))
+        model = info["model"] or info.get("method") or ""
+        what = f"{info['task']}: {kind} of {model}" if kind != "fine-tuned run" else f"{info['task']} from {model}"
+        return _summary(info, what, info["finished"], _dev_score(info["scores_in_words"]))
     if kind == "several runs":
         trials, curve = read_trials(run), read_curve(run)
         scored = trials or curve
         best = "" if scored is None else scored.format_score(max(number(row["score"]) for row in scored.rows))
-        finished = trials is not None or bool(curve and curve.about.get("finished"))
+        finished = trials is not None or bool(curve and curve.contents.get("finished"))
         name = "label curve" if curve else "learning rates or seeds"
-        return _about(found, name, finished, f"best {scored.metric_for_best} {best}" if best else "")
+        return _summary(info, name, finished, f"best {scored.metric_for_best} {best}" if best else "")
     if kind == "prompted task":
-        return _about(found, f"{found['task']}: prompts to {found['model']}", found["finished"], "")
-    done = f"{found['num_done']} of {found['num_jobs'] or '?'} jobs"
-    return _about(found, found["title"], found["num_done"] == found["num_jobs"], done)
+        return _summary(info, f"{info['task']}: prompts to {info['model']}", info["finished"], "")
+    done = f"{info['num_done']} of {info['num_jobs'] or '?'} jobs"
+    return _summary(info, info["title"], info["num_done"] == info["num_jobs"], done)
 
 
-def _about(found: dict, what: str, finished: bool, result: str) -> dict:
+def _summary(info: dict, what: str, finished: bool, result: str) -> dict:
     return {
-        "kind": found["kind"],
+        "kind": info["kind"],
         "what": what,
         "state": "finished" if finished else "stopped",
         "result": result,
-        "step": found.get("step"),
-        "num_steps": found.get("num_steps"),
+        "step": info.get("step"),
+        "num_steps": info.get("num_steps"),
     }
 
 
-def _scores(splits: dict) -> str:
+def _dev_score(splits: dict) -> str:
     """The first score of the validation split, without its interval."""
     score = next(iter(splits.get("dev") or ()), "")
     return score.partition(" (")[0]
 
 
-def row(about: dict, root: Path) -> tuple[str, ...]:
-    folder = Path(about["folder"])
-    steps = "" if about["step"] is None else f"{about['step']:,} of {about['num_steps']:,}"
-    age = wording.duration(max(0.0, time.time() - about["modified"]))
+def row(summary: dict, root: Path) -> tuple[str, ...]:
+    """The result of `summarize_run` in the columns of `HEADINGS`."""
+    folder = Path(summary["folder"])
+    steps = "" if summary["step"] is None else f"{summary['step']:,} of {summary['num_steps']:,}"
+    age = wording.duration(max(0.0, time.time() - summary["modified"]))
     name = str(folder if folder == root else folder.relative_to(root))
-    return (name, about["what"], about["state"], about["result"], steps, wording.size(about["bytes"]), age)
+    return (name, summary["what"], summary["state"], summary["result"], steps, wording.size(summary["bytes"]), age)
 
 
 def disk_bytes(folder: Path, without: set[Path] = frozenset()) -> int:

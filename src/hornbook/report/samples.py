@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from hornbook.files import read_json, refusing_damage
+from hornbook.files import read_json_if_exists, refusing_damage
 
 
 def read_samples(folder: Path) -> list[dict]:
@@ -32,9 +32,8 @@ def split_sample(sample: dict, mask: str) -> dict:
 
 def mask_token(folder: Path) -> str:
     """The mask token in the samples of a run."""
-    path = Path(folder) / "tokenizer_config.json"
-    stated = read_json(path).get("mask_token") if path.is_file() else None
-    return (stated.get("content") if isinstance(stated, dict) else stated) or "[MASK]"
+    token = read_json_if_exists(Path(folder) / "tokenizer_config.json").get("mask_token")
+    return (token.get("content") if isinstance(token, dict) else token) or "[MASK]"
 
 
 def _bare(token: str) -> str:

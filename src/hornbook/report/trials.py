@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hornbook.files import read_json
+from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.rendering import Table
-from hornbook.report.run import number
 
 if TYPE_CHECKING:
     from hornbook.report.plots.drawing import Plot
@@ -29,22 +29,22 @@ TITLES = {"lr_search": "Search over learning rates", "seeds": "Seeds"}
 class ScoredRuns:
     """The contents of trials.json or curve.json; `rows` are the trials or points that have a score."""
 
-    about: dict
+    contents: dict
     rows: list[dict]
 
     @property
     def metric_for_best(self) -> str:
-        return str(self.about.get("metric_for_best") or "score")
+        return str(self.contents.get("metric_for_best") or "score")
 
     @property
     def in_percent(self) -> bool:
         """Whether scores are in percent, as those of span tasks are; the others are fractions."""
-        return bool(self.about.get("in_percent"))
+        return bool(self.contents.get("in_percent"))
 
     def format_score(self, value: object) -> str:
         return wording.score(self.metric_for_best, value, self.in_percent)
 
-    def interval_words(self, row: dict) -> str:
+    def format_interval(self, row: dict) -> str:
         return wording.score_with_interval(self.metric_for_best, row | {"value": row["score"]}, self.in_percent)
 
 
@@ -59,11 +59,11 @@ def read_curve(folder: str | Path) -> ScoredRuns | None:
 def _read(path: Path, name: str) -> ScoredRuns | None:
     if not path.is_file():
         return None
-    about = read_json(path)
-    rows = [row for row in about.get(name) or [] if math.isfinite(number(row.get("score")))]
+    contents = read_json(path)
+    rows = [row for row in contents.get(name) or [] if math.isfinite(number(row.get("score")))]
     if not rows:
         raise ValueError(f"{path} has no {name} with a score: let the runs finish first")
-    return ScoredRuns(about, rows)
+    return ScoredRuns(contents, rows)
 
 
 def is_several(folder: str | Path) -> bool:
@@ -74,21 +74,20 @@ def is_several(folder: str | Path) -> bool:
     return curve.is_file() and read_json(record).get("command") == "label-curve"
 
 
-def about_several(folder: Path) -> dict:
+def describe_several(folder: Path) -> dict:
     trials, curve = read_trials(folder), read_curve(folder)
-    found: dict = {"kind": "several runs", "trials": None, "curve": None, "in_words": []}
+    lines = []
     if trials is not None:
-        found |= {"trials": trials.about}
         for row in trials.rows:
             mark = ", degenerate" if row["degenerate"] else ""
-            found["in_words"].append((row["name"], trials.interval_words(row) + mark))
-        found["in_words"].append(("best", trials.about["best"]))
+            lines.append((row["name"], trials.format_interval(row) + mark))
+        lines.append(("best", trials.contents["best"]))
     if curve is not None:
-        found |= {"curve": curve.about}
         for row in curve.rows:
             name = f"{METHODS.get(row.get('method'), row.get('method'))}, {row['examples']:,} labels"
-            found["in_words"].append((name, curve.interval_words(row)))
-    return found
+            lines.append((name, curve.format_interval(row)))
+    contents = {"trials": trials and trials.contents, "curve": curve and curve.contents}
+    return {"kind": "several runs", **contents, "in_words": lines}
 
 
 # ---- page
@@ -100,7 +99,7 @@ def several_sections(folder: Path) -> dict[str, dict | None]:
     return {
         "trials": trials
         and {
-            "title": TITLES.get(str(trials.about.get("kind")), "Trials"),
+            "title": TITLES.get(str(trials.contents.get("kind")), "Trials"),
             "summary": _summary(trials),
             "picture": draw(folder, trials),
             "table": _trials_table(trials),
@@ -109,23 +108,23 @@ def several_sections(folder: Path) -> dict[str, dict | None]:
     }
 
 
-def draw(folder: Path, found: ScoredRuns) -> "Plot":
+def draw(folder: Path, scored: ScoredRuns) -> "Plot":
     """The plot of trials, which is also written to `trials.png`, or of scores by number of labels, to `curve.png`."""
     from hornbook.report.plots.drawing import picture
     from hornbook.report.plots.scores import curve_figure, trials_figure
 
-    if "trials" in found.about:
-        return picture(trials_figure(found), "Scores of the trials", folder / "trials.png")
-    return picture(curve_figure(found), "Scores by number of labelled examples", folder / "curve.png")
+    if "trials" in scored.contents:
+        return picture(trials_figure(scored), "Scores of the trials", folder / "trials.png")
+    return picture(curve_figure(scored), "Scores by number of labelled examples", folder / "curve.png")
 
 
 def _summary(trials: ScoredRuns) -> str:
-    about, bad = trials.about, sum(bool(each.get("degenerate")) for each in trials.rows)
+    num_degenerate = sum(bool(row.get("degenerate")) for row in trials.rows)
     parts = [
-        f"best {about['best']}",
-        f"median {trials.format_score(about['median'])}",
-        f"spread {trials.format_score(about['spread'])}",
-        f"{bad} of {len(trials.rows)} degenerate" if bad else "none degenerate",
+        f"best {trials.contents['best']}",
+        f"median {trials.format_score(trials.contents['median'])}",
+        f"spread {trials.format_score(trials.contents['spread'])}",
+        f"{num_degenerate} of {len(trials.rows)} degenerate" if num_degenerate else "none degenerate",
     ]
     return f"By {wording.metric_label(trials.metric_for_best)} on dev: {'; '.join(parts)}."
 
@@ -133,21 +132,21 @@ def _summary(trials: ScoredRuns) -> str:
 def _trials_table(trials: ScoredRuns) -> Table:
     rows = [
         (
-            each["name"] + (" ★" if each["name"] == trials.about["best"] else ""),
-            f"{each['lr']:g}",
-            str(each["seed"]),
-            trials.interval_words(each),
-            wording.duration(each["seconds"]),
-            f"degenerate: {each['degenerate']}" if each["degenerate"] else "",
+            row["name"] + (" ★" if row["name"] == trials.contents["best"] else ""),
+            f"{row['lr']:g}",
+            str(row["seed"]),
+            trials.format_interval(row),
+            wording.duration(row["seconds"]),
+            f"degenerate: {row['degenerate']}" if row["degenerate"] else "",
         )
-        for each in trials.rows
+        for row in trials.rows
     ]
     return Table(("trial", "learning rate", "seed", "score, 95% interval", "time", ""), rows)
 
 
 def _curve_table(curve: ScoredRuns) -> Table:
-    sizes = sorted({int(each["examples"]) for each in curve.rows})
-    found = {(str(each.get("method")), int(each["examples"])): curve.interval_words(each) for each in curve.rows}
-    methods = dict.fromkeys(method for method, _ in found)
-    rows = [(METHODS.get(method, method), *(found.get((method, size), "") for size in sizes)) for method in methods]
+    scores = {(str(row.get("method")), int(row["examples"])): curve.format_interval(row) for row in curve.rows}
+    sizes = sorted({size for _, size in scores})
+    methods = dict.fromkeys(method for method, _ in scores)
+    rows = [(METHODS.get(method, method), *(scores.get((method, size), "") for size in sizes)) for method in methods]
     return Table(("method", *(f"{size:,}" for size in sizes)), rows)

@@ -56,10 +56,10 @@ def perplexity(value: float) -> str:
     """exp(loss), formatted."""
     if not math.isfinite(value):
         return "not a number"
-    found = math.exp(min(value, 700))
-    if found >= 1e6:
-        return f"{found:.1e}"
-    return f"{found:,.0f}" if found >= 100 else f"{found:.3g}"
+    result = math.exp(min(value, 700))
+    if result >= 1e6:
+        return f"{result:.1e}"
+    return f"{result:,.0f}" if result >= 100 else f"{result:.3g}"
 
 
 def times(value: float) -> str:
@@ -102,7 +102,7 @@ METRICS = {
     "greedy": "greedy match",
     "last_token": "last-token accuracy",
 }
-NOT_SHARES = ("matthews", "pearson", "spearman", "mean_squared_error")
+NOT_FRACTIONS = ("matthews", "pearson", "spearman", "mean_squared_error")
 
 
 def metric_label(name: str) -> str:
@@ -116,26 +116,28 @@ def score(name: str, value: object, in_percent: bool) -> str:
     value = number(value)
     if not math.isfinite(value):
         return "not a number"
-    if name in NOT_SHARES:
+    if name in NOT_FRACTIONS:
         return f"{value:.3f}"
     return f"{value if in_percent else 100 * value:.1f}%"
 
 
-def score_with_interval(name: str, found: dict, in_percent: bool) -> str:
-    """The score with its interval, such as 84.3% (81.0% to 87.1%)."""
-    value, *ends = (score(name, found.get(key), in_percent) for key in ("value", "low", "high"))
+def score_with_interval(name: str, interval: dict, in_percent: bool) -> str:
+    """The score (`value`) with its interval (`low` to `high`), such as 84.3% (81.0% to 87.1%)."""
+    value, *ends = (score(name, interval.get(key), in_percent) for key in ("value", "low", "high"))
     return f"{value} ({ends[0]} to {ends[1]})" if "not a number" not in ends else value
 
 
 def named_scores(scores: dict[str, dict], in_percent: bool) -> list[str]:
     """Each metric with its score and interval."""
-    return [f"{metric_label(name)} {score_with_interval(name, found, in_percent)}" for name, found in scores.items()]
+    return [f"{metric_label(name)} {score_with_interval(name, value, in_percent)}" for name, value in scores.items()]
 
 
 def problem_rows(problems: dict | None) -> list[tuple[str, str]]:
     """A row for each kind of problem in the data, for `hornbook info`."""
-    found = (problems or {}).items()
-    return [("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}") for kind, problem in found]
+    return [
+        ("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}")
+        for kind, problem in (problems or {}).items()
+    ]
 
 
 def capital(text: str) -> str:

@@ -21,7 +21,7 @@ from hornbook.interop.builtin import HANGUL
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.gpt import Gpt
-from hornbook.models.quantized import Weights
+from hornbook.models.quantized import WeightFormat
 from hornbook.report.explained import with_pictures
 from hornbook.serve.engine import Engine
 from hornbook.serve.generation import GenerationEngine
@@ -151,7 +151,7 @@ class ServedModel:
         return network_parameters(on_meta_device(self.loaded.model), self.name, language).to_dict()
 
 
-def open_models(names: Sequence[str], device: str = "auto", weights: Weights = "float") -> dict[str, ServedModel]:
+def open_models(names: Sequence[str], device: str = "auto", weights: WeightFormat = "float") -> dict[str, ServedModel]:
     """Loads the models, by the name under which each is served: the last part of its path, or all of it where two would
     be the same."""
     short = [Path(name).name or name for name in names]
@@ -164,7 +164,7 @@ def open_models(names: Sequence[str], device: str = "auto", weights: Weights = "
     return served
 
 
-def _opened(brief: str, name: str, device: str, weights: Weights) -> ServedModel:
+def _opened(brief: str, name: str, device: str, weights: WeightFormat) -> ServedModel:
     folder = model_folder(name)
     if is_exported(folder):
         predictor = load_predictor(name, device)

@@ -7,7 +7,7 @@ from typing import Any
 from hornbook.files import read_json
 from hornbook.lifecycle.run_folder import METRICS, read_metrics
 from hornbook.report.run import NOT_LOSSES
-from hornbook.report.runs import about_run, find_runs
+from hornbook.report.runs import find_runs, summarize_run
 from hornbook.report.samples import mask_token, read_samples, split_sample
 
 MAX_RUNS = 50
@@ -21,7 +21,7 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
     runs = sorted(find_runs(folder), key=_modified, reverse=True)[:MAX_RUNS]
     found = []
     for run in runs:
-        about = about_run(run)
+        about = summarize_run(run)
         kept = {name: about.get(name) for name in ("what", "state", "result", "step", "num_steps")}
         name = run.name if run == folder else str(run.relative_to(folder))
         terms, curves = _metrics(run)

@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 
 from hornbook.lifecycle.stopping import stop_signals
-from hornbook.models.quantized import Weights
+from hornbook.models.quantized import WeightFormat
 from hornbook.serve.api import ServeSettings, build_app
 from hornbook.serve.models import open_models
 
@@ -55,7 +55,7 @@ def serve(
     port: int = 8000,
     settings: ServeSettings | None = None,
     device: str = "auto",
-    weights: Weights = "float",
+    weights: WeightFormat = "float",
     log: Callable[[str], None] = print,
 ) -> None:
     """Loads the models and answers requests until the process is stopped. Port 0 chooses a free one."""

@@ -5,7 +5,7 @@ from functools import partial
 
 from hornbook.inference.predictor import Predictor
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
-from hornbook.show.words import Language, say
+from hornbook.show.words import Language, translate
 from hornbook.tasks.illustrations import token_probabilities
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.running import run_model
@@ -13,7 +13,7 @@ from hornbook.tasks.running import run_model
 
 def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Picture:
     """The tokens of the passage with the probability that the answer starts and ends there, and the answer. The
-    probabilities of an ensemble are those of its first model, which a note says."""
+    probabilities of an ensemble are those of its first model, as a note states."""
     if predictor.spec.kind != "spans":
         raise ValueError(f"this model does not find answers in a passage: its task is {predictor.spec.kind}")
     example = SpanExample("0", question, passage)
@@ -25,21 +25,21 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
         raise ValueError("the passage is longer than the model reads at once: give a shorter one")
     member = predictor.members[0]
     logits_S2 = run_model(member.model, features, contextlib.nullcontext, predictor.max_length).outputs[0]
-    place, ids = features.decode_info[0], features.ids[0].tolist()
-    found = token_probabilities(logits_S2, len(ids), place)
-    tokens = [readable_token(predictor.tokenizer, number) for number in ids[place.first : place.last]]
+    window, ids = features.decode_info[0], features.ids[0].tolist()
+    found = token_probabilities(logits_S2, len(ids), window)
+    tokens = [readable_token(predictor.tokenizer, token_id) for token_id in ids[window.first : window.last]]
     rows, cells = [], []
-    for token, (start, stop), *chances in zip(tokens, found.offsets_P2.tolist(), *found[1:3], strict=True):
+    for token, (start, stop), *probabilities in zip(tokens, found.offsets_P2.tolist(), *found[1:3], strict=True):
         is_inside = bool(answer.answer) and answer.start <= start and stop <= answer.end
         cells.append(Cell(token, "answer" if is_inside else ""))
-        rows.append((token, *(f"{chance:.1%}" for chance in chances)))
+        rows.append((token, *(f"{probability:.1%}" for probability in probabilities)))
     start_none, end_none = found.none
-    said, score, threshold = partial(say, language), answer.no_answer_score, predictor.task.threshold
+    message, score, threshold = partial(translate, language), answer.no_answer_score, predictor.task.threshold
     notes = [
-        said("found answer", answer=answer.answer) if answer.answer else said("no answer"),
-        said("threshold", score=score, threshold=threshold, start=start_none, end=end_none),
+        message("found answer", answer=answer.answer) if answer.answer else message("no answer"),
+        message("threshold", score=score, threshold=threshold, start=start_none, end=end_none),
     ]
     if (num_members := len(predictor.members)) > 1:
-        notes.append(said("of the first", num=num_members))
-    table = PictureTable("", (said("token"), said("start"), said("end")), rows)
-    return Picture(said("answer"), notes, [Strip(said("passage"), cells)], [table], language=language)
+        notes.append(message("of the first", num=num_members))
+    table = PictureTable("", (message("token"), message("start"), message("end")), rows)
+    return Picture(message("answer"), notes, [Strip(message("passage"), cells)], [table], language=language)

@@ -57,10 +57,9 @@ def show_example(
         return Picture("Training example", notes, strips)
     ids_T, targets = masking_of(tokenizer, settings or MaskingSettings()).prepare(batch, token_keys(batch, seed))
     cells = masked_cells(tokenizer, batch, ids_T, targets)
-    segments = batch.segments_T.tolist()
-    strips = [
-        Strip(f"segment {segment}", [cell for cell, its in zip(cells, segments, strict=True) if its == segment])
-        for segment in sorted(set(segments))
-    ]
+    by_segment: dict[int, list[Cell]] = {}
+    for cell, segment in zip(cells, batch.segments_T.tolist(), strict=True):
+        by_segment.setdefault(segment, []).append(cell)
+    strips = [Strip(f"segment {segment}", by_segment[segment]) for segment in sorted(by_segment)]
     notes.append(f"{batch.num_tokens} tokens, {int((targets.weights_K > 0).sum())} of them predicted")
     return Picture("Training example", notes, strips)

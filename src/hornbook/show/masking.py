@@ -1,4 +1,4 @@
-"""The same text masked several times, as in pre-training; and ELECTRA's way from masks to samples to judgements.
+"""The same text masked several times, as in pre-training; and ELECTRA's steps: masks, samples, predictions.
 
 Shapes: T tokens of all copies, K masked tokens, V vocabulary.
 """
@@ -16,7 +16,7 @@ from hornbook.inference.encoder import EncoderModel
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, put, sample_tokens
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token, token_cells
-from hornbook.show.words import Language, say
+from hornbook.show.words import Language, translate
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Targets
 from hornbook.train.randomness import token_keys
@@ -34,23 +34,26 @@ def show_masking(
     language: Language = "en",
 ) -> Picture:
     """The text masked `num` times with different random numbers, as pre-training masks it in every epoch."""
-    settings, said = settings or MaskingSettings(), partial(say, language)
+    settings, message = settings or MaskingSettings(), partial(translate, language)
     batch = copies(tokenizer, text, pair, num)
     ids_T, targets = masking_of(tokenizer, settings).prepare(batch, token_keys(batch, seed))
     strips, outcomes = [], Counter()
     cells = masked_cells(tokenizer, batch, ids_T, targets)
     for number, (start, stop) in enumerate(bounds(batch), 1):
-        strips.append(Strip(said("copy", number=number), cells[start:stop]))
+        strips.append(Strip(message("copy", number=number), cells[start:stop]))
         outcomes.update(cell.mark for cell in cells[start:stop] if cell.mark in ("masked", "random", "kept"))
     total = sum(outcomes.values())
     if not total:
         raise ValueError("the text has no tokens that can be masked: give a sentence of words in the vocabulary")
     random, mask = settings.random_fraction, settings.mask_fraction
     expected = {"masked": mask, "random": random, "kept": 1 - mask - random}
-    rows = [(said(name), outcomes[name], f"{outcomes[name] / total:.0%}", f"{expected[name]:.0%}") for name in expected]
-    notes = [said("share", share=settings.probability, unit=said(f"unit.{settings.unit}"))]
-    headings = (said("predicted"), said("here"), "", said("expected"))
-    return Picture(said("masking"), notes, strips, [PictureTable("", headings, rows)], language=language)
+    rows = [
+        (message(name), outcomes[name], f"{outcomes[name] / total:.0%}", f"{fraction:.0%}")
+        for name, fraction in expected.items()
+    ]
+    notes = [message("share", share=settings.probability, unit=message(f"unit.{settings.unit}"))]
+    headings = (message("predicted"), message("here"), "", message("expected"))
+    return Picture(message("masking"), notes, strips, [PictureTable("", headings, rows)], language=language)
 
 
 @torch.no_grad()
@@ -66,7 +69,7 @@ def show_replaced(
     in their place, and the discriminator judges for every token whether it was replaced."""
     if "rtd" not in model.model.heads:
         raise ValueError(f"{model.folder} has no head that detects replaced tokens: give an ELECTRA")
-    filler, tokenizer, said = model.mask_filler, model.tokenizer, partial(say, language)
+    filler, tokenizer, message = model.mask_filler, model.tokenizer, partial(translate, language)
     batch = copies(tokenizer, text, None, num)
     settings = MaskingSettings(probability=probability, **ELECTRA_MASKING)
     step = RtdObjective(masking_of(tokenizer, settings)).prepare(batch, seed)
@@ -79,26 +82,26 @@ def show_replaced(
     replaced_T = torch.sigmoid(model.model.rtd_logits(model.model(judged)).float()).cpu()
 
     masked_at = set(masks.positions_K[masks.weights_K > 0].tolist())
-    strips, right = [], 0
+    strips, num_right = [], 0
     masked = masked_cells(tokenizer, batch, step.batch.ids_T, masks)
     for number, (start, stop) in enumerate(bounds(batch), 1):
         generated, verdicts = [], []
-        for place in range(start, stop):
-            token, before = text_T[place].item(), original_T[place].item()
+        for position in range(start, stop):
+            token, original = text_T[position].item(), original_T[position].item()
             cell = token_cells(tokenizer, [token])[0]
-            is_replaced, chance = token != before, replaced_T[place].item()
-            note = readable_token(tokenizer, before) if place in masked_at else ""
-            generated.append(Cell(cell.text, "replaced" if place in masked_at else cell.mark, note))
-            is_right = (chance > 0.5) == is_replaced
-            right += is_right
+            is_replaced, probability = token != original, replaced_T[position].item()
+            note = readable_token(tokenizer, original) if position in masked_at else ""
+            generated.append(Cell(cell.text, "replaced" if position in masked_at else cell.mark, note))
+            is_right = (probability > 0.5) == is_replaced
+            num_right += is_right
             mark = ("found" if is_replaced else cell.mark) if is_right else "wrong"
-            verdicts.append(Cell(cell.text, mark, f"{chance:.0%}" if mark in ("found", "wrong") else ""))
-        strips.append(Strip(said("step.masked", number=number), masked[start:stop]))
-        strips.append(Strip(said("step.generated", number=number), generated))
-        strips.append(Strip(said("step.judged", number=number), verdicts))
-    by = said("generator" if filler is not model.model else "own head")
-    notes = [said("sampled", by=by), said("judged", right=right, tokens=batch.num_tokens)]
-    return Picture(said("detection"), notes, strips, language=language)
+            verdicts.append(Cell(cell.text, mark, f"{probability:.0%}" if mark in ("found", "wrong") else ""))
+        strips.append(Strip(message("step.masked", number=number), masked[start:stop]))
+        strips.append(Strip(message("step.generated", number=number), generated))
+        strips.append(Strip(message("step.judged", number=number), verdicts))
+    by = message("generator" if filler is not model.model else "own head")
+    notes = [message("sampled", by=by), message("judged", right=num_right, tokens=batch.num_tokens)]
+    return Picture(message("detection"), notes, strips, language=language)
 
 
 def copies(tokenizer: Tokenizer, text: str, pair: str | None, num: int) -> Batch:
@@ -108,7 +111,7 @@ def copies(tokenizer: Tokenizer, text: str, pair: str | None, num: int) -> Batch
     if all(word is None for word in encoded.word_ids):
         raise ValueError("the text has no words to mask: give a sentence")
     words = encoded.word_ids
-    starts = [word is None or place == 0 or word != words[place - 1] for place, word in enumerate(words)]
+    starts = [word is None or i == 0 or word != words[i - 1] for i, word in enumerate(words)]
     arrays = ((encoded.ids, np.int64), (encoded.segments, np.int64), (starts, bool))
     return pack(*([np.array(values, kind)] * num for values, kind in arrays))
 
@@ -127,8 +130,8 @@ def bounds(batch: Batch) -> Sequence[tuple[int, int]]:
 def masked_cells(tokenizer: Tokenizer, batch: Batch, ids_T: torch.Tensor, targets: Targets) -> list[Cell]:
     """The tokens of a masked batch: predicted ones have the original as note."""
     cells = token_cells(tokenizer, ids_T.tolist(), batch.word_starts_T.tolist())
-    chosen = targets.positions_K[targets.weights_K > 0]
-    for place, now, before in zip(chosen.tolist(), ids_T[chosen].tolist(), batch.ids_T[chosen].tolist(), strict=True):
-        mark = "masked" if now == tokenizer.mask_id else "kept" if now == before else "random"
-        cells[place] = Cell(cells[place].text, mark, readable_token(tokenizer, before))
+    for position in targets.positions_K[targets.weights_K > 0].tolist():
+        token, original = ids_T[position].item(), batch.ids_T[position].item()
+        mark = "masked" if token == tokenizer.mask_id else "kept" if token == original else "random"
+        cells[position] = Cell(cells[position].text, mark, readable_token(tokenizer, original))
     return cells

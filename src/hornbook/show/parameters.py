@@ -5,7 +5,7 @@ V is the vocabulary, E the embedding width, H the width of the blocks, I the inn
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from hornbook.nn.block import SHARED_PARTS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.show.picture import Picture, PictureTable
-from hornbook.show.words import PARTS, Language, say
+from hornbook.show.words import PARTS, Language, in_language, translate
 
 
 def show_parameters(name: str | Path, language: Language = "en") -> Picture:
@@ -41,23 +41,23 @@ def show_parameters(name: str | Path, language: Language = "en") -> Picture:
 
 def network_parameters(network: nn.Module, name: str, language: Language = "en") -> Picture:
     """The table of a network that is called `name`."""
-    said = partial(say, language)
+    message = partial(translate, language)
     models = {"": network}
     if isinstance(network, ElectraPair):
-        models = {said("discriminator"): network.discriminator, said("generator part"): network.generator}
+        models = {message("discriminator"): network.discriminator, message("generator part"): network.generator}
     tables, notes, seen, total = [], [], set(), 0
     for title, model in models.items():
+        has_embeddings = id(model.embeddings.tokens.weight) not in seen
         ledger = ledger_of(model, seen, language)
-        total += sum(number for _, _, number in ledger)
-        rows = [(part, formula, f"{number:,}") for part, formula, number in ledger]
-        tables.append(PictureTable(title, (said("part"), "", said("number")), rows))
-        has_embeddings = any(part == PARTS[language]["embeddings.tokens"] for part, _, _ in ledger)
-        notes += [f"{title + ': ' if title else ''}{line}" for line in _about(model, has_embeddings, said)]
+        total += sum(size for _, _, size in ledger)
+        rows = [(part, formula, f"{size:,}") for part, formula, size in ledger]
+        tables.append(PictureTable(title, (message("part"), "", message("number")), rows))
+        notes += [f"{title + ': ' if title else ''}{note}" for note in _size_notes(model, has_embeddings, message)]
     if not any(model.reads_entities for model in models.values()):  # the blocks of ERNIE's two halves differ
         totals = sharing_totals(*models.values(), language=language)
-        tables.append(PictureTable(said("if shared"), ("", said("total")), totals))
-    tables.append(PictureTable("", ("", ""), [(said("total"), f"{total:,}")]))
-    return Picture(said("parameters of", name=name), notes, tables=tables, language=language)
+        tables.append(PictureTable(message("if shared"), ("", message("total")), totals))
+    tables.append(PictureTable("", ("", ""), [(message("total"), f"{total:,}")]))
+    return Picture(message("parameters of", name=name), notes, tables=tables, language=language)
 
 
 def _folder(name: str | Path) -> Path:
@@ -81,24 +81,23 @@ def on_meta_device(model: Transformer) -> Transformer:
 def ledger_of(
     model: Transformer, seen: set[int] | None = None, language: Language = "en"
 ) -> list[tuple[str, str, int]]:
-    """(part, formula, number) of each part of a model. Rows that pad the vocabulary do not count; parameters whose
-    ids are in `seen` were counted before, and those counted now are added."""
+    """(part, formula, number of parameters) of each part of a model. Rows that pad the vocabulary do not count;
+    parameters whose ids are in `seen` were counted before, and those counted now are added."""
     seen = set() if seen is None else seen
     shapes: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     for name, parameter in model.named_parameters():
         if id(parameter) in seen:
             continue
         seen.add(id(parameter))
-        part, num_copies = _part(name)
-        for which in (part,) if num_copies == 1 else ("attention.query", "attention.key", "attention.value"):
-            shapes[which].append(_shape(name, parameter, model.config.vocab_size, num_copies))
-    found = []
-    for part, title in PARTS[language].items():
-        if part in shapes:
-            number = sum(math.prod(shape) for shape in shapes[part])
-            found.append((title, _formula(shapes[part]), number))
-    assert len(found) == len(shapes), set(shapes) - set(PARTS[language])
-    return found
+        parts = _parts(name)
+        for part in parts:
+            shapes[part].append(_shape(name, parameter, model.config.vocab_size, len(parts)))
+    assert shapes.keys() <= PARTS.keys(), shapes.keys() - PARTS.keys()
+    return [
+        (in_language(title, language), _formula(shapes[part]), sum(map(math.prod, shapes[part])))
+        for part, title in PARTS.items()
+        if part in shapes
+    ]
 
 
 def sharing_totals(*models: Transformer, language: Language = "en") -> list[tuple[str, str]]:
@@ -106,55 +105,50 @@ def sharing_totals(*models: Transformer, language: Language = "en") -> list[tupl
     or all. Parameters that several models have in common, such as the embeddings of an ELECTRA, count once."""
     totals, counted = dict.fromkeys(("none", "attention", "ffn", "all"), 0), set()
     for model in models:
-        once: dict[str, int] = defaultdict(int)  # parameters of one block by part
-        fixed, seen = 0, set()
+        outside, in_block = 0, Counter()  # parameters outside the blocks, and of the first block by part
         for name, parameter in model.named_parameters():
             if id(parameter) in counted:
                 continue
             counted.add(id(parameter))
-            number = math.prod(_shape(name, parameter, model.config.vocab_size, 1))
-            inside = re.fullmatch(r"blocks\.\d+\.(.+)", name)
-            if inside is None:
-                fixed += number
-            elif inside[1] not in seen:
-                seen.add(inside[1])
-                once[inside[1].partition(".")[0]] += number
+            size = math.prod(_shape(name, parameter, model.config.vocab_size, 1))
+            if name.startswith("blocks.0."):
+                in_block[name.split(".")[2]] += size
+            elif not name.startswith("blocks."):
+                outside += size
         for mode, shared in SHARED_PARTS.items():
             num_layers = model.config.num_layers
-            totals[mode] += fixed + sum(num * (1 if part in shared else num_layers) for part, num in once.items())
-    names = {mode: say(language, f"shared.{mode}") for mode in totals}
-    if len(ours := {model.config.sharing for model in models}) == 1:
-        (mode,) = ours
-        names[mode] = say(language, "this model", name=names[mode])
+            totals[mode] += outside + sum(n * (1 if part in shared else num_layers) for part, n in in_block.items())
+    names = {mode: translate(language, f"shared.{mode}") for mode in totals}
+    if len({model.config.sharing for model in models}) == 1:
+        mode = models[0].config.sharing
+        names[mode] = translate(language, "this model", name=names[mode])
     return [(names[mode], f"{total:,}") for mode, total in totals.items()]
 
 
-def _about(model: Transformer, has_embeddings: bool, said: Callable[..., str]) -> list[str]:
-    """Sizes, and the parameters of the token embeddings; those of a generator may be the discriminator's."""
+def _size_notes(model: Transformer, has_embeddings: bool, message: Callable[..., str]) -> list[str]:
+    """Sizes, and the parameters of the token embeddings; without `has_embeddings` they are the discriminator's."""
     config = model.config
     vocab_size, narrow, width = config.vocab_size, config.embedding_width, config.width
-    size = said("size", layers=config.num_layers, width=width, inner=config.inner_width, heads=config.num_heads)
+    size = message("size", layers=config.num_layers, width=width, inner=config.inner_width, heads=config.num_heads)
     if not has_embeddings:
         if model.project is None:
-            return [size, said("its embeddings")]
-        return [size, said("its projection", formula=f"{narrow:,} x {width:,}", number=narrow * width)]
+            return [size, message("its embeddings")]
+        return [size, message("its projection", formula=f"{narrow:,} x {width:,}", number=narrow * width)]
     if model.project is None:
-        return [size, said("vocabulary", formula=f"{vocab_size:,} x {width:,}", number=vocab_size * width)]
+        return [size, message("vocabulary", formula=f"{vocab_size:,} x {width:,}", number=vocab_size * width)]
     formula = f"{vocab_size:,} x {narrow:,} + {narrow:,} x {width:,}"
     number = vocab_size * narrow + narrow * width
-    return [size, said("factorised", formula=formula, number=number, full=vocab_size * width)]
+    return [size, message("factorised", formula=formula, number=number, full=vocab_size * width)]
 
 
-def _part(name: str) -> tuple[str, int]:
-    """(part, number of parts that the parameter holds) of a parameter."""
-    name = re.sub(r"^blocks\.\d+\.", "blocks.", name)
-    if name.startswith("blocks.attention.qkv"):
-        return "attention.qkv", 3
-    if name.startswith("blocks."):
-        return re.match(r"blocks\.(attention\.out|\w+)", name)[1], 1
+def _parts(name: str) -> tuple[str, ...]:
+    """The keys in `PARTS` of the parts that a parameter holds: three for queries, keys and values."""
     if name.startswith("norm."):
-        return "final", 1
-    return re.match(r"embeddings\.\w+|\w+", name)[0], 1
+        return ("final",)
+    in_block = re.sub(r"^blocks\.\d+\.", "", name)
+    if in_block.startswith("attention.qkv"):
+        return "attention.query", "attention.key", "attention.value"
+    return (re.match(r"attention\.out|embeddings\.\w+|\w+", in_block)[0],)
 
 
 def _shape(name: str, parameter: nn.Parameter, vocab_size: int, num_parts: int) -> tuple[int, ...]:
@@ -164,11 +158,10 @@ def _shape(name: str, parameter: nn.Parameter, vocab_size: int, num_parts: int) 
 
 def _formula(shapes: list[tuple[int, ...]]) -> str:
     """`12 x (768 x 768 + 768)` for the same shapes in 12 blocks."""
-    kinds = list(dict.fromkeys(shapes))
-    counts = {shapes.count(kind) for kind in kinds}
-    num = counts.pop() if len(counts) == 1 else 1
-    listed = kinds if num > 1 or len(kinds) == len(shapes) else shapes
+    counts = Counter(shapes)
+    num_blocks = min(counts.values()) if len(set(counts.values())) == 1 else 1
+    listed = counts if num_blocks > 1 else shapes
     text = " + ".join(" x ".join(f"{size:,}" for size in shape) for shape in listed)
-    if num == 1:
+    if num_blocks == 1:
         return text
-    return f"{num} x ({text})" if "x" in text or "+" in text else f"{num} x {text}"
+    return f"{num_blocks} x ({text})" if "x" in text or "+" in text else f"{num_blocks} x {text}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from hornbook.files import write_text
 from hornbook.report.rendering import render
-from hornbook.show.words import LEGEND, Language
+from hornbook.show.words import LEGEND, Language, in_language
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -48,7 +48,7 @@ class Picture:
     def legend(self) -> dict[str, str]:
         """The meaning of the marks that occur."""
         used = {cell.mark for strip in self.strips for cell in strip.cells}
-        return {mark: meaning for mark, meaning in LEGEND[self.language].items() if mark in used}
+        return {mark: in_language(meaning, self.language) for mark, meaning in LEGEND.items() if mark in used}
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"legend": self.legend}
@@ -65,24 +65,24 @@ def token_cells(
 ) -> list[Cell]:
     """The tokens with their marks; `texts` are the texts that they stand for, to show where a token is unknown."""
     special = set(tokenizer.special_ids)
-    found = []
-    for place, number in enumerate(ids):
-        text = readable_token(tokenizer, number)
-        if number == tokenizer.unk_id:
-            found.append(Cell(text, "unknown", texts[place] if texts else ""))
-        elif number in special:
-            found.append(Cell(text, "special"))
+    cells = []
+    for position, token_id in enumerate(ids):
+        text = readable_token(tokenizer, token_id)
+        if token_id == tokenizer.unk_id:
+            cells.append(Cell(text, "unknown", texts[position] if texts else ""))
+        elif token_id in special:
+            cells.append(Cell(text, "special"))
         else:
-            is_piece = word_starts is not None and not word_starts[place]
-            found.append(Cell(text, "piece" if is_piece else ""))
-    return found
+            is_piece = word_starts is not None and not word_starts[position]
+            cells.append(Cell(text, "piece" if is_piece else ""))
+    return cells
 
 
-def readable_token(tokenizer: Tokenizer, number: int) -> str:
+def readable_token(tokenizer: Tokenizer, token_id: int) -> str:
     """The token as in the vocabulary; one of a byte-level vocabulary as the text that its bytes spell, with `Ġ` for a
     space, where they spell one."""
-    token = tokenizer.token(number)
-    if tokenizer.kind != "bpe" or number in tokenizer.special_ids or token.isascii():
+    token = tokenizer.token(token_id)
+    if tokenizer.kind != "bpe" or token_id in tokenizer.special_ids or token.isascii():
         return token
-    text = tokenizer.decode([number], skip_special=False)
+    text = tokenizer.decode([token_id], skip_special=False)
     return token if not text.strip() or "\ufffd" in text else text.replace(" ", "Ġ")

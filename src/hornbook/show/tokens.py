@@ -3,7 +3,7 @@
 from functools import partial
 
 from hornbook.show.picture import Picture, PictureTable, Strip, token_cells
-from hornbook.show.words import Language, count, say
+from hornbook.show.words import Language, translate, translate_count
 from hornbook.text.marks import marked
 from hornbook.text.tokenizer import Tokenizer
 
@@ -19,49 +19,48 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, langua
     parts = [text] if pair is None else [text, pair]
     encoding = tokenizer.with_special_tokens(*tokenizer.encode_batch(parts))
     offsets = tokenizer.encode(text, pair).offsets  # those of `encoding` are trimmed twice by a byte-level tokenizer
-    # The tokens of the first text may have no number of their own.
+    # The tokens of a single text may have no sequence id.
     owners = [
         None if word is None else (owner or 0)
         for owner, word in zip(encoding.sequence_ids, encoding.word_ids, strict=True)
     ]
     words = list(zip(owners, encoding.word_ids, strict=True))
-    starts = [word[1] is None or place == 0 or word != words[place - 1] for place, word in enumerate(words)]
+    starts = [word[1] is None or i == 0 or word != words[i - 1] for i, word in enumerate(words)]
     texts = [
         "" if part is None else parts[part][start:stop] for part, (start, stop) in zip(owners, offsets, strict=True)
     ]
     cells = token_cells(tokenizer, encoding.ids, starts, texts)
+    columns = zip(cells, encoding.ids, encoding.type_ids, texts, strict=True)
     rows = [
-        (place, cell.text, number, segment, original, cell.mark)
-        for place, (cell, number, segment, original) in enumerate(
-            zip(cells, encoding.ids, encoding.type_ids, texts, strict=True)
-        )
+        (position, cell.text, token_id, segment, original, cell.mark)
+        for position, (cell, token_id, segment, original) in enumerate(columns)
     ]
-    num_words = sum(start and number is not None for start, (_, number) in zip(starts, words, strict=True))
+    num_words = sum(start and word is not None for start, (_, word) in zip(starts, words, strict=True))
     num_unknown = sum(cell.mark == "unknown" for cell in cells)
-    said = partial(say, language)
-    tokens, words_in_words = count(language, "tokens", len(cells)), count(language, "words", num_words)
-    notes = [said("count", tokens=tokens, words=words_in_words, vocabulary=tokenizer.vocab_size)]
+    message = partial(translate, language)
+    counts = {"tokens": len(cells), "words": num_words}
+    counts = {name: translate_count(language, name, number) for name, number in counts.items()}
+    notes = [message("count", **counts, vocabulary=tokenizer.vocab_size)]
     if num_unknown:
-        notes.append(count(language, "unknown", num_unknown))
-    headings = (*map(said, ("position", "token", "id", "segment", "text")), "")
-    return Picture(
-        said("tokens"), notes, [Strip(said("input"), cells)], [PictureTable("", headings, rows)], language=language
-    )
+        notes.append(translate_count(language, "unknown", num_unknown))
+    headings = (*map(message, ("position", "token", "id", "segment", "text")), "")
+    strip, table = Strip(message("input"), cells), PictureTable("", headings, rows)
+    return Picture(message("tokens"), notes, [strip], [table], language=language)
 
 
 def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool, language: Language = "en") -> Picture:
     """The input of each form of task, as in figure 1 of the GPT paper (Radford et al. 2018) and figure 4 of the BERT
     paper (Devlin et al. 2018): one row per sequence that the model reads."""
-    tokenizer, said = marked(tokenizer) if is_gpt else tokenizer, partial(say, language)
+    tokenizer, message = marked(tokenizer) if is_gpt else tokenizer, partial(translate, language)
     forms = [("classification", (text, None)), ("entailment", (text, pair))]
     if is_gpt:
         forms += [("first order", (text, pair)), ("second order", (pair, text))]
     forms.append(("choice", (text, pair)))
     if not is_gpt:
         forms += [("answering", (text, pair)), ("tagging", (text, None))]
-    reads = said("last token" if is_gpt else "first token")
+    reads = message("last token" if is_gpt else "first token")
     strips = [
-        Strip(said(f"form.{form}", reads=reads), token_cells(tokenizer, tokenizer.encode(*parts).ids))
+        Strip(message(f"form.{form}", reads=reads), token_cells(tokenizer, tokenizer.encode(*parts).ids))
         for form, parts in forms
     ]
-    return Picture(said("forms"), [said("each form")], strips, language=language)
+    return Picture(message("forms"), [message("each form")], strips, language=language)

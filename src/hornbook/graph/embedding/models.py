@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-MAX_NUMBERS = 1 << 25  # of the largest intermediate tensor when all entities are scored
+MAX_ELEMENTS = 1 << 25  # of the largest intermediate tensor when all entities are scored
 
 
 class EmbeddingModel(nn.Module):
@@ -86,7 +86,7 @@ class TransE(DistanceModel):
         return head_BD + self.relations[relation_B]
 
     def plausibility(self, head_BD: Tensor, relation_B: Tensor, tail_BD: Tensor) -> Tensor:
-        """As in KagNet's code: the relation is compared with the way from head to tail."""
+        """As in KagNet's code: the relation's vector is compared with the difference of tail and head."""
         return (1 + functional.cosine_similarity(self.relations[relation_B], tail_BD - head_BD, dim=-1)) / 2
 
 
@@ -123,7 +123,7 @@ class RotatE(DistanceModel):
 
     def compare(self, query_BD: Tensor, tail_KD: Tensor) -> Tensor:
         # One portion of candidates at a time: a tensor of B x K x D / 2 would take gigabytes.
-        size = max(1, MAX_NUMBERS // max(1, query_BD.numel()))
+        size = max(1, MAX_ELEMENTS // max(1, query_BD.numel()))
         return torch.cat([self.compare_each(query_BD[:, None], part[None]) for part in tail_KD.split(size)], dim=1)
 
     def compare_each(self, query_BD: Tensor, tail_BD: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hornbook.graph.embedding.models import EmbeddingModel
+from hornbook.graph.paths import expand_ranges
 
 HITS = (1, 3, 10)
 BATCH = 128
@@ -25,11 +26,8 @@ class KnownTails:
     def rows(self, head_B: np.ndarray, relation_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(row, tail) of all known tails of these heads and relations."""
         keys = head_B * self._num_relations + relation_B
-        first, last = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
-        counts = last - first
-        rows = np.repeat(np.arange(len(keys)), counts)
-        places = np.arange(len(rows)) + (first - (np.cumsum(counts) - counts))[rows]
-        return rows, self._tails[places]
+        rows, indices = expand_ranges(*(np.searchsorted(self._keys, keys, side) for side in ("left", "right")))
+        return rows, self._tails[indices]
 
 
 def with_inverses(triples_E3: np.ndarray, num_relations: int) -> np.ndarray:
@@ -54,12 +52,12 @@ def filtered_ranks(model: EmbeddingModel, triples_E3: np.ndarray, known: KnownTa
 
 
 def _ranks(scores_BN: Tensor, tail_B: Tensor, rows: np.ndarray, tails: np.ndarray) -> np.ndarray:
-    own_B = scores_BN.gather(1, tail_B[:, None])
+    tail_scores_B1 = scores_BN.gather(1, tail_B[:, None])
     device = scores_BN.device
     scores_BN[torch.from_numpy(rows).to(device), torch.from_numpy(tails).to(device)] = -torch.inf
     scores_BN.scatter_(1, tail_B[:, None], -torch.inf)
-    num_better = (scores_BN > own_B).sum(1)
-    num_equal = (scores_BN == own_B).sum(1)  # without itself
+    num_better = (scores_BN > tail_scores_B1).sum(1)
+    num_equal = (scores_BN == tail_scores_B1).sum(1)  # without the tail itself
     return (1 + num_better + num_equal / 2).double().cpu().numpy()
 
 
@@ -69,5 +67,5 @@ def metrics(ranks: np.ndarray) -> dict[str, float]:
     >>> metrics(np.array([1.0, 2.0, 4.0, 20.0]))
     {'mrr': 0.45, 'mean_rank': 6.75, 'hits@1': 0.25, 'hits@3': 0.5, 'hits@10': 0.75}
     """
-    found = {"mrr": float((1 / ranks).mean()), "mean_rank": float(ranks.mean())}
-    return found | {f"hits@{most}": float((ranks <= most).mean()) for most in HITS}
+    means = {"mrr": float((1 / ranks).mean()), "mean_rank": float(ranks.mean())}
+    return means | {f"hits@{k}": float((ranks <= k).mean()) for k in HITS}

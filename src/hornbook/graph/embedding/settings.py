@@ -15,7 +15,7 @@ class GraphEmbeddingSettings(ValidatedSettings, group=""):
     self-adversarial weights (Sun et al. 2019, arXiv 1902.10197); `auto` is `all` for DistMult."""
 
     model: ModelName = setting("rotate", "transe, distmult or rotate")
-    width: int = setting(200, "numbers per entity", low=2, high=10_000)
+    width: int = setting(200, "width of the entity vectors", low=2, high=10_000)
     epochs: int = setting(100, "passes over the training triples", low=1, high=MANY)
     batch_size: int = setting(1024, "triples per step, in one direction", low=1, high=MANY)
     lr: float = setting(0.1, "learning rate of Adagrad", above=0, high=100)

@@ -27,6 +27,7 @@ from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, metrics
 from hornbook.graph.embedding.settings import GraphEmbeddingSettings
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.triples import SPLITS
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
@@ -79,25 +80,25 @@ def embed_graph(
     ('finished', 1)
 
     `settings` are the fields of `GraphEmbeddingSettings`. Validation and test triples are those of the graph's source,
-    or a random share `held_out` of the edges each (default 0.02; 0: none). With `minutes` training ends after that
+    or a random fraction `held_out` of the edges each (default 0.02; 0: none). With `minutes` training ends after that
     time, whatever `epochs`. A resumed run takes the values that are left out from its record; it may be given more
     `epochs`.
     """
     opened, out = open_graph(graph), Path(out)
     minutes = None if minutes is None else checked(minutes, float, "minutes=", above=0, high=1e6)
     folder = RunFolder(out, COMMAND, what="vectors of a graph")
-    recorded, threads, recorded_share = GraphEmbeddingSettings(), None, HELD_OUT
+    recorded, threads, recorded_fraction = GraphEmbeddingSettings(), None, HELD_OUT
     is_started = folder.is_started(resume)
     if is_started:
         record = folder.read_record(lambda record: GraphEmbeddingSettings(**record["settings"]))
         folder.refuse_other_input(f"the graph {graph}", record["inputs"]["graph"], opened.fingerprint)
         recorded, threads = GraphEmbeddingSettings(**record["settings"]), record["runtime"].get("threads")
-        recorded_share = record["request"]["held_out"]
+        recorded_fraction = record["request"]["held_out"]
     chosen = with_overrides(dataclasses.replace(recorded, **settings), overrides or {})
-    held_out = checked(recorded_share if held_out is None else held_out, float, "held_out=", low=0, high=0.4)
+    held_out = checked(recorded_fraction if held_out is None else held_out, float, "held_out=", low=0, high=0.4)
     request = {"graph": str(graph), "held_out": held_out}
     if is_started:
-        before = dataclasses.asdict(recorded) | {"held_out": recorded_share, "epochs": chosen.epochs}
+        before = dataclasses.asdict(recorded) | {"held_out": recorded_fraction, "epochs": chosen.epochs}
         folder.refuse(changed_values(before, dataclasses.asdict(chosen) | {"held_out": held_out}))
     runtime = choose_runtime(RuntimeSettings(device=device, precision="float32", seed=chosen.seed), 0.0, threads)
     if not folder.has_record:
@@ -166,9 +167,10 @@ class _Training:
 
     def _take_step(self) -> float:
         step, size = self.state.step, len(self.train)
-        epoch, place = divmod(step, self.steps_per_epoch)
-        places = np.arange(place * self.settings.batch_size, min((place + 1) * self.settings.batch_size, size))
-        rows = shuffled(places, size, seed_of(self.settings.seed, epoch, "order"))
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        first = batch * self.settings.batch_size
+        positions = np.arange(first, min(first + self.settings.batch_size, size))
+        rows = shuffled(positions, size, seed_of(self.settings.seed, epoch, "order"))
         triples = torch.from_numpy(with_inverses(self.train[rows], self.graph.num_relations)).to(self.device)
         head_B, relation_B, tail_B = triples.unbind(1)
         self.optimizer.zero_grad(set_to_none=True)
@@ -202,8 +204,8 @@ class _Training:
         """Back-propagates equation 6 of the RotatE paper; the negatives of a step are shared by its triples."""
         settings, model = self.settings, self.model
         generator = torch.Generator().manual_seed(seed_of(settings.seed, self.state.step, "negatives"))
-        drawn_K = torch.randint(len(self.trained), (settings.num_negatives,), generator=generator)
-        vectors = model.vectors(torch.cat([head_B, tail_B, self.trained[drawn_K].to(self.device)]), sparse=True)
+        negative_K = self.trained[torch.randint(len(self.trained), (settings.num_negatives,), generator=generator)]
+        vectors = model.vectors(torch.cat([head_B, tail_B, negative_K.to(self.device)]), sparse=True)
         head_BD, tail_BD, negative_KD = vectors.split([len(head_B), len(tail_B), settings.num_negatives])
         query_BD = model.query(head_BD, relation_B)
         margin = settings.margin if isinstance(model, DistanceModel) else 0.0
@@ -232,13 +234,13 @@ class _Training:
 
     def _validate(self) -> None:
         self._zero_untrained()
-        found = self._scores(self.splits["valid"][:MAX_VALIDATED])
-        is_best = self.state.best is None or found["mrr"] > self.state.best
+        scores = self._scores(self.splits["valid"][:MAX_VALIDATED])
+        is_best = self.state.best is None or scores["mrr"] > self.state.best
         if is_best:
-            self.state.best, self.state.best_step = found["mrr"], self.state.step
+            self.state.best, self.state.best_step = scores["mrr"], self.state.step
             self._write(self.folder.path / "best")
-        self.log.write("validation", self.state.step, **found, best=is_best)
-        self.values |= {f"validation_{name}": value for name, value in found.items()}
+        self.log.write("validation", self.state.step, **scores, best=is_best)
+        self.values |= {f"validation_{name}": value for name, value in scores.items()}
 
     def _scores(self, triples_E3: np.ndarray) -> dict[str, float]:
         return metrics(filtered_ranks(self.model, triples_E3, self.known, self.graph.num_relations))
@@ -268,14 +270,14 @@ class _Training:
             self.optimizer.state[value]["sum"].copy_(sums[name])
 
     def _load(self, folder: Path) -> None:
-        found = load_file(folder / VECTORS_FILE)
+        tensors = load_file(folder / VECTORS_FILE)
         with torch.no_grad():
             for name, value in self.model.named_parameters():
-                if found[name].shape != value.shape:
+                if tensors[name].shape != value.shape:
                     raise ValueError(
                         f"{folder / VECTORS_FILE} is of another size: remove {self.folder.path} and start again"
                     )
-                value.copy_(found[name])
+                value.copy_(tensors[name])
 
     def _finish(self) -> dict[str, Any]:
         """Scores the best vectors on the test split, publishes them and writes scores.json."""
@@ -286,12 +288,11 @@ class _Training:
             self._zero_untrained()
             self._write(self.folder.path)
         test = self.splits["test"]
-        found = {}
+        scores = {}
         if len(test):
-            scores = self._scores(test)
-            unseen = ~self.has_vector[test[:, [0, 2]]].all(1)
-            found = {**scores, "triples": len(test), "triples_without_vector": int(unseen.sum())}
-        outcome = self._outcome("finished", found)
+            is_unseen = ~self.has_vector[test[:, [0, 2]]].all(1)
+            scores = self._scores(test) | {"triples": len(test), "triples_without_vector": int(is_unseen.sum())}
+        outcome = self._outcome("finished", scores)
         write_json(self.folder.path / SCORES, outcome)
         return outcome
 
@@ -310,26 +311,23 @@ class _Training:
             "test": test,
             "entities": self.graph.num_entities,
             "entities_without_vector": int((~self.has_vector).sum()),
-            "splits": {name: len(each) for name, each in self.splits.items()},
+            "splits": {name: len(triples) for name, triples in self.splits.items()},
         }
 
 
 def split_triples(graph: Graph, held_out: float, seed: int) -> dict[str, np.ndarray]:
-    """The triples of each split, E x 3: as the graph's source divides them, or a random share for validation and as
-    many for the test."""
+    """The triples of each split, E x 3: as the graph's source divides them, or a random fraction `held_out` for
+    validation and as many for the test."""
     triples = np.stack([graph.heads, graph.relation_ids, graph.tails], 1).astype(np.int64)
     if graph.splits is not None:
-        found = {name: triples[graph.split_edges(name)] for name in ("train", "valid", "test")}
-        if not len(found["train"]):
+        splits = {name: triples[graph.split_edges(name)] for name in SPLITS}
+        if not len(splits["train"]):
             raise ValueError(f"{graph.folder} has no training edges: build it with a file of triples named train")
     else:
         order = shuffled(np.arange(len(triples)), len(triples), seed_of(seed, "held out"))
         size = min(int(held_out * len(triples)), MAX_HELD_OUT)
-        ends = (order[:size], order[size : 2 * size], order[2 * size :])
-        found = dict(zip(("valid", "test", "train"), (triples[each] for each in ends), strict=True))
-    # A validation takes the first few triples, which are sorted by head otherwise.
-    valid = found["valid"]
-    found["valid"] = (
-        valid[shuffled(np.arange(len(valid)), len(valid), seed_of(seed, "validated"))] if len(valid) else valid
-    )
-    return found
+        parts = np.split(triples[order], [size, 2 * size])
+        splits = dict(zip(("valid", "test", "train"), parts, strict=True))
+    if len(valid := splits["valid"]):  # a validation takes the first few triples, which are sorted by head otherwise
+        splits["valid"] = valid[shuffled(np.arange(len(valid)), len(valid), seed_of(seed, "validated"))]
+    return splits

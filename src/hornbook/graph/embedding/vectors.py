@@ -20,8 +20,8 @@ class GraphVectors:
 
     >>> import hornbook
     >>> vectors = hornbook.open_vectors("trained-vectors", hornbook.open_graph("graph"))
-    >>> found, has_vector = vectors.of(["garden", "moon"])
-    >>> found.shape, has_vector.tolist()
+    >>> rows, has_vector = vectors.of(["garden", "moon"])
+    >>> rows.shape, has_vector.tolist()
     ((2, 4), [True, False])
     """
 
@@ -36,9 +36,9 @@ class GraphVectors:
             )
         self.model: str = (record.get("settings") or {}).get("model", "")
         try:
-            found = load_file(self.folder / VECTORS_FILE)
-            self.entities, self.relations = found["entities"], found["relations"]
-            self.has_vector = found["has_vector"].astype(bool)
+            arrays = load_file(self.folder / VECTORS_FILE)
+            self.entities, self.relations = arrays["entities"], arrays["relations"]
+            self.has_vector = arrays["has_vector"].astype(bool)
         except (SafetensorError, KeyError, OSError) as error:
             raise ValueError(f"{self.folder / VECTORS_FILE} is damaged ({error}): copy it again, or {NEEDED}") from None
         if len(self.entities) != graph.num_entities or len(self.has_vector) != graph.num_entities:
@@ -48,9 +48,9 @@ class GraphVectors:
 
     def of(self, concepts: list[str | int]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors, whether each concept has one): an unknown concept, or one without a vector, is a row of zeros."""
-        numbers = np.array([next(iter(self.graph.candidates(each)), -1) for each in concepts], np.int64)
-        has_vector = (numbers >= 0) & self.has_vector[numbers]
-        return np.where(has_vector[:, None], self.entities[numbers], 0).astype(np.float32), has_vector
+        entities = np.array([next(iter(self.graph.candidates(each)), -1) for each in concepts], np.int64)
+        has_vector = (entities >= 0) & self.has_vector[entities]
+        return np.where(has_vector[:, None], self.entities[entities], 0).astype(np.float32), has_vector
 
     @property
     def fingerprint(self) -> str:
@@ -68,25 +68,23 @@ class GraphVectors:
             model = MODELS[self.model](len(self.entities), len(self.relations) // 2, self.entities.shape[1])
         model.relations.requires_grad_(False)
         model.load_state_dict({"relations": torch.from_numpy(self.relations)}, strict=False, assign=True)
-        found = [np.zeros(0)]
-        for first in range(0, len(heads), AT_ONCE):
-            some = slice(first, first + AT_ONCE)
-            head, tail = (torch.from_numpy(self.entities[each[some]]) for each in (heads, tails))
-            scores = model.plausibility(head, torch.from_numpy(relations[some].astype(np.int64)), tail)
-            has_vectors = self.has_vector[heads[some]] & self.has_vector[tails[some]]
-            found.append(np.where(has_vectors, scores.numpy(), 0.5))
-        return np.concatenate(found)
+        scores = np.full(len(heads), 0.5)
+        known = np.flatnonzero(self.has_vector[heads] & self.has_vector[tails])
+        for rows in np.split(known, range(AT_ONCE, len(known), AT_ONCE)):
+            head, tail = (torch.from_numpy(self.entities[ids[rows]]) for ids in (heads, tails))
+            scores[rows] = model.plausibility(head, torch.from_numpy(relations[rows].astype(np.int64)), tail).numpy()
+        return scores
 
     def nearest(self, concept: str | int, top_k: int = 10) -> list[tuple[str, float]]:
         """The entities with the most similar vectors, by cosine."""
-        number = self.graph.find(concept)[0]
-        if not self.has_vector[number]:
-            raise ValueError(f"'{self.graph.label(number)}' has no vector: it had no edge to train on")
+        entity = self.graph.find(concept)[0]
+        if not self.has_vector[entity]:
+            raise ValueError(f"'{self.graph.label(entity)}' has no vector: it had no edge to train on")
         norms = np.linalg.norm(self.entities, axis=1) + 1e-12
-        cosine = self.entities @ self.entities[number] / (norms * norms[number])
-        cosine[~self.has_vector] = cosine[number] = -np.inf
+        cosine = self.entities @ self.entities[entity] / (norms * norms[entity])
+        cosine[~self.has_vector] = cosine[entity] = -np.inf
         best = np.argsort(-cosine, kind="stable")[:top_k]
-        return [(self.graph.label(int(each)), float(cosine[each])) for each in best if np.isfinite(cosine[each])]
+        return [(self.graph.label(int(other)), float(cosine[other])) for other in best if np.isfinite(cosine[other])]
 
 
 def open_vectors(folder: str | Path, graph: Graph) -> GraphVectors:

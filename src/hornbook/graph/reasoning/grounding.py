@@ -13,9 +13,10 @@ from hornbook.batch import Stream, to_offsets
 from hornbook.files import refusing_damage
 from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
 from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.paths import expand
 from hornbook.graph.reasoning.settings import ReasonSettings
-from hornbook.graph.schema import Limits, SchemaBuilder, SchemaGraphs, expand
-from hornbook.models.head_config import GraphReasoning
+from hornbook.graph.schema import Limits, SchemaBuilder, SchemaGraphs
+from hornbook.models.head_config import KagNetConfig
 from hornbook.models.kagnet import (
     CONCEPTS,
     EDGES,
@@ -29,9 +30,9 @@ from hornbook.models.kagnet import (
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import ChoiceExample
 
-RANDOM_WIDTH = 100  # numbers per entity, if there are no vectors
+RANDOM_WIDTH = 100  # of random entity vectors, if there are no trained ones
 Progress = Callable[[int, int], None]  # (questions done, all)
-READ = ("method", "graph", "vectors", "hops", "paths", "pairs", "min_score", "control")  # settings in `task.json`
+RECORDED = ("method", "graph", "vectors", "hops", "paths", "pairs", "min_score", "control")  # settings in `task.json`
 
 
 class Grounder:
@@ -44,12 +45,11 @@ class Grounder:
         self.on_progress: Progress = lambda num_done, num_all: None
 
     @property
-    def shape(self) -> GraphReasoning:
+    def kagnet_config(self) -> KagNetConfig:
         """The layers of the head."""
-        _, concept_width = self.concept_vectors.shape
         relation_width = RANDOM_WIDTH if self.vectors is None else self.vectors.relations.shape[1]
         layers = {name: getattr(self.settings, name) for name in ("width", "convolution", "lstm", "attention")}
-        return GraphReasoning(concept_width, relation_width, 2 * self.graph.num_relations, **layers)
+        return KagNetConfig(self.concept_vectors.shape[1], relation_width, 2 * self.graph.num_relations, **layers)
 
     @property
     def uses_vectors(self) -> bool:
@@ -77,18 +77,18 @@ class Grounder:
             "graph_vectors": None if self.vectors is None else self.vectors.fingerprint,
         }
 
-    def about(self) -> dict[str, Any]:
-        """What `task.json` holds: the settings that change how questions are grounded, and the fingerprints."""
-        return {name: getattr(self.settings, name) for name in READ} | {"fingerprints": self.fingerprints}
+    def record(self) -> dict[str, Any]:
+        """The entries of `task.json`: the settings that change how questions are grounded, and the fingerprints."""
+        return {name: getattr(self.settings, name) for name in RECORDED} | {"fingerprints": self.fingerprints}
 
     def schema_graphs(self, examples: Sequence[ChoiceExample]) -> SchemaGraphs:
         """The schema graphs of every ending of every example, in order."""
-        asked = self.builder.ground([f"{each.context} {each.beginning}" for each in examples])
-        endings = list(dict.fromkeys(ending for each in examples for ending in each.endings))
+        question_concepts = self.builder.ground([f"{example.context} {example.beginning}" for example in examples])
+        endings = list(dict.fromkeys(ending for example in examples for ending in example.endings))
         of_ending = dict(zip(endings, self.builder.ground(endings), strict=True))
         questions = [
-            (concepts, [of_ending[ending] for ending in each.endings])
-            for concepts, each in zip(asked, examples, strict=True)
+            (concepts, [of_ending[ending] for ending in example.endings])
+            for concepts, example in zip(question_concepts, examples, strict=True)
         ]
         return self.builder.build(questions, lambda num_done: self.on_progress(num_done, len(examples)))
 
@@ -108,22 +108,25 @@ class SchemaStreams:
     vectors: np.ndarray
 
     @property
-    def in_words(self) -> str:
-        """How much of the questions the graph covers."""
+    def coverage(self) -> str:
+        """How much of the questions the graph covers, as a line of the log."""
         num_answers, num_paths = self.schema.num_statements, len(self.schema.paths_K)
         if not num_paths:
             return "note: the graph connects no answer with its question: check that its names are in their language"
-        without = float((np.diff(self.schema.path_offsets) == 0).mean())
-        return f"{num_paths / num_answers:.1f} paths per answer; {without:.1%} of the answers have none"
+        without_paths = float((np.diff(self.schema.path_offsets) == 0).mean())
+        return f"{num_paths / num_answers:.1f} paths per answer; {without_paths:.1%} of the answers have none"
 
     def streams(self, sequences: Sequence[int]) -> dict[str, Stream]:
         schema, chosen = self.schema, np.asarray(sequences, np.int64)
-        node_rows, nodes = expand(schema.node_offsets, chosen)
-        edge_rows, edges = expand(schema.edge_offsets, chosen)
-        pair_rows, pairs = expand(schema.pair_offsets, chosen)
-        path_rows, paths = expand(schema.path_offsets, chosen)
-        counts = [np.bincount(rows, minlength=len(chosen)) for rows in (node_rows, edge_rows, pair_rows, path_rows)]
-        node_offsets, edge_offsets, pair_offsets, path_offsets = map(to_offsets, counts)
+
+        def select(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """(row, index) of the entries of the chosen schema graphs, and the offsets of these rows in the batch."""
+            return *expand(offsets, chosen), to_offsets(np.diff(offsets)[chosen])
+
+        _, nodes, node_offsets = select(schema.node_offsets)
+        edge_rows, edges, edge_offsets = select(schema.edge_offsets)
+        pair_rows, pairs, pair_offsets = select(schema.pair_offsets)
+        path_rows, paths, path_offsets = select(schema.path_offsets)
         ends_E2 = schema.edges_E2[edges] + node_offsets[edge_rows][:, None]
         ends_P2 = schema.pairs_P2[pairs] + node_offsets[pair_rows][:, None]
         degrees = np.bincount(ends_E2[:, 1], minlength=len(nodes))
@@ -155,31 +158,31 @@ def open_grounder(settings: ReasonSettings) -> Grounder:
     return Grounder(settings, graph, None if settings.vectors is None else open_vectors(settings.vectors, graph))
 
 
-def open_saved_grounder(about: Mapping[str, Any], run: Path, graph: str | Path | None = None) -> Grounder:
-    """The grounder of a saved run, from what its `task.json` holds. The graph, unless it is given, and the vectors are
-    looked for where they were and, under the same names, in the run folder, next to it, and here. Raises a `ValueError`
-    if they changed."""
+def open_saved_grounder(record: Mapping[str, Any], run: Path, graph: str | Path | None = None) -> Grounder:
+    """The grounder of a saved run, from the `record` in its `task.json`. The graph, unless it is given, and the vectors
+    are looked for where they were and, under the same names, in the run folder, next to it, and in the working
+    directory. Raises a `ValueError` if they changed."""
     with refusing_damage(run / "task.json"):
-        settings = ReasonSettings(**{name: about[name] for name in READ})
-        expected = {name: about["fingerprints"][name] for name in ("graph", "graph_vectors")}
-    found = {name: _found(getattr(settings, name), run) for name in ("graph", "vectors")}
-    found |= {} if graph is None else {"graph": str(graph)}
-    grounder = open_grounder(replace(settings, **found))
-    for name, fingerprint in grounder.fingerprints.items():
-        if fingerprint != expected[name]:
-            what, where = ("the graph", found["graph"]) if name == "graph" else ("the vectors", found["vectors"])
+        settings = ReasonSettings(**{name: record[name] for name in RECORDED})
+        expected = {name: record["fingerprints"][name] for name in ("graph", "graph_vectors")}
+    graph = _locate(settings.graph, run) if graph is None else str(graph)
+    settings = replace(settings, graph=graph, vectors=_locate(settings.vectors, run))
+    grounder = open_grounder(settings)
+    for name, folder in (("graph", settings.graph), ("graph_vectors", settings.vectors)):
+        if grounder.fingerprints[name] != expected[name]:
             raise ValueError(
-                f"{what} in {where} changed since {run} was trained: restore the folder, or train the run again"
+                f"the {name.removeprefix('graph_')} in {folder} changed since {run} was trained: restore the folder, "
+                "or train the run again"
             )
     return grounder
 
 
-def _found(path: str | None, run: Path) -> str | None:
+def _locate(path: str | None, run: Path) -> str | None:
     if path is None:
         return None
     name = Path(path).name
-    places = [Path(path), run / name, run.parent / name, Path(name)]
-    return str(next((place for place in places if place.is_dir()), Path(path)))
+    candidates = (Path(path), run / name, run.parent / name, Path(name))
+    return str(next((folder for folder in candidates if folder.is_dir()), path))
 
 
 def _scaled(vectors: np.ndarray, is_used: np.ndarray) -> np.ndarray:

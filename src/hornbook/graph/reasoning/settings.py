@@ -34,5 +34,5 @@ class ReasonSettings(ValidatedSettings, group="reason"):
         if self.method is not None and self.graph is None:
             raise ValueError(f"reason={self.method!r} needs a graph: give graph=, from 'hornbook graph build'")
         if self.method is None and (self.graph or self.vectors):
-            given = "graph=" if self.graph else "vectors="
-            raise ValueError(f"{given} has no effect without reason=: add reason='kagnet', or omit it")
+            argument = "graph=" if self.graph else "vectors="
+            raise ValueError(f"{argument} has no effect without reason=: add reason='kagnet', or omit it")

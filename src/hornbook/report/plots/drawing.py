@@ -75,12 +75,12 @@ def new_plot(title: str, width: float = 7.2, height: float = 4.2) -> tuple[Figur
 def grid_of(panels: list[Callable[[Axes], None]], height: float = 2.9) -> Figure:
     """A figure with the panels in two columns; the first of an odd number takes the whole first row."""
     columns = min(2, len(panels))
-    widen_first = len(panels) % columns
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(5.6 * columns, height * rows + 0.2))
     grid = figure.add_gridspec(rows, columns)
-    cells = [grid[0, :]] if widen_first else []
-    cells += [grid[row, column] for row in range(bool(widen_first), rows) for column in range(columns)]
+    cells = list(grid)
+    if len(panels) < len(cells):
+        cells[:2] = [grid[0, :]]
     for draw, cell in zip(panels, cells, strict=True):
         draw(figure.add_subplot(cell))
     return figure
@@ -92,9 +92,9 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     known = np.isfinite(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(known)])
-    places = np.arange(len(values))
-    before = np.minimum(window // 2, places)
-    first, last = places - before, places + np.minimum(before, len(values) - 1 - places) + 1
+    positions = np.arange(len(values))
+    before = np.minimum(window // 2, positions)
+    first, last = positions - before, positions + np.minimum(before, len(values) - 1 - positions) + 1
     with np.errstate(invalid="ignore", divide="ignore"):
         return (sums[last] - sums[first]) / (counts[last] - counts[first])
 
@@ -106,8 +106,8 @@ def thinned(x: np.ndarray, y: np.ndarray, most: int = MAX_POINTS) -> tuple[np.nd
     segments = np.array_split(np.arange(len(x)), most // 2)
     known = np.isfinite(y)
     low, high = np.where(known, y, np.inf), np.where(known, y, -np.inf)
-    kept = np.unique([place for one in segments for place in (one[low[one].argmin()], one[high[one].argmax()])])
-    return x[kept], y[kept]
+    chosen = np.unique([i for rows in segments for i in (rows[low[rows].argmin()], rows[high[rows].argmax()])])
+    return x[chosen], y[chosen]
 
 
 def short_power(value: float, _: int = 0) -> str:

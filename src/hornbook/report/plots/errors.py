@@ -8,30 +8,29 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from hornbook.metrics.breakdown import Confusion
-from hornbook.metrics.words import cut
+from hornbook.metrics.words import cut, number
 from hornbook.report.finetuned import FinetunedRun
 from hornbook.report.plots.drawing import BLUE, DASHED, INK, ORANGE, in_style, new_plot, percent_axis, thinned
-from hornbook.report.run import number
 
 LONGEST_NAME = 24
 NO_SPAN = 1e3  # no-answer scores of questions for which there is no span are above it
 
 
 @in_style
-def confusion_figure(found: Confusion) -> Figure:
+def confusion_figure(confusion: Confusion) -> Figure:
     """Confusion matrix: rows are gold labels, columns predictions; numbers are counts, colours fractions of the row."""
-    num = len(found.names)
-    names = [_drawable(name, place) for place, name in enumerate(found.names)]
+    num = len(confusion.names)
+    names = [_drawable(name, index) for index, name in enumerate(confusion.names)]
     margin = 0.085 * max(map(len, names))
     side = max((0.62 if num <= 12 else 0.5) * num, 2.4)
-    title = f"{int(found.counts.sum()):,} {found.of} on dev"
+    title = f"{int(confusion.counts.sum()):,} {confusion.of} on dev"
     figure, axes = new_plot(title, side + margin + 1.1, side + margin + 0.9)
-    axes.imshow(found.shares, cmap="Blues", vmin=0, vmax=1)
-    largest = int(found.counts.max(initial=1))
+    axes.imshow(confusion.shares, cmap="Blues", vmin=0, vmax=1)
+    largest = int(confusion.counts.max(initial=1))
     size = min(10.5, 90 * side / num / max(2, len(f"{largest:,}")))  # the longest number fits its cell
-    for (row, column), count in np.ndenumerate(found.counts):
+    for (row, column), count in np.ndenumerate(confusion.counts):
         if count:
-            shade = "white" if found.shares[row, column] > 0.55 else INK
+            shade = "white" if confusion.shares[row, column] > 0.55 else INK
             axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=size, color=shade)
     axes.set_xticks(range(num), names, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(num), names)
@@ -40,11 +39,11 @@ def confusion_figure(found: Confusion) -> Figure:
     return figure
 
 
-def _drawable(name: str, place: int) -> str:
+def _drawable(name: str, index: int) -> str:
     """The label name, truncated, or `label N` if the font lacks glyphs for it (they would be drawn as boxes)."""
     name = cut(" ".join(name.split()), LONGEST_NAME)
     font = get_font(findfont(FontProperties()))
-    return name if name and all(font.get_char_index(ord(each)) for each in name) else f"label {place}"
+    return name if name and all(font.get_char_index(ord(character)) for character in name) else f"label {index}"
 
 
 @in_style
@@ -53,8 +52,8 @@ def scatter_figure(run: FinetunedRun) -> Figure:
     pairs = np.array([(number(row["gold"]), number(row.get("value"))) for row in run.predictions], float)
     pairs = pairs[np.isfinite(pairs).all(1)]
     figure, axes = new_plot(f"{len(pairs):,} dev examples", 5.4, 5.2)
-    see_through = min(0.8, max(0.12, 12 / math.sqrt(max(1, len(pairs)))))
-    axes.plot(*pairs.T, "o", color=BLUE, alpha=see_through, markersize=4.5, markeredgewidth=0)
+    alpha = min(0.8, max(0.12, 12 / math.sqrt(max(1, len(pairs)))))
+    axes.plot(*pairs.T, "o", color=BLUE, alpha=alpha, markersize=4.5, markeredgewidth=0)
     low, high = (float(pairs.min()), float(pairs.max())) if len(pairs) else (0.0, 1.0)
     margin = 0.04 * (high - low) or 0.5
     ends = (low - margin, high + margin)
@@ -97,9 +96,9 @@ def heads_figure(heads: list[list[list[float]]]) -> Figure:
     columns = min(6, len(heads))
     rows = -(-len(heads) // columns)
     figure = Figure(figsize=(1.75 * columns, 1.9 * rows))
-    for place, weights in enumerate(heads, 1):
-        axes = figure.add_subplot(rows, columns, place)
+    for head, weights in enumerate(heads, 1):
+        axes = figure.add_subplot(rows, columns, head)
         axes.imshow(np.array(weights, float), cmap="Blues", vmin=0, vmax=1)
         axes.set(xticks=[], yticks=[])
-        axes.set_title(f"head {place}", fontsize=8, fontweight="normal")
+        axes.set_title(f"head {head}", fontsize=8, fontweight="normal")
     return figure

@@ -23,8 +23,8 @@ def score_figure(results: dict) -> Figure:
     figure = Figure(figsize=(max(5.6 * columns, 7.2), 4.4 + 2.3 * small_rows))
     rows = figure.add_gridspec(1 + small_rows, 1, height_ratios=[4.4, *[2.3] * small_rows])
     top, first = rows[0].subgridspec(1, columns), None
-    for place, panel in enumerate(panels):
-        axes = figure.add_subplot(top[0, place], sharey=first)
+    for column, panel in enumerate(panels):
+        axes = figure.add_subplot(top[0, column], sharey=first)
         first = first or axes
         arms = [name for name, arm in results["arms"].items() if panel in arm["panels"]]
         axes.set_title(f"{panel}: mean score")
@@ -49,12 +49,12 @@ def _draw_arms(axes: Axes, results: dict, arms: list[str], task: str) -> None:
     shades = dict(zip(results["arms"], PALETTE * len(results["arms"]), strict=False))
     is_small = task != results["mean"]
     width, size, interval_width = (1.2, 2.6, 1.2) if is_small else (1.8, 4.6, 2.4)
-    for place, arm in enumerate(arms):
-        found = [row for row in results["scores"] if row["arm"] == arm and row["task"] == task]
-        if not found:
+    for i, arm in enumerate(arms):
+        points = [row for row in results["scores"] if row["arm"] == arm and row["task"] == task]
+        if not points:
             continue
-        points = sorted(found, key=lambda row: row["flops"])
-        at = [row["flops"] * 10 ** (OFFSET * (place - (len(arms) - 1) / 2)) for row in points]
+        points.sort(key=lambda row: row["flops"])
+        at = [row["flops"] * 10 ** (OFFSET * (i - (len(arms) - 1) / 2)) for row in points]
         last = points[-1]
         early = f" at {last['share']:.4g}" if last["share"] < 1 else ""
         label = f"{results['arms'][arm]['label']} {last['score']:.1f}{early}"

@@ -55,8 +55,8 @@ def curves_figure(record: RunRecord) -> Figure:
     first = figure.axes[0]
     show_legend(first)
     if record.step and record.tokens:
-        each, short = record.tokens / record.step, EngFormatter(places=1, sep="")
-        with_tokens = FuncFormatter(lambda step, _: f"{step:,.0f}\n{short(step * each) if step else ''}")
+        tokens_per_step, short = record.tokens / record.step, EngFormatter(places=1, sep="")
+        with_tokens = FuncFormatter(lambda step, _: f"{step:,.0f}\n{short(step * tokens_per_step) if step else ''}")
         first.xaxis.set_major_formatter(with_tokens)
         first.set_xlabel("step, tokens seen")
     return figure
@@ -102,11 +102,11 @@ def _draw_train_and_validation(axes: Axes, record: RunRecord, name: str, label: 
         axes.plot(*thinned(steps, smooth), color=BLUE, linewidth=1.9, label="training, smoothed")
     elif len(values):
         axes.plot(steps, values, ".-", color=BLUE, linewidth=1.4, alpha=0.9, label="training")
-    at, found = record.column("validation", "step"), record.column("validation", name)
-    if len(found):
-        axes.plot(at, found, "o-", color=ORANGE, markersize=3.8, linewidth=1.1, label=label)
+    at, validation = record.column("validation", "step"), record.column("validation", name)
+    if len(validation):
+        axes.plot(at, validation, "o-", color=ORANGE, markersize=3.8, linewidth=1.1, label=label)
     known = values[np.isfinite(values)]
-    return [*(np.percentile(known, (0, 99.7)) if len(known) else ()), *found[np.isfinite(found)]]
+    return [*(np.percentile(known, (0, 99.7)) if len(known) else ()), *validation[np.isfinite(validation)]]
 
 
 def _fit_height(axes: Axes, heights: list[float]) -> None:
@@ -123,11 +123,11 @@ def _draw_accuracy(record: RunRecord, axes: Axes) -> None:
     for name, shade in zip(names, PALETTE, strict=False):
         label = name.removesuffix("_accuracy")
         axes.plot(at, record.column("validation", name), "o-", color=shade, markersize=3.6, label=label)
-    for share in (value for name, value in record.baseline.items() if name.endswith("_accuracy")):
-        _draw_reference(axes, share, "most frequent token", "{:.1%}")
+    for accuracy in (value for name, value in record.baseline.items() if name.endswith("_accuracy")):
+        _draw_reference(axes, accuracy, "most frequent token", "{:.1%}")
     if "rtd_replaced" in record.last_validation:
-        never = 1 - record.last_validation["rtd_replaced"]
-        _draw_reference(axes, never, "always predicting original", "{:.1%}")
+        accuracy = 1 - record.last_validation["rtd_replaced"]
+        _draw_reference(axes, accuracy, "always predicting original", "{:.1%}")
     axes.set_ylim(bottom=0)
     percent_axis(axes, 100)
     _mark_events(axes, record)
@@ -177,9 +177,9 @@ def _draw_reference(axes: Axes, height: float, label: str, form: str) -> float:
 
 
 def _mark_events(axes: Axes, record: RunRecord, label: str | None = None) -> None:
-    for number, event in enumerate(record.events[:50]):
+    for i, event in enumerate(record.events[:50]):
         step = event.get("at_step", event["step"])
-        axes.axvline(step, color=INK, linestyle=":", linewidth=1.2, alpha=0.7, label=None if number else label)
+        axes.axvline(step, color=INK, linestyle=":", linewidth=1.2, alpha=0.7, label=None if i else label)
 
 
 # ---- fine-tuning
@@ -189,9 +189,7 @@ def _mark_events(axes: Axes, record: RunRecord, label: str | None = None) -> Non
 def learning_figure(run: FinetunedRun) -> Figure:
     """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
     named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES]
-    names = sorted(named, key=lambda name: name != run.metric_for_best)[
-        :MAX_SCORES
-    ]  # the one that selects models first
+    names = sorted(named, key=lambda name: name != run.metric_for_best)[:MAX_SCORES]  # that of model selection first
     panels = [partial(_draw_task_loss, run)]
     return grid_of([*panels, partial(_draw_task_scores, run, names)] if names else panels, height=3.3)
 
@@ -206,11 +204,11 @@ def _draw_task_scores(run: FinetunedRun, names: list[str], axes: Axes) -> None:
     axes.set_title("Scores on dev")
     at = run.column("validation", "step")
     shades = (ORANGE, GREEN, BLUE, INK)
-    for number, (name, shade) in enumerate(zip(names, shades, strict=False)):
-        width, see_through = (1.9, 1.0) if number == 0 else (1.1, 0.75)
-        label = wording.metric_label(name) + (" (model selection)" if number == 0 and len(names) > 1 else "")
+    for i, (name, shade) in enumerate(zip(names, shades, strict=False)):
+        width, alpha = (1.9, 1.0) if i == 0 else (1.1, 0.75)
+        label = wording.metric_label(name) + (" (model selection)" if i == 0 and len(names) > 1 else "")
         values = run.column("validation", name)
-        axes.plot(at, values, "o-", color=shade, linewidth=width, alpha=see_through, markersize=4, label=label)
+        axes.plot(at, values, "o-", color=shade, linewidth=width, alpha=alpha, markersize=4, label=label)
     best = run.best_validation
     if best is not None and names[0] in best:
         axes.plot(best["step"], best[names[0]], "*", color=ORANGE, markersize=14, zorder=4)
@@ -218,7 +216,7 @@ def _draw_task_scores(run: FinetunedRun, names: list[str], axes: Axes) -> None:
     low, high = axes.get_ylim()
     margin = max(0.15 * (high - low), 2 / unit)
     axes.set_ylim(low - margin / 2, min(high + margin, 102 / unit))  # no score is above 100%, or 1
-    if not set(names) & set(wording.NOT_SHARES):
+    if not set(names) & set(wording.NOT_FRACTIONS):
         percent_axis(axes, unit)
     _mark_best(axes, run)
 

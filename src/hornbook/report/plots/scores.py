@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
+from hornbook.metrics.words import number
 from hornbook.report import comparison, wording
 from hornbook.report.plots.drawing import (
     BLUE,
@@ -25,7 +26,6 @@ from hornbook.report.plots.drawing import (
     short_power,
     show_legend,
 )
-from hornbook.report.run import number
 from hornbook.report.trials import METHODS, ScoredRuns
 
 DASHES = ("--", ":", "-.", (0, (8, 4)))
@@ -36,55 +36,51 @@ SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
 
 
 @in_style
-def trials_figure(found: ScoredRuns) -> Figure:
+def trials_figure(scored: ScoredRuns) -> Figure:
     """Scores with intervals, by learning rate or by seed; degenerate runs are marked with a
     cross."""
-    is_search = found.about["kind"] == "lr_search"
-    rows = sorted(found.rows, key=itemgetter("lr")) if is_search else found.rows
-    metric, what = (
-        wording.capital(wording.metric_label(found.metric_for_best)),
-        "learning rates" if is_search else "seeds",
-    )
-    figure, axes = new_plot(f"{metric} on dev, {len(rows)} {what}", max(4.6, 0.62 * len(rows) + 2.4), 3.4)
-    for place, row in enumerate(rows):
+    is_search = scored.contents["kind"] == "lr_search"
+    rows = sorted(scored.rows, key=itemgetter("lr")) if is_search else scored.rows
+    metric = wording.capital(wording.metric_label(scored.metric_for_best))
+    title = f"{metric} on dev, {len(rows)} {'learning rates' if is_search else 'seeds'}"
+    figure, axes = new_plot(title, max(4.6, 0.62 * len(rows) + 2.4), 3.4)
+    for x, row in enumerate(rows):
         value, low, high = (number(row.get(name)) for name in ("score", "low", "high"))
         marker, shade, size, label = "o", BLUE, 7, ""
-        if row["name"] == found.about["best"]:
+        if row["name"] == scored.contents["best"]:
             marker, shade, size, label = "*", ORANGE, 14, "best"
         if row["degenerate"]:
             marker, shade, size, label = "x", INK, 8, "degenerate"
         edge = 2 if marker == "x" else 0
-        axes.plot([place, place], [low, high], color=shade, linewidth=2.2, alpha=0.45, solid_capstyle="round")
-        is_new = label not in axes.get_legend_handles_labels()[1]
-        axes.plot(
-            place, value, marker, color=shade, markersize=size, markeredgewidth=edge, label=label if is_new else None
-        )
+        axes.plot([x, x], [low, high], color=shade, linewidth=2.2, alpha=0.45, solid_capstyle="round")
+        label = label if label not in axes.get_legend_handles_labels()[1] else None
+        axes.plot(x, value, marker, color=shade, markersize=size, markeredgewidth=edge, label=label)
     if not is_search:
-        median = found.about["median"]
-        axes.axhline(median, **DASHED, label=f"median {found.format_score(median)}")
+        median = scored.contents["median"]
+        axes.axhline(median, **DASHED, label=f"median {scored.format_score(median)}")
     names = [short_power(row["lr"]) if is_search else str(row["seed"]) for row in rows]
     axes.set_xticks(range(len(rows)), names)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("learning rate" if is_search else "seed")
-    _label_scores(axes, found.metric_for_best, found.in_percent)
+    _label_scores(axes, scored.metric_for_best, scored.in_percent)
     return figure
 
 
 @in_style
-def curve_figure(found: ScoredRuns) -> Figure:
+def curve_figure(scored: ScoredRuns) -> Figure:
     """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
-    metric = wording.capital(wording.metric_label(found.metric_for_best))
+    metric = wording.capital(wording.metric_label(scored.metric_for_best))
     figure, axes = new_plot(f"{metric} on dev by number of labelled examples")
-    for method, shade in zip(dict.fromkeys(str(row.get("method")) for row in found.rows), PALETTE * 2, strict=False):
-        rows = sorted((row for row in found.rows if str(row.get("method")) == method), key=lambda row: row["examples"])
+    for method, shade in zip(dict.fromkeys(str(row.get("method")) for row in scored.rows), PALETTE * 2, strict=False):
+        rows = sorted((row for row in scored.rows if str(row.get("method")) == method), key=lambda row: row["examples"])
         _draw_band(axes, *_columns(rows, "examples", "score", "low", "high"), shade, METHODS.get(method, method))
-    sizes = sorted({int(row["examples"]) for row in found.rows})
+    sizes = sorted({int(row["examples"]) for row in scored.rows})
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(_without_overlaps(sizes)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("labelled examples")
-    _label_scores(axes, found.metric_for_best, found.in_percent)
+    _label_scores(axes, scored.metric_for_best, scored.in_percent)
     return figure
 
 
@@ -100,18 +96,18 @@ def _draw_band(
 
 
 def _label_scores(axes: Axes, metric: str, in_percent: bool) -> None:
-    if metric not in wording.NOT_SHARES:
+    if metric not in wording.NOT_FRACTIONS:
         percent_axis(axes, 1 if in_percent else 100)
     show_legend(axes)
 
 
 def _without_overlaps(sizes: list[int]) -> list[int]:
     """The sizes whose tick labels do not overlap on a log axis; the last one is always kept."""
-    kept = [sizes[-1]]
+    ticks = [sizes[-1]]
     for size in sizes[-2::-1]:
-        if kept[-1] / max(1, size) >= (sizes[-1] / max(1, sizes[0])) ** 0.09:
-            kept.append(size)
-    return kept[::-1]
+        if ticks[-1] / max(1, size) >= (sizes[-1] / max(1, sizes[0])) ** 0.09:
+            ticks.append(size)
+    return ticks[::-1]
 
 
 # ---- prompted tasks
@@ -131,7 +127,7 @@ def shots_figure(scores: dict) -> Figure:
         at = np.log2(shots + 1)  # a log axis that has 0
         _draw_band(axes, at, value, low, high, shade, label)
         axes.errorbar(at, value, [value - low, high - value], color=shade, capsize=3, linewidth=0, elinewidth=1.2)
-    baselines = {name: found[metric]["value"] for name, found in scores["baselines"].items() if metric in found}
+    baselines = {name: values[metric]["value"] for name, values in scores["baselines"].items() if metric in values}
     for (name, value), dashes in zip(baselines.items(), DASHES * len(baselines), strict=False):
         axes.axhline(value, color=INK, linestyle=dashes, linewidth=1.3, label=name, alpha=0.7)
     shots = sorted({point["shots"] for point in scores["points"]})
@@ -148,43 +144,45 @@ def shots_figure(scores: dict) -> Figure:
 
 
 @in_style
-def comparison_figure(found: dict) -> Figure:
+def comparison_figure(results: dict) -> Figure:
     """Score (CPU throughput where there are no scores) against latency; the area of a dot is the file size."""
-    figure, axes = new_plot(comparison.title(found), height=4.4)
-    has_scores = comparison.has_scores(found)
-    rows = [each for each in found["rows"] if not has_scores or each.get("score")]
-    most = max(each["bytes"] for each in rows)
+    figure, axes = new_plot(comparison.title(results), height=4.4)
+    has_scores = comparison.has_scores(results)
+    rows = [row for row in results["rows"] if not has_scores or row.get("score")]
+    largest = max(row["bytes"] for row in rows)
     shades = {"torch": BLUE, "onnx": GREEN, "onnx-int8": ORANGE}
-    for place, each in enumerate(rows):
-        x, score = each["latency_ms"]["p50"], each.get("score") or {}
-        y = score["value"] if score else each["throughput"]["cpu"]
-        area = max(SMALLEST_DOT, LARGEST_DOT * each["bytes"] / most)
-        shade = shades.get(each["kind"], INK)
+    for i, row in enumerate(rows):
+        x, score = row["latency_ms"]["p50"], row.get("score") or {}
+        y = score["value"] if score else row["throughput"]["cpu"]
+        area = max(SMALLEST_DOT, LARGEST_DOT * row["bytes"] / largest)
+        shade = shades.get(row["kind"], INK)
         axes.scatter(x, y, s=area, color=shade, alpha=0.75, linewidths=0, zorder=3)
         ends = [number(score.get(name)) for name in ("low", "high")]
         axes.plot([x, x], ends, color=shade, linewidth=1.6, alpha=0.45, solid_capstyle="round")
         above = math.sqrt(area) / 2 + 3
-        offset, anchor = ((0, above), "bottom") if place % 2 == 0 else ((0, -above), "top")
-        exported = "" if each["kind"] == "torch" else f" ({comparison.KINDS[each['kind']]})"
+        offset, anchor = ((0, above), "bottom") if i % 2 == 0 else ((0, -above), "top")
+        exported = "" if row["kind"] == "torch" else f" ({comparison.KINDS[row['kind']]})"
         look = {"textcoords": "offset points", "ha": "center", "va": anchor, "fontsize": 8}
         rim = withStroke(linewidth=3, foreground="white")  # keeps the label readable over interval lines
-        axes.annotate(_short_name(each, found["rows"]) + exported, (x, y), offset, path_effects=[rim], zorder=4, **look)
+        axes.annotate(
+            _short_name(row, results["rows"]) + exported, (x, y), offset, path_effects=[rim], zorder=4, **look
+        )
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(0.18, 0.22)
-    axes.set_xlabel(f"median latency of one input on {wording.cores(found['threads'])}, ms (dot area: file size)")
-    if has_scores and found["metric_for_best"] not in wording.NOT_SHARES:
-        percent_axis(axes, 1 if comparison.in_percent(found) else 100)
+    axes.set_xlabel(f"median latency of one input on {wording.cores(results['threads'])}, ms (dot area: file size)")
+    if has_scores and results["metric_for_best"] not in wording.NOT_FRACTIONS:
+        percent_axis(axes, 1 if comparison.in_percent(results) else 100)
     return figure
 
 
-def _short_name(each: dict, rows: list[dict]) -> str:
+def _short_name(row: dict, rows: list[dict]) -> str:
     """The shortest suffix of the path that distinguishes this model from the others."""
-    others = [Path(one["name"]).parts for one in rows if one["name"] != each["name"]]
-    parts = Path(each["name"]).parts
-    for num in range(1, len(parts) + 1):
-        if all(other[-num:] != parts[-num:] for other in others):
-            return "/".join(parts[-num:])
-    return each["name"]
+    others = [Path(other["name"]).parts for other in rows if other["name"] != row["name"]]
+    parts = Path(row["name"]).parts
+    for length in range(1, len(parts) + 1):
+        if all(other[-length:] != parts[-length:] for other in others):
+            return "/".join(parts[-length:])
+    return row["name"]

@@ -143,7 +143,7 @@ def finetune(
         if not read_once:
             inputs = dataclasses.replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
             if inputs.grounder is not None:
-                inputs.grounder.progress = preparation_progress(on_progress, "finding paths: question")
+                inputs.grounder.on_progress = preparation_progress(on_progress, "finding paths: question")
             if teacher is not None and loaded is None:
                 inputs = with_projections(inputs, model_folder(request.model), teacher, log)
             named = dataclasses.replace(request, model=inputs.model)

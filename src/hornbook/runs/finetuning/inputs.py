@@ -238,8 +238,8 @@ def open_inputs(
     grounder = None
     if settings.reason.method is not None:
         grounder = _grounder(request, head_config, settings, log)
-        head_config = replace(head_config, graph=grounder.shape)
-    spec = replace(make_task(named, read_data, head_config), reason=None if grounder is None else grounder.about())
+        head_config = replace(head_config, graph=grounder.kagnet_config)
+    spec = replace(make_task(named, read_data, head_config), reason=None if grounder is None else grounder.record())
     linker = _linker(pretrained, settings.task.graph, spec.task, log)
     if linker is not None:
         spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})

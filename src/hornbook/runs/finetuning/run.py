@@ -129,7 +129,7 @@ def run_once(
     _log_truncated_texts("train", inputs.train_features, inputs, log)
     _log_truncated_texts("dev", inputs.dev_features, inputs, log)
     if inputs.grounder is not None:
-        log(inputs.train_features.extra_streams.in_words)
+        log(inputs.train_features.extra_streams.coverage)
     on_dev = None
     if not is_done:
         if teacher is not None:

@@ -107,7 +107,7 @@ def with_entities(
 ) -> list[MarkedExample]:
     """The examples with the entities of a graph that their texts mention: those that the file gives, else those that
     are found. Entities without a vector are left out."""
-    mentions_by_text = linker.numbers([each.text for each in examples], [each.given for each in examples])
+    mentions_by_text = linker.link([each.text for each in examples], [each.given for each in examples])
     return [
         replace(each, entities=tuple(mention for mention in mentions if has_vector[mention[2]]))
         for each, mentions in zip(examples, mentions_by_text, strict=True)
