@@ -107,8 +107,8 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
     before = _entered.get()
     _entered.set(before | {key})
     try:
-        is_left_over = folder != target or remove_stale_files(folder)  # created by a process that was killed
-        if is_left_over and not created:
+        was_left_behind = folder != target or remove_stale_files(folder)  # by a process that was killed
+        if was_left_behind and not created:
             created = [folder]  # removed too, if it stays empty
         yield
     finally:
@@ -116,8 +116,8 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
         if _held.get(key) == descriptor:  # False in a forked process
             with contextlib.suppress(OSError):  # a folder is not empty
                 # Removed while still locked, so a waiting process sees that the folder is gone and recreates it.
-                for each in created if _is_at(descriptor, folder) else ():
-                    each.rmdir()
+                for created_folder in created if _is_at(descriptor, folder) else ():
+                    created_folder.rmdir()
             del _held[key]
             os.close(descriptor)
 
@@ -127,7 +127,7 @@ def _acquire(folder: Path, target: Path) -> tuple[int, list[Path]]:
     named in the error."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        created = [each for each in (folder, *folder.parents) if not each.exists()]
+        created = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder, os.O_RDONLY)

@@ -79,9 +79,9 @@ def end_at_once() -> None:
     os._exit(STATUS)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _stop(signal_number: int, frame: FrameType | None) -> None:
     if _was_signalled:
-        if number == signal.SIGINT:
+        if signal_number == signal.SIGINT:
             end_at_once()
         return
     note()
