@@ -267,8 +267,8 @@ PRESETS: dict[str, PretrainSettings] = {
 def preset(name: str) -> PretrainSettings:
     """The preset of this name, or a `ValueError` with the nearest names."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(PRESETS)}"
+        similar = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(similar)}?" if similar else f"there are {', '.join(PRESETS)}"
         raise ValueError(f"there is no preset '{name}'; {hint}")
     return PRESETS[name]
 
