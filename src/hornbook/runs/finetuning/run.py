@@ -182,7 +182,7 @@ def _write_record(
     model: nn.Module,
     teacher: Teacher | None,
 ) -> None:
-    others = {} if teacher is None else {"teacher": teacher.about()}
+    others = {} if teacher is None else {"teacher": teacher.to_record()}
     others |= {} if inputs.grounder is None else inputs.grounder.fingerprints
     others |= {} if inputs.linker is None else {"graph": inputs.linker.fingerprint}
     write_task_record(

@@ -33,8 +33,7 @@ from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.models import registry
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.objectives.unigram import frequency_baseline
-from hornbook.runs.distillation.students import fitted_to_teacher, refuse_other_objective
-from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
+from hornbook.runs.distillation.teacher import Teacher, fitted_to_teacher
 from hornbook.runs.pretraining.assembly import (
     generator_size_in,
     initialize_from,
@@ -135,16 +134,11 @@ def pretrain(
     2
     """
     out = Path(out)
-    base = None if base is None else str(base)
-    teacher_name = None if teacher is None else teacher.name
-    amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
-    knowledge = {"graph": None if graph is None else str(graph), "vectors": None if vectors is None else str(vectors)}
     request = PretrainRequest(
-        *(preset, names_of(corpora), base),
-        **amount,
-        **knowledge,
-        teacher=teacher_name,
+        *(preset, names_of(corpora), base, steps, tokens, minutes, batch_tokens, seed, teacher and teacher.name),
         recipe=recipe,
+        graph=graph,
+        vectors=vectors,
         overrides=overrides or {},
     )
     folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
@@ -254,11 +248,9 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
     named = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in entries]
     corpora = [(Corpus(path, settings.data.held_out_fraction), weight) for path, weight in named]
     refuse_other_inputs(folder, run, corpora, teacher)
-    runtime = choose_runtime(
-        settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"]
-    )
+    threads, compiles, out = run["runtime"]["threads"], run["runtime"]["compiles"], folder.path
+    runtime = choose_runtime(settings.runtime, run["planned_flops"], threads, compiles)
     configure_torch(runtime)
-    out = folder.path
     if Checkpoints(out).last() is None:  # killed before the first checkpoint: initialise again
         before = PretrainRequest(**run["request"])
         if before.vectors is not None:
@@ -296,7 +288,7 @@ def _steps_done(out: Path) -> int:
 @torch_settings_restored()
 def measured_pace(preset: str, folders: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
     """(seconds per step, runtime) of a run of `minutes` on this machine; nothing is written."""
-    request = PretrainRequest(preset, [str(each) for each in folders], overrides=overrides)
+    request = PretrainRequest(preset, names_of(folders), overrides=overrides)
     settings = preset_settings(preset, overrides)
     corpora = open_corpora(request.named_corpora(), settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
@@ -323,7 +315,9 @@ def _model_to_train(
     tokenizer = corpora[0][0].tokenizer
     settings = _fitted_settings(settings, tokenizer, request, teacher, log)
     check_corpora_linked(settings, corpora)
-    model = _new_model(settings, teacher)
+    _refuse_too_large(settings)
+    model = new_network(settings, teacher and teacher.model)
+    model.initialize(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
     if settings.reads_entities:
         give_vectors(model, request)
     if teacher is not None:
@@ -342,10 +336,7 @@ def _fitted_settings(
     """The settings with the vocabulary of the corpora, if their `tokenizer` is known, and with the shape of the model
     that --from names, or fitted to the teacher."""
     if teacher is not None:
-        refuse_other_objective(settings, teacher)  # before the vocabularies, which differ for the same reason
-        if tokenizer is not None and not teacher.knows_tokens_of(tokenizer):
-            refuse_other_vocabulary(teacher, tokenizer, "the corpus")
-        return fitted_to_teacher(settings, tokenizer or teacher.tokenizer, teacher)
+        return fitted_to_teacher(settings, tokenizer, teacher)
     if request.base is not None:
         return _with_mask(_fitted_to_base(settings, tokenizer, request, log), tokenizer)
     settings = fitted_to_graph(settings, request, None)
@@ -386,7 +377,7 @@ def _fitted_to_base(
 
 def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: PretrainRequest) -> PretrainSettings:
     """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
-    shape = {f"model.{each.name}": each.value for each in configuration.iter_settings(trained.config)}
+    shape = {setting.name: setting.value for setting in configuration.iter_settings(trained.config, "model.")}
     for name in request.overrides:
         if name in OVERRIDABLE_WITH_BASE:
             shape.pop(name, None)
@@ -399,28 +390,18 @@ def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: Pret
     return configuration.with_overrides(settings, shape | shorter)
 
 
-def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn.Module:
-    _refuse_too_large(settings)
-    model = new_network(settings, teacher and teacher.model)
-    model.initialize(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
-    return model
-
-
 def _refuse_too_large(settings: PretrainSettings) -> None:
     """Raises a ValueError before anything is allocated if the model's state or a batch exceeds the memory."""
-    device, num = chosen_device(settings.runtime.device), settings.model.num_matrix_parameters
+    num_parameters, num_tokens = settings.model.num_matrix_parameters, settings.batch.tokens
     num_shards = current_ranks().size if settings.parallel.shard else 1
     advice = "choose a smaller preset, or lower model.num_layers, model.width or model.vocab_size"
     if not settings.parallel.shard:
         advice += ", or spread it over several GPUs (parallel.shard=true with torchrun)"
-    for where, num_bytes in ((device, STATE_BYTES / num_shards), ("cpu", WEIGHT_BYTES)):
-        refuse_beyond_memory(num_bytes * num, where, f"the {num:,} parameters of this model need", advice)
-    refuse_beyond_memory(
-        float(BATCH_BYTES * settings.batch.tokens),
-        "cpu",
-        f"the {settings.batch.tokens:,} tokens of a batch need",
-        "lower batch.tokens",
-    )
+    for device, num_bytes in (chosen_device(settings.runtime.device), STATE_BYTES / num_shards), ("cpu", WEIGHT_BYTES):
+        subject = f"the {num_parameters:,} parameters of this model need"
+        refuse_beyond_memory(num_bytes * num_parameters, device, subject, advice)
+    subject = f"the {num_tokens:,} tokens of a batch need"
+    refuse_beyond_memory(float(BATCH_BYTES * num_tokens), "cpu", subject, "lower batch.tokens")
 
 
 def _job(

@@ -132,10 +132,6 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         return registry.family_of(self.model).vocabulary_head
 
     @property
-    def is_distilled(self) -> bool:
-        return isinstance(self.objective, DistillationSettings)
-
-    @property
     def unused(self) -> dict[str, str]:
         """Settings and groups that this run does not use, with the reason for each."""
         unused = {}
@@ -143,7 +139,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             unused["batch.growth_fraction"] = "all batches have the same size; set batch.first_tokens too"
         if self.masks_nothing:
             unused["masking"] = "a left-to-right model predicts every next token and masks none"
-            if self.is_distilled:
+            if isinstance(self.objective, DistillationSettings):
                 unused["objective.soft_targets"] = "a left-to-right model uses soft targets at all tokens"
         if self.reads_documents:
             names = ("data.layout", "data.short_sequence_probability", "data.single_segment_probability")
