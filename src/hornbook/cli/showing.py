@@ -145,11 +145,11 @@ def print_picture(picture: "Picture", html: Path | None, drawn: "Picture | None"
             note = f"({cell.note})" if cell.note else ""
             line.append(cell.text + note, STYLES.get(cell.mark, "")).append(" ")
         result_console.print(line)
-    for found in picture.tables:
+    for grid in picture.tables:
         print_result("")
-        if found.title:
-            print_result(found.title)
-        table(found.rows, found.headings if any(found.headings) else ())
+        if grid.title:
+            print_result(grid.title)
+        table(grid.rows, grid.headings if any(grid.headings) else ())
     if picture.legend:
         legend = Text()
         for mark, meaning in picture.legend.items():
