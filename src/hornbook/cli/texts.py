@@ -4,10 +4,8 @@
 import contextlib
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from functools import partial
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import typer
@@ -63,25 +61,12 @@ def tokenizer_train(
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         with counting_display("reading") as show:
             options = {"kind": kind, "vocab_size": vocab_size, "cased": cased, "add_prefix_space": add_prefix_space}
-            trained = _in_a_thread(partial(train_tokenizer, texts, **options, on_progress=show))
+            # In a thread: training ignores Ctrl-C for minutes, the waiting main thread does not.
+            trained = ThreadPoolExecutor(1).submit(train_tokenizer, texts, **options, on_progress=show).result()
         trained.save(out)
     log_problems(problems.to_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
     print_json({"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
-
-
-def _in_a_thread(work: Callable):
-    """Runs `work` in a thread: training a tokenizer ignores Ctrl-C for minutes, the waiting main thread does not."""
-    future: Future = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future.result()
 
 
 @contextlib.contextmanager

@@ -3,8 +3,6 @@ the process that holds its lock. The operating system releases it when the proce
 one takes the job over."""
 
 import contextlib
-import functools
-import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
-from hornbook.lifecycle.locking import is_locked, run_lock
+from hornbook.lifecycle.locking import is_locked, locking, run_lock
 
 JOB_LOCKS = ".job_locks"  # in the folder of the work: a lock file per job
 WAIT_SECONDS = 2.0  # between two checks for jobs that the other processes have finished
@@ -24,20 +22,18 @@ R = TypeVar("R")
 def lock_or_join_output_folder(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator that holds the lock of the folder in the argument `out` while the function runs; with `join`, other
     processes may join it instead."""
-    signature = inspect.signature(function)
+    return locking(_lock_or_join, function, "join")
 
-    @functools.wraps(function)
-    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = signature.bind(*args, **kwargs).arguments
-        job_locks = JobLocks(arguments["out"])
-        if arguments.get("join"):
-            job_locks.join()
-            return function(*args, **kwargs)
-        with run_lock(arguments["out"]):
-            job_locks.refuse()
-            return function(*args, **kwargs)
 
-    return locked
+@contextlib.contextmanager
+def _lock_or_join(folder: str | Path, join: bool = False) -> Iterator[None]:
+    if join:
+        JobLocks(folder).join()
+        yield
+        return
+    with run_lock(folder):
+        JobLocks(folder).refuse()
+        yield
 
 
 class JobLocks:

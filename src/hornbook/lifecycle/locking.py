@@ -52,43 +52,43 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_in_child)
 
 
-@contextlib.contextmanager
-def run_lock(folder: str | Path) -> Iterator[None]:
-    """Locks a folder, creating it if needed, and removes the temporary files of killed processes in it.
+def run_lock(folder: str | Path) -> contextlib.AbstractContextManager[None]:
+    """Context that locks a folder, creating it if needed, and removes the temporary files of killed processes in it.
 
     Raises a ValueError if another process or thread holds the lock. The lock is reentrant. A folder that was created
     here and is still empty at the end is removed. On a file system without locks nothing is locked.
     """
-    with _locked(Path(folder), Path(folder)):
-        yield
+    return _locked(Path(folder), Path(folder))
 
 
-@contextlib.contextmanager
-def file_lock(path: str | Path) -> Iterator[None]:
+def file_lock(path: str | Path) -> contextlib.AbstractContextManager[None]:
     """Like `run_lock`, for a single file: locks a hidden folder next to it, so its neighbours stay writable."""
     path = Path(path)
-    with _locked(path.with_name(f".{path.name}.lock"), path):
-        yield
+    return _locked(path.with_name(f".{path.name}.lock"), path)
 
 
 def lock_output_folder(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator that holds the lock of the folder in the argument `out` while the function runs. Nothing is locked if
     `out` is None."""
-    return _locking(run_lock, function)
+    return locking(run_lock, function)
 
 
 def lock_output_file(function: Callable[P, R]) -> Callable[P, R]:
     """Like `lock_output_folder`, for a function whose argument `out` is a single file."""
-    return _locking(file_lock, function)
+    return locking(file_lock, function)
 
 
-def _locking(lock: Callable, function: Callable[P, R]) -> Callable[P, R]:
+def locking(lock: Callable, function: Callable[P, R], *options: str) -> Callable[P, R]:
+    """The function inside the context `lock(out)`, where `out` is an argument of it. Its arguments that are named in
+    `options` are passed to `lock` too, if they are given."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        out = signature.bind(*args, **kwargs).arguments.get("out")
-        with contextlib.nullcontext() if out is None else lock(out):
+        arguments = signature.bind(*args, **kwargs).arguments
+        if arguments.get("out") is None:
+            return function(*args, **kwargs)
+        with lock(arguments["out"], **{name: arguments[name] for name in options if name in arguments}):
             return function(*args, **kwargs)
 
     return locked

@@ -124,11 +124,9 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-@contextlib.contextmanager
-def block_signals() -> Iterator[None]:
+def block_signals() -> contextlib.AbstractContextManager[None]:
     """Context in which signals are blocked; they are delivered at its end."""
-    with _blocked(set(SIGNALS)):
-        yield
+    return _blocked(set(SIGNALS))
 
 
 @contextlib.contextmanager

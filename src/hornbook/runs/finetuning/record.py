@@ -7,7 +7,6 @@ from typing import Any
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, setting
 from hornbook.files import absolute
-from hornbook.graph.reasoning.grounding import Grounder
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
@@ -135,13 +134,6 @@ def refuse_other_data(folder: RunFolder, run: dict, data: DataSet) -> None:
     recorded = run["inputs"]["data"]
     name = f"the data in {recorded['path'] or 'memory'}"
     folder.refuse_other_input(name, recorded["fingerprint"], fingerprint(data))
-
-
-def refuse_other_graph(folder: RunFolder, run: dict, grounder: Grounder | None) -> None:
-    """Raises a `ValueError` if the knowledge graph, or its vectors, changed since the run was started."""
-    for name, current in ({} if grounder is None else grounder.fingerprints).items():
-        path = grounder.settings.graph if name == "graph" else grounder.settings.vectors
-        folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", run["inputs"].get(name), current)
 
 
 def settings_of(run: dict) -> FinetuneSettings:

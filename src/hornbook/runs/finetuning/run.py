@@ -36,7 +36,6 @@ from hornbook.runs.finetuning.record import (
     FinishedRun,
     read_run,
     refuse_other_data,
-    refuse_other_graph,
     refuse_other_request,
     run_folder,
     settings_of,
@@ -157,10 +156,12 @@ def _refuse_changes(
     """Raises a `ValueError` if the request or an input is not that of the recorded run."""
     refuse_other_request(folder, run, request)
     refuse_other_data(folder, run, inputs.data)
-    refuse_other_graph(folder, run, inputs.grounder)
+    task, reason, recorded = inputs.settings.task, inputs.settings.reason, run["inputs"]
+    for name, fingerprint in ({} if inputs.grounder is None else inputs.grounder.fingerprints).items():
+        path = reason.graph if name == "graph" else reason.vectors
+        folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", recorded.get(name), fingerprint)
     if inputs.linker is not None:
-        name, recorded = f"the graph {settings_of(run).task.graph}", run["inputs"].get("graph")
-        folder.refuse_other_input(name, recorded, inputs.linker.fingerprint)
+        folder.refuse_other_input(f"the graph {task.graph}", recorded.get("graph"), inputs.linker.fingerprint)
     if teacher is not None:
         refuse_other_teacher(folder, run, teacher)
 
