@@ -108,8 +108,8 @@ class Stream:
 
     def _indices(self) -> dict[str, str]:
         """The present values that are indices, each with the name of the stream that it points into."""
-        others = {name: _fields(type(self))[name].get("index_into") for name in self.values}
-        return {name: other for name, other in others.items() if other}
+        fields = _fields(type(self))
+        return {name: stream for name in self.values if (stream := fields[name].get("index_into"))}
 
 
 @cache

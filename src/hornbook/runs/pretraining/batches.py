@@ -1,4 +1,4 @@
-"""Opens the corpora of a run and makes its training and validation batches."""
+"""Opens the corpora of a run, makes its training and validation batches, and warns of unsuitable data."""
 
 import dataclasses
 import math
@@ -11,6 +11,8 @@ from hornbook.data.sequences import SequenceSampler
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 Corpora = list[tuple[Corpus, float]]
+MAX_NOT_NEXT = 0.55  # share of the pairs for next-sentence prediction; more is logged as a warning
+MAX_EPOCHS = 100
 
 
 def folder_and_weight(text: str) -> tuple[str, float]:
@@ -117,3 +119,24 @@ def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch
     total = min(available, max(1, settings.validation.tokens // length))
     num_sequences = min(total, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))
     return [sampler.batch(i, num_sequences) for i in range(max(1, total // num_sequences))]
+
+
+def warnings_of(settings: PretrainSettings, corpora: Corpora, batches: BatchMaker) -> list[str]:
+    """Warnings if the run repeats a corpus very often, or if the labels of next-sentence prediction are unbalanced."""
+    num_tokens = settings.schedule.steps * settings.batch.mean_tokens
+    weight_sum = sum(weight for _, weight in corpora)
+    warnings = []
+    for corpus, weight in corpora:
+        epochs = num_tokens * weight / weight_sum / max(1, corpus.num_tokens)
+        if epochs > MAX_EPOCHS:
+            warnings.append(f"note: the run repeats {corpus.folder} {epochs:,.0f} times; more text would help")
+    samplers = {length: sampler for length, sampler in batches.samplers.items() if sampler.layout == "nsp"}
+    shares = {sampler.not_next_share(): length for length, sampler in samplers.items()}
+    share = max(shares, default=0.0)
+    if share > MAX_NOT_NEXT:
+        warnings.append(
+            f"warning: {share:.0%} of the pairs for next-sentence prediction are labelled 'not next' at length "
+            f"{shares[share]}, because {2 * share - 1:.0%} of the sequences are documents of one sentence, which have "
+            "no next one: put consecutive sentences into one document, or set objective.sentence=none"
+        )
+    return warnings

@@ -4,6 +4,7 @@ import dataclasses
 import time
 
 from hornbook import config as configuration
+from hornbook.batch import Batch
 from hornbook.lifecycle.run_folder import Log
 from hornbook.report.wording import duration
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
@@ -135,6 +136,16 @@ def steps_in(
     num = num_validations(seconds, validation_seconds)
     steps = max(1, int((seconds - num * validation_seconds) / step_seconds))
     return steps, steps_between(steps, num)
+
+
+def with_validations(settings: PretrainSettings, held_out: list[Batch]) -> PretrainSettings:
+    """The settings with an interval of validations whose cost is small compared with that of training."""
+    if settings.validation.every_steps is not None:
+        return settings
+    steps = settings.schedule.steps
+    validation_cost = sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE  # in tokens of training
+    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
+    return configuration.with_overrides(settings, {"validation.every_steps": every})
 
 
 def num_validations(run_cost: float, validation_cost: float) -> int:

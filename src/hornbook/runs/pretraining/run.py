@@ -20,22 +20,17 @@ import torch
 from torch import nn
 
 from hornbook import config as configuration
-from hornbook.batch import Batch
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
 from hornbook.devices import chosen_device, refuse_beyond_memory
 from hornbook.inference.samples import write_samples
-from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
-from hornbook.models import registry
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.objectives.unigram import frequency_baseline
-from hornbook.runs.distillation.teacher import Teacher, fitted_to_teacher
+from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.pretraining.assembly import (
-    generator_size_in,
     initialize_from,
     load_trained,
     lr_multiplier,
@@ -45,31 +40,26 @@ from hornbook.runs.pretraining.assembly import (
     repeat_positions,
     save_trained,
 )
-from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
-from hornbook.runs.pretraining.data_warnings import warnings_of
-from hornbook.runs.pretraining.entities import (
-    check_corpora_linked,
-    fitted_to_graph,
-    give_vectors,
-    vectors_fingerprint,
+from hornbook.runs.pretraining.batches import (
+    BatchMaker,
+    Corpora,
+    held_out_batches,
+    names_of,
+    open_corpora,
+    warnings_of,
 )
+from hornbook.runs.pretraining.entities import check_corpora_linked, give_vectors, vectors_fingerprint
+from hornbook.runs.pretraining.fitting import fitted_settings, with_warmup_that_fits
 from hornbook.runs.pretraining.minutes import (
     MEASURED_SHARE,
     log_expected_time,
     mean_seconds_per_step,
-    num_validations,
-    steps_between,
     with_batch_that_fits,
     with_steps_in,
+    with_validations,
 )
-from hornbook.runs.pretraining.presets import preset_settings, presets_of
-from hornbook.runs.pretraining.recipes import (
-    Recipe,
-    choose_recipe,
-    description,
-    with_recipe,
-    with_repeated_text,
-)
+from hornbook.runs.pretraining.presets import preset_settings
+from hornbook.runs.pretraining.recipes import Recipe, choose_recipe, description, with_recipe, with_repeated_text
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
     read_run,
@@ -78,7 +68,6 @@ from hornbook.runs.pretraining.record import (
     write_run,
 )
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
-from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Job, OnProgress, Outcome
 from hornbook.train.loop import train
@@ -86,17 +75,10 @@ from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
 from hornbook.train.randomness import compile_hashing, seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
-from hornbook.train.step_timing import FORWARD_SHARE
 from hornbook.train.validation import validate
 
-# Model settings that may differ from the model that --from names; all others must match it.
-OVERRIDABLE_WITH_BASE = {
-    *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
-    *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
-}
 WEIGHT_BYTES, STATE_BYTES = 4, 16  # per parameter: the weight alone; with gradient and Adam's two moments
 BATCH_BYTES = 32  # per token: id, segment, position and label
-MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
 
 
 @connects_ranks
@@ -194,11 +176,11 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         job = _with_batches(job, settings, corpora, runtime)
     elif teacher is not None or request.has_default_length:
         log_expected_time(settings, job, runtime, corpora, log)
-    settings = _with_warmup_that_fits(settings, request, log)
+    settings = with_warmup_that_fits(settings, request, log)
     if recipe == "budget":
         log(description(settings, request, recipe))
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, corpora)]
-    settings = _with_validations(settings, held_out)
+    settings = with_validations(settings, held_out)
     counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
     vectors = vectors_fingerprint(request)
@@ -225,19 +207,9 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
     if corpora:
         settings = with_repeated_text(settings, request, recipe, corpora)
     tokenizer = corpora[0][0].tokenizer if corpora else None
-    settings = _fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
-    settings = _with_warmup_that_fits(settings, request, lambda message: None)
-    return _with_validations(settings, held_out_batches(settings, corpora)) if corpora else settings
-
-
-def _with_validations(settings: PretrainSettings, held_out: list[Batch]) -> PretrainSettings:
-    """The settings with an interval of validations whose cost is small compared with that of training."""
-    if settings.validation.every_steps is not None:
-        return settings
-    steps = settings.schedule.steps
-    validation_cost = sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE  # in tokens of training
-    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
-    return configuration.with_overrides(settings, {"validation.every_steps": every})
+    settings = fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
+    settings = with_warmup_that_fits(settings, request, lambda message: None)
+    return with_validations(settings, held_out_batches(settings, corpora)) if corpora else settings
 
 
 def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
@@ -299,21 +271,12 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     return mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 
 
-def _with_warmup_that_fits(settings: PretrainSettings, request: PretrainRequest, log: Log) -> PretrainSettings:
-    """Limits a published warmup in steps to a tenth of this run, which may be much shorter than the published one."""
-    published, limit = settings.schedule.warmup_steps, round(MAX_WARMUP * settings.schedule.steps)
-    if published is None or published <= limit or "schedule.warmup_steps" in request.overrides:
-        return settings
-    log(f"the published warmup of {published:,} steps is reduced to {limit:,}, a tenth of this run")
-    return configuration.with_overrides(settings, {"schedule.warmup_steps": limit})
-
-
 def _model_to_train(
     settings: PretrainSettings, corpora: Corpora, request: PretrainRequest, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
     """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
     tokenizer = corpora[0][0].tokenizer
-    settings = _fitted_settings(settings, tokenizer, request, teacher, log)
+    settings = fitted_settings(settings, tokenizer, request, teacher, log)
     check_corpora_linked(settings, corpora)
     _refuse_too_large(settings)
     model = new_network(settings, teacher and teacher.model)
@@ -328,66 +291,6 @@ def _model_to_train(
         if newly_initialized := initialize_from(model, model_folder(request.base), tokenizer):
             log(f"newly initialised, because {request.base} lacks them: {', '.join(newly_initialized)}")
     return settings, model
-
-
-def _fitted_settings(
-    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, teacher: Teacher | None, log: Log
-) -> PretrainSettings:
-    """The settings with the vocabulary of the corpora, if their `tokenizer` is known, and with the shape of the model
-    that --from names, or fitted to the teacher."""
-    if teacher is not None:
-        return fitted_to_teacher(settings, tokenizer, teacher)
-    if request.base is not None:
-        return _with_mask(_fitted_to_base(settings, tokenizer, request, log), tokenizer)
-    settings = fitted_to_graph(settings, request, None)
-    if tokenizer is None:
-        return settings
-    settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
-    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
-    return _with_mask(dataclasses.replace(settings, model=config), tokenizer)
-
-
-def _with_mask(settings: PretrainSettings, tokenizer: Tokenizer | None) -> PretrainSettings:
-    """The settings in which a model that also learns from masked text knows its mask token."""
-    if tokenizer is None or not settings.masked_fraction:
-        return settings
-    return configuration.with_overrides(settings, {"model.mask_id": tokenizer.mask_id})
-
-
-def _fitted_to_base(
-    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, log: Log
-) -> PretrainSettings:
-    folder = model_folder(request.base)
-    trained, old_tokenizer = load_folder(folder)
-    family = registry.family_of(settings.model)
-    if type(trained) is not family and trained.family not in family.initializes_from:
-        raise ValueError(
-            f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
-            f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
-        )
-    if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:
-        num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
-        trained = extend_vocabulary(trained, old_tokenizer, tokenizer)
-        if num_new:
-            log(f"{num_new:,} new words are initialised with the mean of their old tokens")
-    settings = _with_shape_of(trained, settings, request)
-    settings = fitted_to_graph(settings, request, getattr(trained.config, "graph", None))
-    return configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
-
-
-def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: PretrainRequest) -> PretrainSettings:
-    """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
-    shape = {setting.name: setting.value for setting in configuration.iter_settings(trained.config, "model.")}
-    for name in request.overrides:
-        if name in OVERRIDABLE_WITH_BASE:
-            shape.pop(name, None)
-        elif name in shape and getattr(settings.model, name.removeprefix("model.")) != shape[name]:
-            raise ValueError(
-                f"{name} is {shape[name]} in the model that it starts from and cannot be overridden: leave it out"
-            )
-    positions = trained.config.max_positions
-    shorter = {f"data.{name}": min(getattr(settings.data, name), positions) for name in ("length", "short_length")}
-    return configuration.with_overrides(settings, shape | shorter)
 
 
 def _refuse_too_large(settings: PretrainSettings) -> None:
