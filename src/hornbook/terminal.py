@@ -81,9 +81,7 @@ def with_bar(function: Callable) -> Callable:
         has_bar = progress and (log_console.is_terminal or log_console.is_jupyter)
         if not has_bar or kwargs.get("on_progress") is not None:
             return function(*args, **kwargs)
-        display = TrainingDisplay()
-        display.is_live = True
-        with display:
+        with TrainingDisplay(is_live=True) as display:
             return function(*args, **(kwargs | {"on_progress": display}))
 
     return call
@@ -115,10 +113,10 @@ def rounded_duration(seconds: float) -> str:
 
 class TrainingDisplay:
     """Shows each `Status` of the training loop: step, losses, tokens per second, time left. Of several runs in
-    sequence, the bar shows the current one."""
+    sequence, the bar shows the current one. By default there is a live bar on a terminal, unless the log is off."""
 
-    def __init__(self) -> None:
-        self.is_live = _is_live()
+    def __init__(self, is_live: bool | None = None) -> None:
+        self.is_live = _is_live() if is_live is None else is_live
         self.logged_at = 0.0
         self.pending: str | None = None
         self.progress = Progress(

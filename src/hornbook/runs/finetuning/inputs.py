@@ -128,16 +128,18 @@ class Inputs(Labelled):
         if settings == self.settings:
             return self
         train, threshold_split = training_split(self.data, self.named, settings)
-        other = replace(self, settings=settings, train=train, threshold_split=threshold_split)
-        if train == self.train:
-            vars(other)["train_features"] = self.train_features
-        vars(other)["dev_features"] = self.dev_features
-        return other
+        return self._replaced(settings=settings, train=train, threshold_split=threshold_split)
 
     def initialized_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
         """The same inputs with other weights of the same model."""
-        other = replace(self, pretrained=model, projections=projections)
-        vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
+        return self._replaced(pretrained=model, projections=projections)
+
+    def _replaced(self, **changes: Any) -> "Inputs":
+        """A copy with other values, which encodes again only other training examples."""
+        other = replace(self, **changes)
+        if other.train == self.train:
+            vars(other)["train_features"] = self.train_features
+        vars(other)["dev_features"] = self.dev_features
         return other
 
     @cached_property
