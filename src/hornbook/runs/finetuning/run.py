@@ -98,13 +98,8 @@ def run_once(
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
     folder, ranks = run_folder(out, request), current_ranks()
-    has_record, is_finished, is_done = ranks.from_main(
-        lambda: (
-            folder.has_record,
-            folder.is_finished,
-            folder.has_record and is_trained(out, settings_of(read_run(folder))),
-        )
-    )
+    has_record, is_finished = ranks.from_main(lambda: (folder.has_record, folder.is_finished))
+    is_done = False
     if has_record:
         run = read_run(folder)
         _refuse_changes(folder, run, request, inputs, teacher)
@@ -115,6 +110,7 @@ def run_once(
                 if ranks.is_main:
                     clean_up(out)  # the run may have been killed before or during it
             return read_result(out)
+        is_done = ranks.from_main(lambda: is_trained(out, settings))
         if Checkpoints(out).last() is None and not has_started_stage(out):
             log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     else:
