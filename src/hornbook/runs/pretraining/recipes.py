@@ -151,7 +151,7 @@ def with_budget_batch(settings: PretrainSettings, tokens: float, requested: Mapp
     return configuration.with_overrides(settings, overrides)
 
 
-def description(settings: PretrainSettings, request: PretrainRequest, recipe: Recipe) -> str:
+def description(settings: PretrainSettings, request: PretrainRequest) -> str:
     """One line for the log: what the budget recipe sets and how to get the published settings."""
     published = preset(request.preset)
     parts = [f"{settings.optimizer.name} at {settings.optimizer.lr:g}", f"batches of {settings.batch.tokens:,} tokens"]
@@ -166,5 +166,5 @@ def description(settings: PretrainSettings, request: PretrainRequest, recipe: Re
         parts.append("no sentence task")
     if getattr(settings.objective, "correction", 0) and not published.objective.correction:
         parts.append("correction loss")
-    why = "" if request.recipe == recipe else ", as this run is far shorter than the published one"
+    why = "" if request.recipe == "budget" else ", as this run is far shorter than the published one"
     return f"recipe budget{why}: {', '.join(parts)}; recipe='published' keeps the published settings"

@@ -178,7 +178,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         log_expected_time(settings, job, runtime, corpora, log)
     settings = with_warmup_that_fits(settings, request, log)
     if recipe == "budget":
-        log(description(settings, request, recipe))
+        log(description(settings, request))
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, corpora)]
     settings = with_validations(settings, held_out)
     counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
