@@ -250,7 +250,7 @@ def predict(
     from hornbook.tasks.prediction_files import format_of
     from hornbook.tasks.reading.standard_input import spooled
 
-    runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
+    runs = list(itertools.takewhile(lambda name: (Path(name) / "config.json").is_file(), arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
     if is_file := out is not None and out != STANDARD:
         refuse_existing_file(out, "--out", overwrite)
@@ -315,10 +315,6 @@ def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, r
         headings, cells = readable(rows)
         table(cells, headings)
     print_json({"predictions": with_columns(rows, columns)})
-
-
-def _is_model(name: str) -> bool:
-    return (Path(name) / "config.json").is_file()
 
 
 def _submit(predictor, data: str | None, out: Path) -> None:
