@@ -78,13 +78,13 @@ def __getattr__(name: str):
         raise AttributeError(f"module 'hornbook' has no attribute '{name}'")
     from importlib import import_module
 
-    found = getattr(import_module(_MODULES[name]), name)
+    attribute = getattr(import_module(_MODULES[name]), name)
     if name in _WITH_PROGRESS_BAR:
         from hornbook.terminal import with_bar
 
-        found = with_bar(found)
-    globals()[name] = found
-    return found
+        attribute = with_bar(attribute)
+    globals()[name] = attribute
+    return attribute
 
 
 def __dir__() -> list[str]:

@@ -69,57 +69,54 @@ class Stream:
     def padded(self, num_entries: int, num_sequences: int, max_length: int | None = None) -> Self:
         """Followed by padding, to exactly `num_entries` entries and `num_sequences` sequences. A padding sequence has
         at most `max_length` entries; by default the first one has all."""
-        missing = num_entries - self.num_entries
-        if missing < 0:
+        num_padding = num_entries - self.num_entries
+        if num_padding < 0:
             raise ValueError(f"{self.num_entries} entries do not fit a bucket of {num_entries}")
-        new = self.padding_ends(num_entries, num_sequences, max_length)
-        return dataclasses.replace(
-            self,
-            **{
-                name: _concatenate([value, _full(value, missing, self.padding_of(name) or 0)])
-                for name, value in self.values.items()
-            },
-            offsets_host=np.concatenate([self.offsets_host, new]),
-            offsets=None
-            if self.offsets is None
-            else torch.cat([self.offsets, to_device(new.astype(np.int32), self.offsets.device)]),
-        )
+        ends = self.padding_ends(num_entries, num_sequences, max_length)
+        values = {
+            name: _concatenate([value, _full(value, num_padding, self.padding_of(name) or 0)])
+            for name, value in self.values.items()
+        }
+        offsets = self.offsets
+        if offsets is not None:
+            offsets = torch.cat([offsets, to_device(ends.astype(np.int32), offsets.device)])
+        offsets_host = np.concatenate([self.offsets_host, ends])
+        return dataclasses.replace(self, **values, offsets_host=offsets_host, offsets=offsets)
 
     def padding_ends(self, num_entries: int, num_sequences: int, max_length: int | None = None) -> np.ndarray:
         """The offset of the end of each padding sequence in a bucket of this size, int64."""
-        numbers = np.arange(1, num_sequences + 2 - len(self.offsets_host))
-        return np.minimum(self.num_entries + (max_length or num_entries) * numbers, num_entries)
+        indices = np.arange(1, num_sequences + 2 - len(self.offsets_host))
+        return np.minimum(self.num_entries + (max_length or num_entries) * indices, num_entries)
 
     @classmethod
     def concatenated(cls, streams: Sequence[Self], origins: Sequence[Mapping[str, int]]) -> Self:
         """The streams of several batches as one; `origins` holds, for each batch, the number of entries before it in
         each stream. All have the same values."""
         first = streams[0]
-        ends = to_offsets([each.num_entries for each in streams])
-        shifted = [each.offsets_host[:-1] + end for each, end in zip(streams, ends, strict=False)]
-        offsets_host = np.concatenate([*shifted, ends[-1:]])
-        values = {name: [each.values[name] for each in streams] for name in first.values}
+        starts = to_offsets([stream.num_entries for stream in streams])
+        shifted = [stream.offsets_host[:-1] + start for stream, start in zip(streams, starts, strict=False)]
+        offsets_host = np.concatenate([*shifted, starts[-1:]])
+        values = {name: [stream.values[name] for stream in streams] for name in first.values}
         for name, other in first._indices().items():
-            values[name] = [each + origin[other] for each, origin in zip(values[name], origins, strict=True)]
+            values[name] = [indices + origin[other] for indices, origin in zip(values[name], origins, strict=True)]
         return dataclasses.replace(
             first,
-            **{name: _concatenate(each) for name, each in values.items()},
+            **{name: _concatenate(parts) for name, parts in values.items()},
             offsets_host=offsets_host,
             offsets=None if first.offsets is None else to_device(offsets_host.astype(np.int32), first.offsets.device),
         )
 
     def _indices(self) -> dict[str, str]:
         """The present values that are indices, each with the name of the stream that it points into."""
-        others = {name: _fields(type(self))[name].get("index_into") for name in self.values}
-        return {name: other for name, other in others.items() if other}
+        fields = _fields(type(self))
+        return {name: stream for name in self.values if (stream := fields[name].get("index_into"))}
 
 
 @cache
 def _fields(stream: type[Stream]) -> dict[str, Mapping[str, Any]]:
     """The fields of a kind of stream that hold values, with the arguments of `stream_field`."""
-    return {
-        each.name: each.metadata for each in dataclasses.fields(stream) if each.name not in ("offsets_host", "offsets")
-    }
+    fields = {field.name: field.metadata for field in dataclasses.fields(stream)}
+    return {name: metadata for name, metadata in fields.items() if name not in ("offsets_host", "offsets")}
 
 
 @dataclass(frozen=True)
@@ -143,24 +140,25 @@ class Sequences(Stream):
 @dataclass(frozen=True)
 class Entities(Stream):
     """The entities that the sequences mention, each aligned to the first token of its mention; a token has at most one.
-    What training draws for them is computed on the host, so the host has their numbers and positions too.
+    Training samples entities on the host, so the host has their ids and positions too.
 
     Shapes: E entities.
     """
 
-    ids_E: Tensor  # int64, numbers of entities in the graph
+    ids_E: Tensor  # int64, ids of entities in the graph
     tokens_E: Tensor = stream_field(index_into=TOKENS)  # int64, indices into the packed tokens, ascending
     ids_host: np.ndarray  # int64
     positions_host: np.ndarray  # int64, positions in the sequence
 
     @classmethod
     def of(cls, token_offsets: np.ndarray, entities: Sequence[tuple[np.ndarray, np.ndarray]]) -> Self:
-        """From the (positions, entities) of each sequence; `token_offsets` are the offsets of the sequences."""
+        """From the (positions, ids) of the entities of each sequence; `token_offsets` are the offsets of the
+        sequences."""
         counts = [len(positions) for positions, _ in entities]
-        positions, ids = (_flat([each[side] for each in entities]) for side in (0, 1))
-        return cls.on_host(
-            positions + np.repeat(token_offsets[: len(counts)], counts), positions, ids, to_offsets(counts)
-        )
+        empty = (np.zeros(0, np.int64),) * 2
+        positions, ids = (np.concatenate(arrays).astype(np.int64) for arrays in zip(empty, *entities, strict=True))
+        tokens = positions + np.repeat(token_offsets[: len(counts)], counts)
+        return cls.on_host(tokens, positions, ids, to_offsets(counts))
 
     @classmethod
     def on_host(cls, tokens: np.ndarray, positions: np.ndarray, ids: np.ndarray, offsets_host: np.ndarray) -> Self:
@@ -172,10 +170,6 @@ class Entities(Stream):
     def real(self, num_sequences: int) -> Self:
         """Those of the first `num_sequences` sequences, without the entries that pad a bucket."""
         return self.slice(0, num_sequences, {TOKENS: 0})
-
-
-def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.zeros(0, np.int64), *arrays]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -248,8 +242,8 @@ class Batch:
     @property
     def sequence_T(self) -> Tensor:
         """The index of each token's sequence, int64."""
-        numbers_N = torch.arange(self.num_sequences, device=self.ids_T.device)
-        return torch.repeat_interleave(numbers_N, self.lengths_N, output_size=self.num_tokens)
+        indices_N = torch.arange(self.num_sequences, device=self.ids_T.device)
+        return torch.repeat_interleave(indices_N, self.lengths_N, output_size=self.num_tokens)
 
     @property
     def num_tokens(self) -> int:
@@ -323,8 +317,11 @@ class Batch:
             )
         sizes = {name: stream.num_entries for name, stream in self.streams.items()} | dict(sizes or {})
         sizes |= {TOKENS: num_tokens, SEQUENCES: num_sequences}
-        most = {TOKENS: self.max_length, SEQUENCES: 1}
-        padded = {name: each.padded(sizes[name], num_sequences, most.get(name)) for name, each in self.streams.items()}
+        max_lengths = {TOKENS: self.max_length, SEQUENCES: 1}
+        padded = {
+            name: stream.padded(sizes[name], num_sequences, max_lengths.get(name))
+            for name, stream in self.streams.items()
+        }
         return dataclasses.replace(self, streams=padded, num_padding_sequences=self.num_padding_sequences + num_added)
 
 
@@ -359,7 +356,7 @@ def pack(
     """Packs token sequences into a batch. `segments` defaults to 0 everywhere, `word_starts` to True everywhere,
     `max_length` to that of the longest sequence. Sequence `labels` become int64 if integral, else float32.
     `step_index` (their indices in the step's batch, which key random numbers) defaults to the order of the sequences.
-    `entities`: the positions and numbers of the entities of each sequence, in the order of positions.
+    `entities`: the positions and ids of the entities of each sequence, in the order of positions.
     `num_causal`: how many tokens, those of the first sequences, attend to the left only; default: as the model does.
 
     >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).offsets_host.tolist()
@@ -383,10 +380,13 @@ def pack(
         offsets_host=offsets,
         offsets=torch.from_numpy(offsets.astype(np.int32)),
     )
-    labels_N = None if labels is None else torch.from_numpy(_int64_or_float32(np.asarray(labels)))
+    labels_N = None
+    if labels is not None:
+        is_float = np.issubdtype(np.asarray(labels).dtype, np.floating)
+        labels_N = torch.from_numpy(np.array(labels, np.float32 if is_float else np.int64))
     step_index = np.arange(len(lengths)) if step_index is None else np.asarray(step_index, np.int64)
-    rows = Sequences(labels_N, step_index_host=step_index, offsets_host=np.arange(len(lengths) + 1))
-    streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: rows}
+    per_sequence = Sequences(labels_N, step_index_host=step_index, offsets_host=np.arange(len(lengths) + 1))
+    streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: per_sequence}
     if entities is not None:
         streams[ENTITIES] = Entities.of(offsets, entities)
     return Batch(streams, int(max_length or lengths.max(initial=1)), group_size, num_causal=num_causal)
@@ -405,10 +405,6 @@ def part_of(num: int, part: tuple[int, int]) -> tuple[int, int]:
 def to_offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     """The offset of each sequence from its number of entries, and the end: int64, N + 1."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-
-
-def _int64_or_float32(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float32 if np.issubdtype(values.dtype, np.floating) else np.int64)
 
 
 def _concatenate(values: list[Values]) -> Values:

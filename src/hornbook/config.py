@@ -26,6 +26,7 @@ S = TypeVar("S")
 MAX_SHOWN = 60  # characters of a wrong value in an error
 MANY = 1_000_000_000  # upper limit of counts, larger than any in practice
 LARGEST_SEED = 2**64 - 1
+BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 # Names of settings in other libraries, and ours.
 ALIASES = {
     "learning_rate": "lr",
@@ -52,24 +53,21 @@ class Range(NamedTuple):
     below: float | None = None
 
     def check(self, value: float, name: str) -> None:
-        least = _describe_bounds(("at least", self.low), ("above", self.above))
+        lower, upper = (("at least", self.low), ("above", self.above)), (("at most", self.high), ("below", self.below))
         if (self.low is not None and value < self.low) or (self.above is not None and value <= self.above):
-            raise ValueError(f"{name} must be {least}, not {shown(value)}")
+            raise ValueError(f"{name} must be {_describe_bounds(*lower)}, not {shown(value)}")
         is_inside = (self.high is None or value <= self.high) and (self.below is None or value < self.below)
         if not is_inside or (isinstance(value, float) and not math.isfinite(value)):
-            whole = _describe_bounds(
-                ("at least", self.low), ("above", self.above), ("at most", self.high), ("below", self.below)
-            )
-            raise ValueError(f"{name} must be {whole or 'a finite number'}, not {shown(value)}")
+            bounds = _describe_bounds(*lower, *upper) or "a finite number"
+            raise ValueError(f"{name} must be {bounds}, not {shown(value)}")
 
 
 def _describe_bounds(*bounds: tuple[str, float | None]) -> str:
-    texts = [
+    return " and ".join(
         f"{label} {bound:,}" if isinstance(bound, int) else f"{label} {bound:g}"
         for label, bound in bounds
         if bound is not None
-    ]
-    return " and ".join(texts)
+    )
 
 
 def shown(value: Any) -> str:
@@ -98,8 +96,8 @@ class ValidatedSettings:
 
     _group: ClassVar[str | None] = None
 
-    def __init_subclass__(cls, group: str | None = None, **more: Any) -> None:
-        super().__init_subclass__(**more)
+    def __init_subclass__(cls, group: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         if group is not None:
             cls._group = group
 
@@ -146,12 +144,14 @@ def checked(value: Any, kind: Any, name: str, **bounds: float | None) -> Any:
         if value is None and type(None) in arguments:
             return None
         groups = tuple(each for each in arguments if dataclasses.is_dataclass(each))
-        kind = groups if groups else next(each for each in arguments if each is not type(None))
-        return checked(value, kind, name, **bounds)
+        return checked(value, groups or next(each for each in arguments if each is not type(None)), name, **bounds)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(checked(each, arguments[0], name, **bounds) for each in value)
     if (kind is float and _is_number(value)) or (kind is int and _is_whole(value)):
-        value = _converted(value, kind)
+        try:
+            value = kind(value)
+        except OverflowError:  # an integer with hundreds of digits
+            value = math.inf
         Range(**bounds).check(value, name)
         return value
     if origin is Literal:
@@ -165,13 +165,6 @@ def checked(value: Any, kind: Any, name: str, **bounds: float | None) -> Any:
     return value
 
 
-def _converted(value: Any, kind: type) -> float:
-    try:
-        return kind(value)
-    except OverflowError:  # an integer with hundreds of digits
-        return math.inf
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
@@ -183,11 +176,10 @@ def _is_whole(value: Any) -> bool:
 def _describe_kind(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(typing.get_args(kind))
+    if typing.get_origin(kind) is tuple:
+        return "a list"
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    if kind in names:
-        return names[kind]
-    is_list = typing.get_origin(kind) is tuple
-    return "a list" if is_list else "a table of settings"
+    return names.get(kind, "a table of settings")
 
 
 class Setting(NamedTuple):
@@ -256,16 +248,18 @@ class UnknownSetting(ValueError):
 
 
 def _unknown(name: str, known: list[str]) -> UnknownSetting:
+    """The error for a name that is not among the `known` settings, with the most similar of these."""
     group, dot, last = name.rpartition(".")
-    in_group = [each.rpartition(".")[2] for each in known if dot and each.rpartition(".")[0] == group]
-    in_group_near = [ALIASES[last]] if ALIASES.get(last) in in_group else difflib.get_close_matches(last, in_group, n=1)
-    same_group = [f"{group}.{each}" for each in in_group_near]
-    other_group = [each for each in known if each.rpartition(".")[2] == last][:1]
-    near = same_group or other_group or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    first = dict.fromkeys(each.partition(".")[0] for each in known)
+    siblings = [each.rpartition(".")[2] for each in known if dot and each.rpartition(".")[0] == group]
+    similar = [ALIASES[last]] if ALIASES.get(last) in siblings else difflib.get_close_matches(last, siblings, n=1)
+    same_group = [f"{group}.{each}" for each in similar]
+    other_group = [each for each in known if each.rpartition(".")[2] == last]
+    suggestions = same_group or other_group or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    if suggestions:
+        return UnknownSetting(name, f"there is no setting '{name}'; did you mean '{suggestions[0]}'?")
     kind = "groups" if any("." in each for each in known) else "settings"
-    hint = f"; did you mean '{near[0]}'?" if near else f"; the {kind} are {', '.join(first)}"
-    return UnknownSetting(name, f"there is no setting '{name}'{hint}")
+    top_level = dict.fromkeys(each.partition(".")[0] for each in known)
+    return UnknownSetting(name, f"there is no setting '{name}'; the {kind} are {', '.join(top_level)}")
 
 
 def parsed(text: str, kind: Any, name: str) -> Any:
@@ -274,20 +268,11 @@ def parsed(text: str, kind: Any, name: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if text.lower() in ("none", "null", "") and type(None) in arguments:
             return None
-        kind = next(a for a in arguments if a is not type(None))
-        return parsed(text, kind, name)
-    if origin is Literal:
-        if text in arguments:
-            return text
-        raise ValueError(f"{name} must be one of {', '.join(map(str, arguments))}, not {shown(text)}")
+        return parsed(text, next(each for each in arguments if each is not type(None)), name)
     if origin is tuple:
         return tuple(parsed(part.strip(), arguments[0], name) for part in text.split(",") if part.strip())
-    if kind is bool:
-        if text.lower() in ("true", "yes", "on", "1"):
-            return True
-        if text.lower() in ("false", "no", "off", "0"):
-            return False
-        raise ValueError(f"{name} must be true or false, not {shown(text)}")
+    if kind is bool and text.lower() in BOOLEANS:
+        return BOOLEANS[text.lower()]
     if kind is int:
         digits = text.replace("_", "").replace(",", "")
         with contextlib.suppress(ValueError):
@@ -295,12 +280,12 @@ def parsed(text: str, kind: Any, name: str) -> Any:
         with contextlib.suppress(ValueError):
             if (number := float(digits)).is_integer():
                 return int(number)
-        raise ValueError(f"{name} must be a whole number, not {shown(text)}")
     if kind is float:
         with contextlib.suppress(ValueError):
             if not math.isnan(number := float(text)):
                 return number
-        raise ValueError(f"{name} must be a number, not {shown(text)}")
+    if kind in (bool, int, float) or (origin is Literal and text not in arguments):
+        raise ValueError(f"{name} must be {_describe_kind(kind)}, not {shown(text)}")
     return text
 
 

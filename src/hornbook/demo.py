@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from hornbook.files import read_json, write_text
+from hornbook.files import read_json_list, write_text
 from hornbook.interop.builtin import FOLDER
 from hornbook.terminal import log, log_console, print_result, table
 
@@ -58,16 +58,16 @@ def _docstrings(file: Path) -> str:
     except (SyntaxError, UnicodeDecodeError, ValueError):
         return ""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = (ast.get_docstring(node) for node in _statements(tree) if isinstance(node, kinds))
-    return "\n\n".join(text for text in found if text)
+    docstrings = (ast.get_docstring(node) for node in _statements(tree) if isinstance(node, kinds))
+    return "\n\n".join(filter(None, docstrings))
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
     """`ast.walk` without the expressions, which are most of the nodes and hold no definitions."""
-    waiting = deque([tree])
-    while waiting:
-        node = waiting.popleft()
-        waiting.extend(each for each in ast.iter_child_nodes(node) if isinstance(each, HOLD_STATEMENTS))
+    queue = deque([tree])
+    while queue:
+        node = queue.popleft()
+        queue.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, HOLD_STATEMENTS))
         yield node
 
 
@@ -156,10 +156,10 @@ def _run_command(*arguments: str) -> None:
 def _show_samples(run: Path) -> None:
     log("held-out sentences with a masked word:")
     rows = []
-    for sample in json.loads((run / "samples.json").read_text(encoding="utf-8")):
-        guesses = [f"{guess['token']} {guess['probability']:.0%}" for guess in sample["guesses"][:3]]
+    for sample in read_json_list(run / "samples.json"):
+        predictions = [f"{guess['token']} {guess['probability']:.0%}" for guess in sample["guesses"][:3]]
         mark = "✓" if sample["guesses"][0]["token"] == sample["answer"] else ""
-        rows.append((mark, sample["text"], sample["answer"], ", ".join(guesses)))
+        rows.append((mark, sample["text"], sample["answer"], ", ".join(predictions)))
     table(rows, ("", "sentence", "word", "predictions"))
     log("")
 
@@ -167,16 +167,16 @@ def _show_samples(run: Path) -> None:
 def _show_result(run: Path) -> None:
     from hornbook.report.run import RunRecord
 
-    baseline = read_json(run / "run.json")["frequency_baseline"]
-    last = RunRecord.load(run).last_validation
+    record = RunRecord.load(run)
+    last, baseline = record.last_validation, record.run["frequency_baseline"]
     print_result(
         f"masked-word loss on held-out text: {last['mlm']:.2f} (by word frequency alone {baseline['mlm']:.2f}), "
         f"accuracy {last['mlm_accuracy']:.0%} ({baseline['mlm_accuracy']:.0%})"
     )
     if last["mlm"] > baseline["mlm"] - 0.3:
-        steps = RunRecord.load(run).num_steps
         print_result(
-            f"the model learned little, as only {steps:,} steps fitted in the time: try again on an idle machine"
+            f"the model learned little, as only {record.num_steps:,} steps fitted in the time: try again on an idle "
+            "machine"
         )
 
 

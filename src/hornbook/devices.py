@@ -49,8 +49,8 @@ def memory_of(device: str | torch.device) -> int:
 def matrix_flops(device: str | torch.device, seconds: float = 0.3) -> float:
     """Measured FLOP/s of large matrix products on this machine: float32 on a CPU, bfloat16 on a GPU."""
     is_gpu = torch.device(device).type == "cuda"
-    size, kind = (8192, torch.bfloat16) if is_gpu else (1024, torch.float32)
-    matrix = torch.randn(size, size, dtype=kind, device=device)
+    size, dtype = (8192, torch.bfloat16) if is_gpu else (1024, torch.float32)
+    matrix = torch.randn(size, size, dtype=dtype, device=device)
 
     def multiply() -> float:
         matrix @ matrix
@@ -58,16 +58,18 @@ def matrix_flops(device: str | torch.device, seconds: float = 0.3) -> float:
             torch.cuda.synchronize(device)
         return time.monotonic()
 
-    began, ended, num = multiply(), 0.0, 0  # the first product is the warm-up
-    while ended - began < seconds:
-        ended, num = multiply(), num + 1
-    return 2.0 * size**3 * num / (ended - began)
+    start = now = multiply()  # the first product is the warm-up
+    num_products = 0
+    while now - start < seconds:
+        now, num_products = multiply(), num_products + 1
+    return 2.0 * size**3 * num_products / (now - start)
 
 
-def refuse_beyond_memory(num_bytes: float, device: str | torch.device, what: str, advice: str) -> None:
-    """Raises a ValueError if `num_bytes` exceed the memory of the device. `what` must end with "need" or "needs"."""
+def refuse_beyond_memory(num_bytes: float, device: str | torch.device, subject: str, advice: str) -> None:
+    """Raises a ValueError if `num_bytes` exceed the memory of the device. Its message starts with `subject`, which ends
+    with "need" or "needs"."""
     if num_bytes > (total := memory_of(device)):
-        raise ValueError(f"{what} {num_bytes / GIB:,.1f} GiB, but {device} has {total / GIB:,.1f} GiB: {advice}")
+        raise ValueError(f"{subject} {num_bytes / GIB:,.1f} GiB, but {device} has {total / GIB:,.1f} GiB: {advice}")
 
 
 @contextmanager

@@ -21,8 +21,8 @@ def replacing(path: Path) -> Iterator[Path]:
     Temporary files of `path` that killed processes left are removed."""
     path = Path(path)
     if discards_writes():
-        with tempfile.TemporaryDirectory() as elsewhere:
-            yield Path(elsewhere) / path.name
+        with tempfile.TemporaryDirectory() as discarded:
+            yield Path(discarded) / path.name
         return
     check_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,8 +31,8 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         check_folder(path)
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())  # some writers create files that only their owner can read
         os.replace(temporary, path)
     finally:
@@ -58,8 +58,8 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     killed processes left are removed."""
     folder = Path(folder).resolve()
     if discards_writes():
-        with tempfile.TemporaryDirectory() as elsewhere:
-            yield Path(elsewhere)
+        with tempfile.TemporaryDirectory() as discarded:
+            yield Path(discarded)
         return
     check_folder(folder)
     exists = folder.is_dir()
@@ -148,10 +148,9 @@ def refusing_damage(path: Path, repair: str = "restore the file") -> Iterator[No
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         if isinstance(error, ValueError) and str(path) in str(error):
             raise
-        reason = (
-            f"it lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0] if str(error) else ""
-        )
-        raise ValueError(f"{path} is damaged ({reason or type(error).__name__}): {repair}") from None
+        first_line = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else first_line
+        raise ValueError(f"{path} is damaged ({reason}): {repair}") from None
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -159,14 +158,14 @@ def read_json_lines(path: Path) -> list[dict]:
 
     Lines end at line feeds only: `str.splitlines` would also split at U+2028, U+2029 and U+0085, which JSON allows
     within a string."""
-    found = []
+    objects = []
     text = Path(path).read_text(encoding="utf-8", errors="replace") if Path(path).exists() else ""
     for line in text.split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
             if isinstance(value, dict):
-                found.append(value)
-    return found
+                objects.append(value)
+    return objects
 
 
 def write_tensors(path: Path, tensors: dict, metadata: dict[str, str] | None = None) -> None:

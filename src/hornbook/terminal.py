@@ -77,14 +77,12 @@ def with_bar(function: Callable) -> Callable:
     called with `progress=False`."""
 
     @functools.wraps(function)
-    def call(*arguments: Any, progress: bool = True, **named: Any) -> Any:
+    def call(*args: Any, progress: bool = True, **kwargs: Any) -> Any:
         has_bar = progress and (log_console.is_terminal or log_console.is_jupyter)
-        if not has_bar or named.get("on_progress") is not None:
-            return function(*arguments, **named)
-        display = TrainingDisplay()
-        display.is_live = True
-        with display:
-            return function(*arguments, **(named | {"on_progress": display}))
+        if not has_bar or kwargs.get("on_progress") is not None:
+            return function(*args, **kwargs)
+        with TrainingDisplay(is_live=True) as display:
+            return function(*args, **(kwargs | {"on_progress": display}))
 
     return call
 
@@ -115,10 +113,10 @@ def rounded_duration(seconds: float) -> str:
 
 class TrainingDisplay:
     """Shows each `Status` of the training loop: step, losses, tokens per second, time left. Of several runs in
-    sequence, the bar shows the current one."""
+    sequence, the bar shows the current one. By default there is a live bar on a terminal, unless the log is off."""
 
-    def __init__(self) -> None:
-        self.is_live = _is_live()
+    def __init__(self, is_live: bool | None = None) -> None:
+        self.is_live = _is_live() if is_live is None else is_live
         self.logged_at = 0.0
         self.pending: str | None = None
         self.progress = Progress(
@@ -161,10 +159,8 @@ class TrainingDisplay:
         values = status.values
         parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
         if (name := f"validation_{status.metric_for_best}") in values:
-            what = "validation" if status.metric_for_best == "loss" else f"dev {status.metric_for_best}"
-            parts.append(
-                f"{what} {values[name]:.2f}" if status.metric_for_best == "loss" else f"{what} {values[name]:.4g}"
-            )
+            is_loss, value = status.metric_for_best == "loss", values[name]
+            parts.append(f"validation {value:.2f}" if is_loss else f"dev {status.metric_for_best} {value:.4g}")
         if status.tokens_per_second:
             parts.append(f"{short(status.tokens_per_second)} tokens/s")
         if status.step == status.num_steps:
@@ -174,24 +170,30 @@ class TrainingDisplay:
         return "  ".join(parts)
 
 
+def _line_every_seconds() -> Callable[[str], None]:
+    """A function that logs a line unless the last one, or the call of this function, was only a few seconds ago."""
+    last_line = time.monotonic()
+
+    def log_if_due(line: str) -> None:
+        nonlocal last_line
+        if time.monotonic() - last_line >= LINE_EVERY_SECONDS:
+            last_line = time.monotonic()
+            log(line)
+
+    return log_if_due
+
+
 @contextlib.contextmanager
 def _bar(column: str, start: str) -> Iterator[Callable[[int, int, str, str], None]]:
     """Yields a function that takes (number done, total, text next to the bar, start of the log line without a bar)."""
-    is_live = _is_live()
+    if not _is_live():
+        log_if_due = _line_every_seconds()
+        yield lambda done, total, text, line: log_if_due(f"{line}  {text}")
+        return
     progress = Progress(BarColumn(12), TextColumn(column), TextColumn("{task.fields[text]}"), console=log_console)
-    task = progress.add_task("", total=None, text=start) if is_live else None
-    last_line = time.monotonic()
-
-    def show(done: int, total: int, text: str, line: str) -> None:
-        nonlocal last_line
-        if is_live:
-            progress.update(task, completed=done, total=total, text=text)
-        elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
-            last_line = time.monotonic()
-            log(f"{line}  {text}")
-
-    with progress if is_live else contextlib.nullcontext():
-        yield show
+    task = progress.add_task("", total=None, text=start)
+    with progress:
+        yield lambda done, total, text, line: progress.update(task, completed=done, total=total, text=text)
 
 
 @contextlib.contextmanager
@@ -199,12 +201,12 @@ def building_display() -> Iterator:
     """Shows the progress of building a corpus: yields a function that takes `BuildProgress`."""
     with _bar("{task.percentage:>3.0f}%", "starting") as bar:
 
-        def show(now: "BuildProgress") -> None:
-            speed = now.bytes_read / max(now.seconds, 1e-9)
-            left = rounded_duration((now.bytes_total - now.bytes_read) / max(speed, 1e-9))
-            text = f"{now.documents:,} documents  {short(now.tokens)} tokens  {speed / 1e6:.1f} MB/s  {left} left"
-            total = max(now.bytes_total, 1)
-            bar(now.bytes_read, total, text, f"read {100 * now.bytes_read / total:.0f}%")
+        def show(state: "BuildProgress") -> None:
+            speed = state.bytes_read / max(state.seconds, 1e-9)
+            left = rounded_duration((state.bytes_total - state.bytes_read) / max(speed, 1e-9))
+            text = f"{state.documents:,} documents  {short(state.tokens)} tokens  {speed / 1e6:.1f} MB/s  {left} left"
+            total = max(state.bytes_total, 1)
+            bar(state.bytes_read, total, text, f"read {100 * state.bytes_read / total:.0f}%")
 
         yield show
 
@@ -214,37 +216,25 @@ def web_display() -> Iterator:
     """Shows the progress of extracting web pages: yields a function that takes `WebProgress`."""
     with _bar("{task.percentage:>3.0f}%", "starting") as bar:
 
-        def show(now: "WebProgress") -> None:
-            speed = now.pages / max(now.seconds, 1e-9)
-            text = f"{now.pages:,} pages  {speed:.0f} pages/s"
-            if now.stage == "pages":
-                done, total = now.bytes_read, max(now.bytes_total, 1)
-                text += f"  {rounded_duration(now.seconds * (total - done) / done)} left" if done else ""
+        def show(state: "WebProgress") -> None:
+            speed = state.pages / max(state.seconds, 1e-9)
+            text = f"{state.pages:,} pages  {speed:.0f} pages/s"
+            if state.stage == "pages":
+                done, total = state.bytes_read, max(state.bytes_total, 1)
+                text += f"  {rounded_duration(state.seconds * (total - done) / done)} left" if done else ""
             else:
-                done, total = now.tasks, now.tasks_total
-            bar(done, total, text, f"{now.stage} {100 * done / total:.0f}%")
+                done, total = state.tasks, state.tasks_total
+            bar(done, total, text, f"{state.stage} {100 * done / total:.0f}%")
 
         yield show
 
 
 @contextlib.contextmanager
-def counting_display(what: str) -> Iterator:
-    """Shows a counter: yields a function that takes (activity, number done so far)."""
-    is_live = _is_live()
-    status = log_console.status(what) if is_live else contextlib.nullcontext()
-    last_line = time.monotonic()
-
-    def show(doing: str, number: int) -> None:
-        nonlocal last_line
-        text = f"{doing}: {number:,}" if number else doing
-        if is_live:
-            status.update(text)
-        elif time.monotonic() - last_line >= LINE_EVERY_SECONDS:
-            last_line = time.monotonic()
-            log(text)
-
-    with status:
-        yield show
+def counting_display(activity: str) -> Iterator:
+    """Shows a counter, at first the `activity`: yields a function that takes (activity, number done so far)."""
+    with log_console.status(activity) if _is_live() else contextlib.nullcontext() as status:
+        show = _line_every_seconds() if status is None else status.update
+        yield lambda activity, num_done: show(f"{activity}: {num_done:,}" if num_done else activity)
 
 
 @contextlib.contextmanager
@@ -253,9 +243,9 @@ def answering_display() -> Iterator:
     start = time.monotonic()
     with _bar("{task.completed}/{task.total}", "reading") as bar:
 
-        def show(done: int, total: int, doing: str) -> None:
+        def show(done: int, total: int, activity: str) -> None:
             left = (time.monotonic() - start) * (total - done) / done if done else 0.0
-            text = f"{doing}  {rounded_duration(left)} left" if done else doing
+            text = f"{activity}  {rounded_duration(left)} left" if done else activity
             bar(done, total, text, f"answered {done:,} of {total:,}")
 
         yield show
@@ -264,9 +254,9 @@ def answering_display() -> Iterator:
 def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None, is_prose: bool = False) -> None:
     """Prints a table of the result, as wide as its cells need. Cells with whole sentences (`is_prose`) are wrapped to
     100 columns when stdout is not a terminal."""
-    printed = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")
+    grid = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")
     for heading in headings or [""] * len(rows[0] if rows else ()):
-        printed.add_column(Text(heading), overflow="fold")
+        grid.add_column(Text(heading), overflow="fold")
     for row in rows:
-        printed.add_row(*(Text(str(cell)) for cell in row))
-    result_console.print(printed, width=PAGE_WIDTH if is_prose and not result_console.is_terminal else None)
+        grid.add_row(*(Text(str(cell)) for cell in row))
+    result_console.print(grid, width=PAGE_WIDTH if is_prose and not result_console.is_terminal else None)

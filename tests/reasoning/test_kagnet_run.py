@@ -282,6 +282,15 @@ def test_the_log_tells_how_much_the_graph_covers(learned, tiny_run, tmp_path):
         assert any(expected in line for line in said), said
 
 
+def test_finding_paths_reports_its_progress(tmp_path, tiny_run):
+    shown = []
+    graph = write_graph(tmp_path / "graph", "en")
+    learn(tiny_run, graph, tmp_path / "run", "en", epochs=0.1, on_progress=shown.append)
+    paths = [(status.step, status.num_steps) for status in shown if status.unit == "finding paths: question"]
+    num_questions = len(questions("en"))
+    assert paths[-2:] == [(num_questions, num_questions), (8, 8)]  # train, then dev
+
+
 def test_a_trained_head_is_kept(learned, tiny_run, tmp_path):
     said = []
     learn(learned / "en", learned / "graph-en" / "graph", tmp_path / "more", "en", 0.1, log=said.append)

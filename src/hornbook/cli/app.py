@@ -31,7 +31,7 @@ class Commands(TyperGroup):
         as_json = copy.copy(quiet)
         as_json.name, as_json.opts, as_json.help = "as_json", ["--json"], "Print the result as one JSON object."
         as_json.callback = lambda ctx, option, value: set_json(value)
-        _add_option({name: each for name, each in self.commands.items() if name != "serve"}, as_json)
+        _add_option({name: command for name, command in self.commands.items() if name != "serve"}, as_json)
         _add_option(self.commands, quiet)
         _simplify_help(self)
 
@@ -46,9 +46,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx, args):
         """Finds the command; refuses one that several processes cannot run together."""
-        found = super().resolve_command(ctx, args)
-        refuse_command(found[0])
-        return found
+        name, command, rest = super().resolve_command(ctx, args)
+        refuse_command(name)
+        return name, command, rest
 
     def list_commands(self, ctx) -> list[str]:
         """Lists the commands in the order in which they are usually used."""
@@ -69,18 +69,18 @@ def _simplify_help(command) -> None:
 
     def get_params(ctx) -> list:
         params = all_params(ctx)
-        for each in params:
-            if getattr(each, "is_flag", False):
-                each.metavar = ""
-            elif each.param_type_name == "argument":
-                each.metavar = each.metavar or each.name.upper() + ("" if each.nargs == 1 else "...")
-                usage = each.metavar if each.required else f"[{each.metavar}]"
-                each.get_usage_pieces = lambda ctx, usage=usage: [usage]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+            elif param.param_type_name == "argument":
+                param.metavar = param.metavar or param.name.upper() + ("" if param.nargs == 1 else "...")
+                usage = param.metavar if param.required else f"[{param.metavar}]"
+                param.get_usage_pieces = lambda ctx, usage=usage: [usage]
         return params
 
     command.get_params = get_params
-    for each in getattr(command, "commands", {}).values():
-        _simplify_help(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        _simplify_help(subcommand)
 
 
 def print_error(error: Exception | str) -> None:
@@ -137,33 +137,34 @@ def exit_if_stopped(outcome) -> None:
         raise typer.Exit(130)
 
 
-def refuse_existing(out: Path, file: str, what: str) -> None:
+def refuse_existing(out: Path, file: str, contents: str) -> None:
     if (out / file).exists():
-        raise ValueError(f"{out} already holds {what}: add --overwrite to replace it, or choose another --out")
+        raise ValueError(f"{out} already holds {contents}: add --overwrite to replace it, or choose another --out")
 
 
-def refuse_unused_options(why: str, given: dict[str, bool]) -> None:
+def refuse_unused_options(why: str, is_given: dict[str, bool]) -> None:
     """Raises if options are given that would be ignored: `--seed and --stop have no effect with --fill`."""
-    unused = [option for option, is_given in given.items() if is_given]
+    unused = [option for option in is_given if is_given[option]]
     if unused:
         has, pronoun = ("has", "it") if len(unused) == 1 else ("have", "them")
         raise ValueError(f"{' and '.join(unused)} {has} no effect {why}: omit {pronoun}")
 
 
-def recorded_settings(out: Path | None, resume: bool):
-    """The settings of the run that --resume would continue, or None if there is none."""
+def show_recorded_settings(out: Path | None, resume: bool) -> bool:
+    """Prints the settings of the run that --resume would continue; returns False if there is none."""
     from hornbook.lifecycle.run_folder import recorded
 
     run = recorded(out) if resume else {}
     if not run:
-        return None
+        return False
     if run["command"] == "finetune-text":
         from hornbook.runs.finetuning.text_run import settings_in
     elif "task" in run:
         from hornbook.runs.finetuning.record import settings_of as settings_in
     else:
         from hornbook.runs.pretraining.settings import settings_in
-    return settings_in(run)
+    show_settings(settings_in(run))
+    return True
 
 
 def show_settings(settings, new_model=None, hidden: tuple[str, ...] = ()) -> None:
@@ -172,7 +173,7 @@ def show_settings(settings, new_model=None, hidden: tuple[str, ...] = ()) -> Non
     from hornbook.config import iter_settings, unused_names
 
     unused = {*unused_names(settings), *hidden}
-    found = [] if new_model is None else list(iter_settings(new_model, "model."))
-    found += [each for each in iter_settings(settings) if each.name not in unused]
-    table([(each.name, each.value, as_options(each.doc)) for each in found], ("setting", "value", "description"))
-    print_json({each.name: each.value for each in found})
+    shown = [] if new_model is None else list(iter_settings(new_model, "model."))
+    shown += [setting for setting in iter_settings(settings) if setting.name not in unused]
+    table([(name, value, as_options(doc)) for name, value, doc in shown], ("setting", "value", "description"))
+    print_json({name: value for name, value, _ in shown})

@@ -12,6 +12,7 @@ from hornbook.cli.options import (
     Reading,
     Seed,
     argument,
+    comma_separated,
     flag,
     option,
     parse_overrides,
@@ -42,22 +43,10 @@ def baseline_command(
     """Train and score a baseline without pre-training."""
     from hornbook.evaluation.baselines.run import baseline
 
-    overrides = parse_overrides(None, device)
+    options = {"model": model, "word_vectors": word_vectors, "seed": seed, "overrides": parse_overrides(None, device)}
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
-        found = baseline(
-            name,
-            data,
-            task,
-            out,
-            model=model,
-            word_vectors=word_vectors,
-            seed=seed,
-            **reading,
-            overrides=overrides,
-            on_progress=display,
-            log=log,
-        )
-    _report_scored(found, out)
+        result = baseline(name, data, task, out, **options, **reading, on_progress=display, log=log)
+    _report_scored(result, out)
 
 
 @app.command("probe", epilog="Example: hornbook probe runs/first --task conll2003 --data conll2003 --out runs/probe")
@@ -78,39 +67,27 @@ def probe_command(
     """Train a classifier on the frozen hidden states of a pre-trained model, and score it."""
     from hornbook.evaluation.baselines.probe import probe
 
-    overrides = parse_overrides(None, device)
+    options = {"method": method, "layers": layers, "pooling": pooling, "seed": seed}
+    options["overrides"] = parse_overrides(None, device)
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
-        found = probe(
-            model,
-            data,
-            task,
-            out,
-            method=method,
-            layers=layers,
-            pooling=pooling,
-            seed=seed,
-            **reading,
-            overrides=overrides,
-            on_progress=display,
-            log=log,
-        )
-    _report_scored(found, out)
+        result = probe(model, data, task, out, **options, **reading, on_progress=display, log=log)
+    _report_scored(result, out)
 
 
-def _exit_if_stopped(found, out: Path) -> None:
+def _exit_if_stopped(result, out: Path) -> None:
     from hornbook.train.job import Outcome
 
-    if isinstance(found, Outcome):
+    if isinstance(result, Outcome):
         log(f"stopped and saved in {out}; rerun the command to resume")
         raise typer.Exit(130)
 
 
-def _report_scored(found, out: Path) -> None:
-    _exit_if_stopped(found, out)
-    print_scores(found.scores)
-    if found.degenerate:
-        log(f"note: this run is degenerate: {found.degenerate}")
-    print_json({"out": str(out), "scores": found.scores, "degenerate": found.degenerate})
+def _report_scored(result, out: Path) -> None:
+    _exit_if_stopped(result, out)
+    print_scores(result.scores)
+    if result.degenerate:
+        log(f"note: this run is degenerate: {result.degenerate}")
+    print_json({"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
 
 
 @app.command("label-curve", epilog="Example: hornbook label-curve runs/first --data reviews.csv --out runs/curve")
@@ -135,31 +112,20 @@ def label_curve_command(
     from hornbook.lifecycle.job_locks import JobLocks
     from hornbook.report.trials import draw, read_curve
 
+    options = {"sizes": comma_separated(sizes), "methods": comma_separated(methods), "seeds": seeds, "join": join}
+    options["overrides"] = parse_overrides(None, device)
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
-        found = label_curve(
-            model,
-            data,
-            task,
-            out,
-            sizes=None if sizes is None else [each.strip() for each in sizes.split(",")],
-            methods=[each.strip() for each in methods.split(",")],
-            seeds=seeds,
-            **reading,
-            overrides=parse_overrides(None, device),
-            join=join,
-            on_progress=display,
-            log=log,
-        )
-    _exit_if_stopped(found, out)
+        curve = label_curve(model, data, task, out, **options, **reading, on_progress=display, log=log)
+    _exit_if_stopped(curve, out)
     rows = [
         (point["method"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
-        for point in found["points"]
+        for point in curve["points"]
     ]
-    table(rows, ("method", "labels", found["metric_for_best"], "95% interval"))
+    table(rows, ("method", "labels", curve["metric_for_best"], "95% interval"))
     with JobLocks(out, is_shared=join).wait_for("results"):
         draw(out, read_curve(out))
     log(f"{out / 'curve.png'}")
-    print_json({"out": str(out), **found})
+    print_json({"out": str(out), **curve})
 
 
 @app.command("glue", epilog="Example: hornbook glue runs/cola runs/mrpc runs/rte")
@@ -168,20 +134,20 @@ def glue(runs: argument(list[Path], "Finished runs of GLUE's tasks.")) -> None:
     from hornbook.files import read_json
     from hornbook.metrics.glue import OFFICIAL, glue_average
 
-    found: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, float]] = {}
     for run in runs:
         if not (run / "scores.json").is_file():
             raise ValueError(f"{run} has no scores.json: give the folders of finished runs")
         task, splits = read_json(run / "task.json")["task"], read_json(run / "scores.json")["splits"]
         if task not in OFFICIAL:
             raise ValueError(f"{run} is a run of {task}, which is not a GLUE task: give runs of {', '.join(OFFICIAL)}")
-        found[task] = {name: score["value"] for name, score in splits["dev"].items()}
+        scores[task] = {name: score["value"] for name, score in splits["dev"].items()}
         if "dev-mismatched" in splits:
-            found[task]["accuracy_mismatched"] = splits["dev-mismatched"]["accuracy"]["value"]
-    average, counted = glue_average(found)
-    rows = [(task, name, f"{100 * found[task][name]:.1f}") for task in counted for name in OFFICIAL[task]]
+            scores[task]["accuracy_mismatched"] = splits["dev-mismatched"]["accuracy"]["value"]
+    average, tasks = glue_average(scores)
+    rows = [(task, name, f"{100 * scores[task][name]:.1f}") for task in tasks for name in OFFICIAL[task]]
     table(rows, ("task", "metric", "dev"))
-    missing = [task for task in OFFICIAL if task not in counted]
+    missing = [task for task in OFFICIAL if task not in tasks]
     without = f"; without {', '.join(missing)}" if missing else ""
-    print_result(f"average over {len(counted)} tasks: {100 * average:.1f}{without}")
-    print_json({"average": average, "tasks": list(counted), "missing": missing})
+    print_result(f"average over {len(tasks)} tasks: {100 * average:.1f}{without}")
+    print_json({"average": average, "tasks": list(tasks), "missing": missing})

@@ -21,9 +21,7 @@ def check_command(
     """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
     from hornbook.runs.finetuning.checking import check
 
-    found = check(data, task, model, **reading, overrides=parse_overrides(None, device))
-    print_summary(found)
-    print_json(found)
+    print_summary(check(data, task, model, **reading, overrides=parse_overrides(None, device)))
 
 
 def print_dry_run(
@@ -35,43 +33,35 @@ def print_dry_run(
 
     if data is None:
         raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")
-    found = check(
-        data,
-        task or "classification",
-        model or AUTO,
-        **options,
-        num_runs=(len(SEARCHED_LRS) if lr_search else 1) + seeds - 1,
-    )
-    print_summary(found)
-    print_json(found)
+    num_runs = (len(SEARCHED_LRS) if lr_search else 1) + seeds - 1
+    print_summary(check(data, task or "classification", model or AUTO, **options, num_runs=num_runs))
 
 
-def print_summary(found: dict[str, Any]) -> None:
+def print_summary(summary: dict[str, Any]) -> None:
     """Prints a summary of data, for `check` and `finetune --dry-run`."""
     from hornbook.data.problems import problem_lines
     from hornbook.tasks.summary import in_short
 
-    if found["columns"]:
-        table([(name, role or "not used") for name, role in found["columns"].items()], ("column", "role"))
+    if summary["columns"]:
+        table([(name, role or "not used") for name, role in summary["columns"].items()], ("column", "role"))
     names = ("examples", "unlabelled", "duplicates", "also_in_train")
     rows = [
-        (split, *(f"{each[name]:,}" if name in each else "" for name in names), _range(each["characters"]))
-        for split, each in found["splits"].items()
+        (split, *(f"{counts[name]:,}" if name in counts else "" for name in names), _range(counts["characters"]))
+        for split, counts in summary["splits"].items()
     ]
     table(rows, ("split", "examples", "unlabelled", "duplicates", "also in train", "characters"))
-    if classes := found.get("classes"):
-        table(
-            [(label, *(f"{num:,}" for num in counts.values())) for label, counts in list(classes.items())[:MAX_ROWS]],
-            ("label", *found["splits"]),
-        )
+    if classes := summary.get("classes"):
+        rows = [(label, *(f"{count:,}" for count in counts.values())) for label, counts in classes.items()]
+        table(rows[:MAX_ROWS], ("label", *summary["splits"]))
         if len(classes) > MAX_ROWS:
             log(f"and {len(classes) - MAX_ROWS} more labels (--json has all)")
-    if numbers := found.get("numbers"):
+    if numbers := summary.get("numbers"):
         print_result(f"numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}")
-    _print_cost(found)
-    notes = [line for line in in_short(found) if line.startswith("note")]
-    for line in [*found["inferred"], *problem_lines(found["problems"]), *notes]:
+    _print_cost(summary)
+    notes = [line for line in in_short(summary) if line.startswith("note")]
+    for line in [*summary["inferred"], *problem_lines(summary["problems"]), *notes]:
         print_result(as_options(line))
+    print_json(summary)
 
 
 def _range(stats: dict[str, int]) -> str:
@@ -80,14 +70,15 @@ def _range(stats: dict[str, int]) -> str:
     return f"{stats['min']:,} to {stats['max']:,}, median {stats['median']:,}, 95% up to {stats['p95']:,}"
 
 
-def _print_cost(found: dict[str, Any]) -> None:
+def _print_cost(summary: dict[str, Any]) -> None:
+    """Prints the lengths in tokens and the expected training time, if a model is named."""
     from hornbook.report.wording import amount, counted, duration
 
-    for split, each in found.get("tokens", {}).items():
+    for split, stats in summary.get("tokens", {}).items():
         if split != "max_length":
-            cut = f"; {each['cut']:,} truncated to {found['tokens']['max_length']}" if each["cut"] else ""
-            print_result(f"tokens per sequence of {split}: {_range(each)}{cut}")
-    if training := found.get("training"):
+            cut = f"; {stats['cut']:,} truncated to {summary['tokens']['max_length']}" if stats["cut"] else ""
+            print_result(f"tokens per sequence of {split}: {_range(stats)}{cut}")
+    if training := summary.get("training"):
         runs = f" for {training['runs']} runs" if training["runs"] > 1 else ""
         print_result(
             f"expected training time: {duration(training['seconds'])}{runs} "

@@ -67,7 +67,7 @@ def compare_command(
 
     out = folder_for(models) if out is None else out
     with overwriting(out, frozenset({"comparison"}), overwrite), counting_display("opening the models") as show:
-        found = compare(
+        comparison = compare(
             models,
             data=data,
             split=split,
@@ -81,14 +81,14 @@ def compare_command(
             device=device,
             on_progress=show,
         )
-    headings, rows = comparison_table(found)
+    headings, rows = comparison_table(comparison)
     table(rows, headings)
-    for line in how_measured(found):
+    for line in how_measured(comparison):
         print_result(line)
-    for note in found["notes"]:
+    for note in comparison["notes"]:
         log(f"note: {note}")
     log(f"{write_comparison_page(out)} and {out / 'comparison.png'}")
-    print_json(found)
+    print_json(comparison)
 
 
 def _default_out(model: str, format: str) -> Path:
@@ -107,11 +107,11 @@ def push_command(
     """Upload a model with its model card to the Hugging Face Hub."""
     from hornbook.deployment.push import push
 
-    found = push(run, name, private=private, dry_run=dry_run, log=log)
+    upload = push(run, name, private=private, dry_run=dry_run, log=log)
     if dry_run:
-        for path, size in found.files.items():
+        for path, size in upload.files.items():
             print_result(f"{path}  {size / 1e6:,.2f} MB")
         log(f"nothing is uploaded; without --dry-run, these files go to {name}")
     else:
-        print_result(f"{found.url}: {len(found.files)} files")
-    print_json({"name": found.name, "url": found.url, "files": found.files})
+        print_result(f"{upload.url}: {len(upload.files)} files")
+    print_json({"name": upload.name, "url": upload.url, "files": upload.files})

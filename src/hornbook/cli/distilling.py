@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import app, exit_if_stopped, print_json, recorded_settings, report_interruption, show_settings
+from hornbook.cli.app import app, exit_if_stopped, print_json, report_interruption, show_recorded_settings
 from hornbook.cli.options import (
     Device,
     OptionalSeed,
@@ -17,7 +17,7 @@ from hornbook.cli.options import (
     reads_data,
 )
 from hornbook.cli.overwriting import RUN, overwriting
-from hornbook.cli.pretraining import MEASURED, MEASURED_NOTE, report_outcome
+from hornbook.cli.pretraining import report_outcome, show_unmeasured
 from hornbook.cli.tasks import Data, report_result
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.terminal import TrainingDisplay, log
@@ -67,32 +67,26 @@ def distill_command(
 ) -> None:
     """Distil a large model into a small one, on plain text or on a task. Ctrl-C saves; --resume resumes."""
     resume, overwrite = as_restarted(resume, overwrite)
-    overrides = parse_overrides(override, device)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, **reading, "strict": reading["strict"] or None}
     flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
     flags["cache_teacher"] = cache_teacher
     if corpus and task is not None:
         raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
-    wrong = on_text if task is not None else on_task | flags if corpus else {}
-    if unused := [name for name, value in wrong.items() if value is not None]:
+    without_effect = on_text if task is not None else on_task | flags if corpus else {}
+    if unused := [name for name, value in without_effect.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
         raise ValueError(f"--{unused[0].replace('_', '-')} has an effect only {kind}: omit it")
-    overrides |= as_overrides(**flags)
-    more = {name: value for name, value in (on_text | on_task).items() if value is not None}
-    if show and (settings := recorded_settings(out, resume)) is not None:
-        show_settings(settings)
+    options = {"corpora": corpus or [], "task": task, "data": data, "recipe": recipe, "seed": seed, "log": log}
+    options |= {name: value for name, value in (on_text | on_task).items() if value is not None}
+    options["overrides"] = parse_overrides(override, device) | as_overrides(**flags)
+    if show and show_recorded_settings(out, resume):
         return
     if show:
-        request = {
-            "corpora": corpus or [],
-            "task": task,
-            "data": data,
-            "recipe": recipe,
-            "overrides": overrides,
-            "seed": seed,
-        }
-        _show(teacher, student, request, more)
+        from hornbook.runs.distillation.run import resolve_settings
+
+        settings, new_model = resolve_settings(teacher, student, **options)
+        show_unmeasured(settings, minutes, new_model)
         return
     if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus, or --task and --data"
@@ -104,21 +98,7 @@ def distill_command(
 
     replaced = overwriting(out, RUN, overwrite, resume)
     with replaced, report_interruption(out), TrainingDisplay() as display:
-        result = distill(
-            teacher,
-            student,
-            out,
-            corpora=corpus or [],
-            task=task,
-            data=data,
-            recipe=recipe,
-            overrides=overrides,
-            seed=seed,
-            resume=resume,
-            on_progress=display,
-            log=log,
-            **more,
-        )
+        result = distill(teacher, student, out, **options, resume=resume, on_progress=display)
     if isinstance(result, Finetuned):
         report_result(result, "another --lr or more --epochs")
         print_json({"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
@@ -126,14 +106,3 @@ def distill_command(
     report_outcome(out, result, can_fill_masks="mlm" in result.last)
     print_json({"out": str(out), **vars(result)})
     exit_if_stopped(result)
-
-
-def _show(teacher: str, student: str | None, request: dict, more: dict) -> None:
-    from hornbook.runs.distillation.run import resolve_settings
-
-    settings, new_model = resolve_settings(teacher, student, log=log, **request, **more)
-    measured = ()
-    if more.get("minutes") is not None:
-        log(MEASURED_NOTE)
-        measured = MEASURED
-    show_settings(settings, new_model, measured)

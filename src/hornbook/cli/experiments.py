@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from hornbook.cli.app import app, print_json
-from hornbook.cli.options import Device, Overwrite, argument, flag, option, parse_overrides
+from hornbook.cli.options import Device, Overwrite, argument, comma_separated, flag, option, parse_overrides
 from hornbook.cli.overwriting import overwriting
 from hornbook.terminal import TrainingDisplay, log, print_result, table
 
@@ -34,12 +34,12 @@ def reproduce_command(
     from hornbook.evaluation.experiments.runner import reproduce
 
     with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), TrainingDisplay() as display:
-        found = reproduce(
+        outcome = reproduce(
             experiment,
             corpus,
             data,
             out,
-            arms=None if arms is None else [each.strip() for each in arms.split(",") if each.strip()],
+            arms=comma_separated(arms),
             flops=flops,
             seeds=seeds,
             overrides=parse_overrides(override),
@@ -52,16 +52,16 @@ def reproduce_command(
             on_progress=display,
             log=log,
         )
-    claims = found.results["claims"]
+    claims = outcome.results["claims"]
     if claims:
         table([(claim["verdict"], claim["words"]) for claim in claims], ("verdict", "claim"))
-    print_result(f"{found.num_done} of {found.num_jobs} runs done; {out / 'report.html'}")
-    if found.ended == "stopped":
+    print_result(f"{outcome.num_done} of {outcome.num_jobs} runs done; {out / 'report.html'}")
+    if outcome.ended == "stopped":
         log("stopped and saved; rerun with --resume")
-    elif found.failures:
-        log(f"{len(found.failures)} runs failed; rerun with --resume to retry them")
+    elif outcome.failures:
+        log(f"{len(outcome.failures)} runs failed; rerun with --resume to retry them")
     verdicts = {claim["name"]: claim["verdict"] for claim in claims}
-    ended = {"ended": found.ended, "done": found.num_done, "jobs": found.num_jobs}
-    print_json({"out": str(out), **ended, "verdicts": verdicts, "failures": found.failures})
-    if found.ended != "finished":
-        raise typer.Exit(130 if found.ended == "stopped" else 1)
+    progress = {"ended": outcome.ended, "done": outcome.num_done, "jobs": outcome.num_jobs}
+    print_json({"out": str(out), **progress, "verdicts": verdicts, "failures": outcome.failures})
+    if outcome.ended != "finished":
+        raise typer.Exit(130 if outcome.ended == "stopped" else 1)

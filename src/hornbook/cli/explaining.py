@@ -35,18 +35,16 @@ def explain_command(
         )
     if top_k < 1:
         raise ValueError(f"--top-k must be at least 1, not {top_k}")
-    found = hornbook.explain(run, question, choices.split("|||" if "|||" in choices else ","), context, device)
-    table(
-        [
-            (each.text, f"{each.probability:.1%}", f"{each.without_paths:.1%}", len(each.paths))
-            for each in found.choices
-        ],
-        ("answer", "probability", "without paths", "paths"),
-    )
-    for each in sorted(found.choices, key=lambda choice: -choice.probability):
-        print_result(f"\n{each.text}" + ("" if each.paths else ": no path"))
-        for path in each.paths[:top_k]:
+    explanation = hornbook.explain(run, question, choices.split("|||" if "|||" in choices else ","), context, device)
+    rows = [
+        (choice.text, f"{choice.probability:.1%}", f"{choice.without_paths:.1%}", len(choice.paths))
+        for choice in explanation.choices
+    ]
+    table(rows, ("answer", "probability", "without paths", "paths"))
+    for choice in sorted(explanation.choices, key=lambda choice: -choice.probability):
+        print_result(f"\n{choice.text}" + ("" if choice.paths else ": no path"))
+        for path in choice.paths[:top_k]:
             print_result(f"  {path.weight:6.1%}  {path.path}")
-    page = write_explanation(out or Path(run) / PAGE, found.to_dict(), run)
-    print_result(f"\n{found.answer}; pictures are in {page}")
-    print_json({**found.to_dict(), "page": str(page)})
+    page = write_explanation(out or Path(run) / PAGE, explanation.to_dict(), run)
+    print_result(f"\n{explanation.answer}; pictures are in {page}")
+    print_json({**explanation.to_dict(), "page": str(page)})

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from hornbook.cli.app import app, log_problems, print_json
-from hornbook.cli.options import Device, Overwrite, argument, flag, option
+from hornbook.cli.options import Device, Overwrite, argument, flag, option, parse_overrides
 from hornbook.cli.overwriting import GRAPH, VECTORS, overwriting, refuse_existing_file
 from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
@@ -45,9 +45,9 @@ def graph_build(
         f"{out}: {totals['entities']:,} entities, {counted(totals['relations'], 'relation')}, "
         f"{counted(totals['edges'], 'edge')}, {counted(totals['names'], 'name')}, {manifest['seconds']:.1f} s"
     )
-    for what in ("entities_without_name", "isolated_entities"):
-        if totals[what]:
-            log(f"  note: {what.replace('_', ' ')}: {totals[what]:,}")
+    for name in ("entities_without_name", "isolated_entities"):
+        if totals[name]:
+            log(f"  note: {name.replace('_', ' ')}: {totals[name]:,}")
     log_problems(manifest["problems"])
     hidden = ("sources", "sha256")
     print_json({"out": str(out), **{key: value for key, value in manifest.items() if key not in hidden}})
@@ -64,17 +64,16 @@ def graph_paths(
     """Print the paths between two entities: short ones first, then those through rarely connected entities."""
     from hornbook.graph.graph import open_graph
 
-    opened = open_graph(graph)
-    found, is_cut = opened.search(head, tail, hops, limit)
-    for path in found:
+    paths, is_cut = open_graph(graph).search(head, tail, hops, limit)
+    for path in paths:
         print_result(str(path))
     if is_cut:
         log("note: some paths through entities with many neighbours were left out; use fewer --hops to see all")
-    if not found:
+    if not paths:
         log(f"there is no path of at most {hops} edges between '{head}' and '{tail}'")
-    elif len(found) == limit:
+    elif len(paths) == limit:
         log(f"note: there may be more than {limit} paths; --limit raises the number")
-    print_json({"head": head, "tail": tail, "complete": not is_cut, "paths": [each.to_dict() for each in found]})
+    print_json({"head": head, "tail": tail, "complete": not is_cut, "paths": [path.to_dict() for path in paths]})
 
 
 @graph_app.command("link", epilog="Example: hornbook graph link graph texts.txt --out linked.jsonl")
@@ -101,36 +100,37 @@ def graph_link(
     counts = {"texts": 0, "mentions": 0, "texts_without_mention": 0, "linked_before": 0}
     with counting_display("reading names") as show, replacing(out) if out is not None else nullcontext() as temporary:
         if text is not None:
-            found = [PlacedText("", "", opened.link(text), False)]
+            linked_texts = [PlacedText("", "", opened.link(text), False)]
         else:
-            found = link_files(opened, texts, text_column=text_column, problems=problems)
+            linked_texts = link_files(opened, texts, text_column=text_column, problems=problems)
         with open(temporary, "w", encoding="utf-8") if temporary else nullcontext() as file:
-            for each in found:
-                mentions = each.linked.mentions
+            for row in linked_texts:
+                mentions = row.linked.mentions
                 counts["texts"] += 1
                 counts["mentions"] += len(mentions)
                 counts["texts_without_mention"] += not mentions
-                counts["linked_before"] += each.was_linked
+                counts["linked_before"] += row.was_linked
                 if file is not None:
-                    file.write(json.dumps(each.to_dict(), ensure_ascii=False) + "\n")
+                    file.write(json.dumps(row.to_dict(), ensure_ascii=False) + "\n")
                 elif wants_json():
-                    rows.append(each.to_dict())
+                    rows.append(row.to_dict())
                 else:
-                    print_result(each.linked.text)
+                    print_result(row.linked.text)
                     for mention in mentions:
-                        place = f"{mention.start}-{mention.end}"
-                        shown = (
-                            mention.entity if mention.entity == mention.label else f"{mention.label} ({mention.entity})"
-                        )
-                        print_result(f"  {place:>9}  {mention.text}  ->  {shown}  {mention.score:.2f}")
+                        print_result(f"  {_describe_mention(mention)}")
                 if counts["texts"] % 1000 == 0:
                     show("texts linked", counts["texts"])
     log_problems(problems.to_dict())
     seconds = time.monotonic() - began
     if out is not None:
         print_result(f"{out}: {counts['mentions']:,} mentions in {counts['texts']:,} texts, {seconds:.1f} s")
-    rows = {"results": rows} if out is None else {"out": str(out)}
-    print_json({**counts, "seconds": round(seconds, 3), "problems": problems.to_dict(), **rows})
+    results = {"results": rows} if out is None else {"out": str(out)}
+    print_json({**counts, "seconds": round(seconds, 3), "problems": problems.to_dict(), **results})
+
+
+def _describe_mention(mention) -> str:
+    entity = mention.entity if mention.entity == mention.label else f"{mention.label} ({mention.entity})"
+    return f"{f'{mention.start}-{mention.end}':>9}  {mention.text}  ->  {entity}  {mention.score:.2f}"
 
 
 @graph_app.command("embed", epilog="Example: hornbook graph embed graph --out vectors --model rotate --minutes 30")
@@ -154,30 +154,21 @@ def graph_embed(
     device: Device = "auto",
 ) -> None:
     """Train vectors of the entities and relations; print filtered MRR and Hits@1, 3 and 10."""
-    from hornbook.cli.options import parse_overrides
     from hornbook.graph.embedding.training import embed_graph
 
-    given = {"model": model, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
-    with overwriting(out, VECTORS, overwrite, resume), TrainingDisplay() as show:
-        found = embed_graph(
-            graph,
-            out,
-            minutes=minutes,
-            held_out=held_out,
-            resume=resume,
-            device=device,
-            overrides=parse_overrides(setting),
-            on_progress=show,
-            **{name: value for name, value in given.items() if value is not None},
-        )
-    if found["ended"] == "stopped":
-        log(f"stopped at step {found['step']:,}: rerun with --resume")
-        print_json(found)
+    options = {"model": model, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
+    options = {name: value for name, value in options.items() if value is not None}
+    options |= {"minutes": minutes, "held_out": held_out, "device": device, "overrides": parse_overrides(setting)}
+    with overwriting(out, VECTORS, overwrite, resume), TrainingDisplay() as display:
+        result = embed_graph(graph, out, **options, resume=resume, on_progress=display)
+    if result["ended"] == "stopped":
+        log(f"stopped at step {result['step']:,}: rerun with --resume")
+        print_json(result)
         raise typer.Exit(130)
-    print_result(f"{out}: {found['model']}, width {found['width']}, {found['epochs']:g} epochs")
-    if missing := found["entities_without_vector"]:
-        log(f"note: {missing:,} of {found['entities']:,} entities have no training edge, so their vector is 0")
-    if test := found["test"]:
+    print_result(f"{out}: {result['model']}, width {result['width']}, {result['epochs']:g} epochs")
+    if missing := result["entities_without_vector"]:
+        log(f"note: {missing:,} of {result['entities']:,} entities have no training edge, so their vector is 0")
+    if test := result["test"]:
         names = ("mrr", "hits@1", "hits@3", "hits@10", "mean_rank")
         table([(*(f"{test[name]:.4g}" for name in names), f"{test['triples']:,}")], (*names, "test triples"))
-    print_json(found)
+    print_json(result)

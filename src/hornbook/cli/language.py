@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hornbook.cli.app import app, log_problems, print_json, refuse_unused_options
-from hornbook.cli.options import Device, Model, Seed, argument, flag, option
+from hornbook.cli.options import Device, Model, Seed, argument, comma_separated, flag, option
 from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import counting_display, log, print_result, table
 
@@ -42,8 +42,8 @@ def generate(
     sampling = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
     if fill:
         searching = {"--num-beams": num_beams > 1, "--length-penalty": length_penalty != 1}
-        others = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
-        refuse_unused_options("with --fill", sampling | searching | others | {"--num": num > 1, "--slide": slide})
+        decoding = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
+        refuse_unused_options("with --fill", sampling | searching | decoding | {"--num": num > 1, "--slide": slide})
     elif num_beams > 1:
         refuse_unused_options("with --num-beams, which does not sample", sampling | {"--seed": seed != 0})
     else:
@@ -56,9 +56,9 @@ def generate(
         print_result(text)
         print_json({"filled": text})
         return
-    stream = _Stream(prompt) if num == 1 else None
+    stream = _Stream(prompt) if num == 1 else None  # several texts are printed when all are finished
     try:
-        found = loaded.generate(
+        texts = loaded.generate(
             prompt,
             MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             temperature=temperature,
@@ -79,14 +79,12 @@ def generate(
     if stream is not None:
         print_result(stream.before)  # the prompt, if nothing was generated
     else:
-        for number, each in enumerate(found, 1):
-            if num > 1:
-                print_result(f"--- {number}")
-            print_result(prompt + each.text)
-    if any(each.finish_reason == "context" for each in found):
+        for i, generated in enumerate(texts, 1):
+            print_result(f"--- {i}\n{prompt}{generated.text}")
+    if any(generated.finish_reason == "context" for generated in texts):
         context = loaded.model.config.max_positions
         log(f"note: generation stopped as the context of {context:,} tokens is full; --slide continues past it")
-    print_json({"prompt": prompt, "texts": [vars(each) for each in found]})
+    print_json({"prompt": prompt, "texts": [vars(generated) for generated in texts]})
 
 
 class _Stream:
@@ -110,7 +108,7 @@ def score(
     """Print the log-probability of texts, in total and per token."""
     import hornbook
 
-    if empty := [number for number, text in enumerate(texts, start=1) if not text.strip()]:
+    if empty := [i for i, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: omit it")
     loaded = hornbook.load(model, weights, device)
     scores = loaded.score(texts)
@@ -118,12 +116,12 @@ def score(
     table(rows, ("log p", "per token", "tokens", "text"))
     definition = loaded.score_definition()
     print_result(definition)
-    found = [
+    values = [
         {"text": each.text, "log_probability": each.total, "per_token": each.per_token}
         | {"tokens": each.tokens, "log_probabilities": each.log_probabilities}
         for each in scores
     ]
-    print_json({"definition": definition, "scores": found})
+    print_json({"definition": definition, "scores": values})
 
 
 @app.command("minimal-pairs", epilog="Example: hornbook minimal-pairs runs/gpt --data blimp_filtered --out pairs.jsonl")
@@ -140,7 +138,7 @@ def minimal_pairs_command(
     from hornbook.evaluation.minimal_pairs import minimal_pairs
 
     with counting_display("scoring") as show:
-        found = minimal_pairs(
+        result = minimal_pairs(
             model,
             data,
             within_word=within_word,
@@ -152,13 +150,13 @@ def minimal_pairs_command(
         )
     rows = [
         (name, f"{each.num_pairs:,}", f"{100 * each.value:.1f}", f"{100 * each.low:.1f} to {100 * each.high:.1f}")
-        for name, each in [*found.paradigms.items(), ("mean of the paradigms", found.mean)]
+        for name, each in [*result.paradigms.items(), ("mean of the paradigms", result.mean)]
     ]
     table(rows, ("paradigm", "pairs", "accuracy %", "95% interval"))
     print_result(
-        f"{100 * found.mean.value:.1f}% of the acceptable sentences get the higher probability; {found.definition}"
+        f"{100 * result.mean.value:.1f}% of the acceptable sentences get the higher probability; {result.definition}"
     )
-    print_json(found.to_dict())
+    print_json(result.to_dict())
 
 
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
@@ -186,7 +184,7 @@ def perplexity(
     problems = Problems()
     loaded = hornbook.load(model, weights, device)
     with counting_display("reading") as show:
-        found = loaded.perplexity(
+        result = loaded.perplexity(
             file,
             stride,
             documents,
@@ -195,23 +193,23 @@ def perplexity(
             problems=problems,
         )
     log_problems(problems.to_dict())
-    measures = [found]
+    results = [result]
     if baseline is not None:
         log(f"training 5-grams on {baseline}")
-        measures.append(loaded.ngram_perplexity(file, baseline, documents, text_column=text_column))
+        results.append(loaded.ngram_perplexity(file, baseline, documents, text_column=text_column))
     rows = [
-        ("perplexity per token", "per_token", f"{found.num_tokens:,} tokens"),
-        ("perplexity per word", "per_word", f"{found.num_words:,} words"),
-        ("bits per byte", "bits_per_byte", f"{found.num_bytes:,} bytes"),
+        ("perplexity per token", "per_token", f"{result.num_tokens:,} tokens"),
+        ("perplexity per word", "per_word", f"{result.num_words:,} words"),
+        ("bits per byte", "bits_per_byte", f"{result.num_bytes:,} bytes"),
     ]
     table(
-        [(name, *(f"{getattr(each, what):.4g}" for each in measures), of) for name, what, of in rows],
+        [(name, *(f"{getattr(each, metric):.4g}" for each in results), count) for name, metric, count in rows],
         () if baseline is None else ("", "model", "5-grams", "of"),
     )
-    print_result(f"of {counted(found.num_documents, 'document')}; {found.definition}")
-    for each in measures[1:]:
-        print_result(f"5-grams: {each.definition}")
-    print_json(found.to_dict() | ({} if baseline is None else {"baseline": measures[1].to_dict()}))
+    print_result(f"of {counted(result.num_documents, 'document')}; {result.definition}")
+    for ngrams in results[1:]:
+        print_result(f"5-grams: {ngrams.definition}")
+    print_json(result.to_dict() | ({} if baseline is None else {"baseline": results[1].to_dict()}))
 
 
 @app.command("lm-eval", epilog="Example: hornbook lm-eval runs/gpt --tasks lambada_openai,wikitext --limit 200")
@@ -230,19 +228,17 @@ def lm_eval(
         raise ValueError("lm-evaluation-harness is not installed: pip install 'hornbook[lm-eval]'") from None
     from hornbook.evaluation.harness_model import HornbookLM
 
-    names = [name.strip() for name in tasks.split(",") if name.strip()]
-    found = harness.simple_evaluate(
-        model=HornbookLM(model, weights, device), tasks=names, num_fewshot=shots, limit=limit, log_samples=False
-    )
+    options = {"tasks": comma_separated(tasks), "num_fewshot": shots, "limit": limit, "log_samples": False}
+    evaluation = harness.simple_evaluate(model=HornbookLM(model, weights, device), **options)
     rows = []
-    for task, scores in found["results"].items():
+    for task, scores in evaluation["results"].items():
         for name, value in scores.items():
-            metric, _, filtered = name.partition(",")
-            if filtered and not metric.endswith("_stderr") and isinstance(value, float):
-                error = scores.get(f"{metric}_stderr,{filtered}")
+            metric, _, filter_name = name.partition(",")
+            if filter_name and not metric.endswith("_stderr") and isinstance(value, float):
+                error = scores.get(f"{metric}_stderr,{filter_name}")
                 spread = f"± {error:.4f}" if isinstance(error, float) else ""
-                rows.append((task, metric, "" if filtered == "none" else filtered, f"{value:.4f}", spread))
+                rows.append((task, metric, "" if filter_name == "none" else filter_name, f"{value:.4f}", spread))
     table(rows, ("task", "metric", "filter", "value", "standard error"))
     if limit is not None:
         log(f"note: scored on the first {limit} examples of each task only; do not compare with full results")
-    print_json({"results": found["results"], "versions": found.get("versions", {}), "limit": limit})
+    print_json({"results": evaluation["results"], "versions": evaluation.get("versions", {}), "limit": limit})

@@ -10,18 +10,18 @@ import typer
 from hornbook.lifecycle.requests import as_overrides
 
 
-def option(kind: Any, help: str, *names: str, **more: Any) -> Any:
+def option(kind: Any, help: str, *names: str, **kwargs: Any) -> Any:
     """The type of a parameter that is an option; `names` if it is not called as the parameter."""
-    return Annotated[kind, typer.Option(*names, help=help, **more)]
+    return Annotated[kind, typer.Option(*names, help=help, **kwargs)]
 
 
 def flag(name: str, help: str) -> Any:
     return option(bool, help, name)
 
 
-def argument(kind: Any, help: str, **more: Any) -> Any:
+def argument(kind: Any, help: str, **kwargs: Any) -> Any:
     """The type of a parameter that is an argument."""
-    return Annotated[kind, typer.Argument(help=help, **more)]
+    return Annotated[kind, typer.Argument(help=help, **kwargs)]
 
 
 Device = option(str, "cpu, cuda or cuda:N; defaults to a GPU if there is one.")
@@ -50,11 +50,22 @@ def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
 
 def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
     """Parses --set and --device into overrides of settings."""
+    overrides = {}
     for pair in pairs or []:
-        if "=" not in pair:
+        key, sign, value = pair.partition("=")
+        if not sign:
             raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
-    overrides = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs or [])}
+        overrides[key.strip()] = value.strip()
     return overrides | as_overrides(device=None if device == "auto" else device)
+
+
+def comma_separated(text: str | None) -> list[str] | None:
+    """The parts of an option such as `a, b`; None if the option is not given.
+
+    >>> comma_separated("a, b")
+    ['a', 'b']
+    """
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
 Reading = dict[str, Any]  # an argument that `reads_data` fills
@@ -76,15 +87,16 @@ def reads_data(*left_out: str) -> Callable[[Callable], Callable]:
     def decorate(command: Callable) -> Callable:
         parameters: dict[str, inspect.Parameter] = {}
         for name, parameter in inspect.signature(command).parameters.items():
-            for each in names if name == "reading" else ():
-                annotation, default = READING[each]
-                parameters[each] = parameter.replace(name=each, annotation=annotation, default=default)
             if name != "reading":
                 parameters[name] = parameter
+                continue
+            for option_name in names:
+                annotation, default = READING[option_name]
+                parameters[option_name] = parameter.replace(name=option_name, annotation=annotation, default=default)
 
         @functools.wraps(command)
-        def call(**given: Any) -> None:
-            command(reading={name: given.pop(name) for name in names}, **given)
+        def call(**kwargs: Any) -> None:
+            command(reading={name: kwargs.pop(name) for name in names}, **kwargs)
 
         call.__signature__ = inspect.Signature(list(parameters.values()))
         call.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}

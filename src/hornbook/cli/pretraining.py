@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import app, exit_if_stopped, print_json, recorded_settings, show_settings
+from hornbook.cli.app import app, exit_if_stopped, print_json, show_recorded_settings, show_settings
 from hornbook.cli.options import (
     Device,
     OptionalSeed,
@@ -63,14 +63,16 @@ def pretrain_command(
     device: Device = "auto",
 ) -> None:
     """Pre-train a model on corpora. Ctrl-C saves a checkpoint; --resume continues, on a CPU bit for bit."""
-    overrides = parse_overrides(override, device)
+    options = {"base": base, "steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
+    options |= {"seed": seed, "recipe": recipe, "graph": graph, "vectors": vectors}
+    options["overrides"] = parse_overrides(override, device)
+    if show and show_recorded_settings(out, resume):
+        return
     if show:
-        amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
-        amount |= {"recipe": recipe, "graph": graph, "vectors": vectors}
-        if (settings := recorded_settings(out, resume)) is not None:
-            show_settings(settings)
-        else:
-            _show(preset, corpus or [], base, amount, overrides)
+        from hornbook.runs.pretraining.record import PretrainRequest
+        from hornbook.runs.pretraining.run import resolve_settings
+
+        show_unmeasured(resolve_settings(PretrainRequest(preset, corpus or [], **options)), minutes)
         return
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
         missing = "--out" if out is None else "--corpus"
@@ -79,38 +81,17 @@ def pretrain_command(
     from hornbook.runs.pretraining.run import pretrain
 
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
-        outcome = pretrain(
-            preset,
-            corpus or [],
-            out,
-            base=base,
-            steps=steps,
-            tokens=tokens,
-            minutes=minutes,
-            batch_tokens=batch_tokens,
-            seed=seed,
-            recipe=recipe,
-            graph=graph,
-            vectors=vectors,
-            overrides=overrides,
-            resume=resume,
-            on_progress=display,
-            log=log,
-        )
+        outcome = pretrain(preset, corpus or [], out, **options, resume=resume, on_progress=display, log=log)
     report_outcome(out, outcome)
     print_json({"out": str(out), **vars(outcome)})
     exit_if_stopped(outcome)
 
 
-def _show(preset: str, corpora: list[str], base: str | None, amount: dict, overrides: dict) -> None:
-    from hornbook.runs.pretraining.record import PretrainRequest
-    from hornbook.runs.pretraining.run import resolve_settings
-
-    request = PretrainRequest(preset, corpora, base, **amount, overrides=overrides)
-    settings = resolve_settings(request)
-    if request.minutes is not None:
+def show_unmeasured(settings, minutes: float | None, new_model=None) -> None:
+    """Prints the settings, with --minutes without those that a run measures first."""
+    if minutes is not None:
         log(MEASURED_NOTE)
-    show_settings(settings, hidden=() if request.minutes is None else MEASURED)
+    show_settings(settings, new_model, () if minutes is None else MEASURED)
 
 
 def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
@@ -120,27 +101,27 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     if outcome.ended == "already finished":
         log(f"{out} is already finished")
         return
-    seen = f"{counted(outcome.step, 'step')}, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
+    progress = f"{counted(outcome.step, 'step')}, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
     if outcome.ended == "stopped":
-        log(f"stopped and saved at {seen}; rerun with --resume")
+        log(f"stopped and saved at {progress}; rerun with --resume")
         return
     run = read_json(out / "run.json")
     terms = run.get("terms", {})
     formula = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
     best = f", best validation loss {outcome.best:.3f}{formula}" if outcome.best is not None else ""
-    print_result(f"{out}: finished, {seen}{best}")
-    fill_mask = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
-    others = {
-        "rtd": f'hornbook detect {out} "..."',
-        "clm": f'hornbook {"generate" if "clm" in run["heads"] else "score"} {out} "..."',
-    }
-    use = next((command for term, command in others.items() if term in terms), fill_mask)
+    print_result(f"{out}: finished, {progress}{best}")
+    if "rtd" in terms:
+        use = f'hornbook detect {out} "..."'
+    elif "clm" in terms:
+        use = f'hornbook {"generate" if "clm" in run["heads"] else "score"} {out} "..."'
+    else:
+        use = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
     log(f"  hornbook report {out}      {use}".rstrip())
-    risen = outcome.last.get("validation_loss", 0.0)
-    if outcome.best is not None and risen > outcome.best + OVERFITTING:
+    last_loss = outcome.last.get("validation_loss", 0.0)
+    if outcome.best is not None and last_loss > outcome.best + OVERFITTING:
         log(
             f"  note: the validation loss was lowest at step {outcome.best_step:,}, whose weights were kept, and has "
-            f"risen to {risen:.3f} since: the model overfits. More text, fewer steps, or a higher model.dropout or "
+            f"risen to {last_loss:.3f} since: the model overfits. More text, fewer steps, or a higher model.dropout or "
             "optimizer.weight_decay would help"
         )
 
@@ -167,58 +148,54 @@ def plan_command(
 
     overrides = parse_overrides(override)
     preset_settings(preset, overrides)  # errors are raised before the machine is measured
-    on = machine(device, devices, device_memory, device_tflops)
-    found = plan(preset, devices, on.num_bytes, on.flops, utilization, tokens, overrides)
-    took = f"{found.days:,.1f} days" if found.days >= 2 else duration(found.days * 86_400)
-    weights = f"{4 * found.parameters / GIB:,.1f} GiB"
-    table(
-        [
-            ("parameters", f"{found.parameters:,}"),
-            (
-                "FLOPs per token",
-                f"{found.flops_per_token:.3g} forward and backward, with vocabulary logits of predicted tokens only",
-            ),
-            ("tokens", f"{found.tokens:,}"),
-            ("total FLOPs", f"{found.flops:.3g}"),
-            ("time", f"{took}, if each device reaches {utilization:.0%} of {as_options(on.speed)}"),
-            ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),
-            ("activations", f"about {found.bytes_per_token / 2**20:.2f} MiB per token"),
-            (
-                "memory of a step",
-                f"about {found.step_bytes / GIB:,.1f} GiB on CUDA in bfloat16, with {found.micro_tokens:,} tokens at "
-                "once (batch.micro_tokens) and nothing sharded",
-            ),
-            ("devices needed", _devices_needed(found.devices_needed, on.num_bytes / GIB)),
-        ],
-        title=f"{preset} on {on.where}",
+    target = machine(device, devices, device_memory, device_tflops)
+    planned = plan(preset, devices, target.num_bytes, target.flops, utilization, tokens, overrides)
+    time = f"{planned.days:,.1f} days" if planned.days >= 2 else duration(planned.days * 86_400)
+    weights = f"{4 * planned.parameters / GIB:,.1f} GiB"
+    flops = f"{planned.flops_per_token:.3g} forward and backward, with vocabulary logits of predicted tokens only"
+    step = (
+        f"about {planned.step_bytes / GIB:,.1f} GiB on CUDA in bfloat16, with {planned.micro_tokens:,} tokens at once "
+        "(batch.micro_tokens) and nothing sharded"
     )
     rows = [
-        (
-            shard.shares,
-            f"{shard.state_bytes / GIB:,.1f} GiB",
-            _tokens_at_once(found.length, shard.most_tokens),
-            _tokens_at_once(found.length, shard.most_recomputed),
-        )
-        for shard in found.sharding
+        ("parameters", f"{planned.parameters:,}"),
+        ("FLOPs per token", flops),
+        ("tokens", f"{planned.tokens:,}"),
+        ("total FLOPs", f"{planned.flops:.3g}"),
+        ("time", f"{time}, if each device reaches {utilization:.0%} of {as_options(target.speed)}"),
+        ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),
+        ("activations", f"about {planned.bytes_per_token / 2**20:.2f} MiB per token"),
+        ("memory of a step", step),
+        ("devices needed", _devices_needed(planned.devices_needed, target.num_bytes / GIB)),
     ]
+    table(rows, title=f"{preset} on {target.where}")
+
+    def fitting(num_tokens: int) -> str:
+        is_enough = num_tokens >= planned.length
+        return short(num_tokens) if is_enough else f"less than one sequence of {planned.length:,}: does not fit"
+
     table(
-        rows,
+        [
+            (
+                each.shares,
+                f"{each.state_bytes / GIB:,.1f} GiB",
+                fitting(each.most_tokens),
+                fitting(each.most_recomputed),
+            )
+            for each in planned.sharding
+        ],
         ("sharded over the devices", "memory per device", "tokens that fit besides", "with activations recomputed"),
     )
-    if on.is_here:
+    if target.is_here:
         measure = f"'hornbook pretrain {preset} --corpus DIR --out DIR --minutes 10' measures the time of a step"
         fits = f"the model fits on this machine; {measure}"
-        print_result(fits if found.fits(found.sharding[0]) else "the model does not fit on this machine")
-    print_json(asdict(found) | {"machine": asdict(on)})
+        print_result(fits if planned.fits(planned.sharding[0]) else "the model does not fit on this machine")
+    print_json(asdict(planned) | {"machine": asdict(target)})
 
 
-def _devices_needed(number: int | None, gibibytes: float) -> str:
-    if number is None:
+def _devices_needed(num_devices: int | None, gibibytes: float) -> str:
+    if num_devices is None:
         return f"none of {gibibytes:.0f} GiB hold the activations of one sequence"
-    if number == 1:
+    if num_devices == 1:
         return f"1 of {gibibytes:.0f} GiB"
-    return f"{number:,} of {gibibytes:.0f} GiB at least, with parallel.shard=true and activations recomputed"
-
-
-def _tokens_at_once(length: int, most: int) -> str:
-    return short(most) if most >= length else f"less than one sequence of {length:,}: does not fit"
+    return f"{num_devices:,} of {gibibytes:.0f} GiB at least, with parallel.shard=true and activations recomputed"

@@ -39,9 +39,9 @@ def prompt_command(
     if (task is None or data is None) and (show or not is_resumed):
         missing = "task" if task is None else "data"
         raise ValueError(f"prompt needs --{missing}; --list names the shipped tasks")
-    nums = _numbers(shots)
+    num_shots = _numbers(shots)
     if show:
-        _show(task, data, nums)
+        _show(task, data, num_shots)
         return
     if out is None or (model is None and not is_resumed):
         missing = "--out" if out is None else "a model"
@@ -52,12 +52,12 @@ def prompt_command(
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
     with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
-        found = prompt(
+        result = prompt(
             model,
             task,
             data,
             out,
-            shots=nums,
+            shots=num_shots,
             seeds=seeds,
             limit=limit,
             normalize=normalize,
@@ -67,14 +67,14 @@ def prompt_command(
             on_progress=on_progress,
             log=log,
         )
-    rows = [(name, num, *(text for _, text in cells), note) for name, num, cells, note in rows_of(found)]
-    table(rows, ("model", "examples", *map(metric_label, found["metrics"]), ""))
-    for name, each in found["metrics"].items():
-        print_result(f"{metric_label(name)}: {each['words']}")
-    if reason := degenerate_note(found):
+    rows = [(name, num, *(text for _, text in cells), note) for name, num, cells, note in rows_of(result)]
+    table(rows, ("model", "examples", *map(metric_label, result["metrics"]), ""))
+    for name, metric in result["metrics"].items():
+        print_result(f"{metric_label(name)}: {metric['words']}")
+    if reason := degenerate_note(result):
         log(f"note: {reason}")
-    print_result(f"{found['interval']}; {found['questions']:,} questions; {out / 'report.html'}")
-    print_json({"out": str(out), "points": found["points"], "baselines": found["baselines"]})
+    print_result(f"{result['interval']}; {result['questions']:,} questions; {out / 'report.html'}")
+    print_json({"out": str(out), "points": result["points"], "baselines": result["baselines"]})
 
 
 @contextlib.contextmanager
@@ -96,9 +96,9 @@ def _list() -> None:
     from hornbook.tasks.text.definition import read_task, shipped
 
     tasks = [read_task(name) for name in shipped()]
-    rows = [(each.name, ", ".join(each.metrics), each.about) for each in tasks]
+    rows = [(task.name, ", ".join(task.metrics), task.about) for task in tasks]
     table(rows, ("task", "metrics", "description"), is_prose=True)
-    print_json({each.name: each.about for each in tasks})
+    print_json({task.name: task.about for task in tasks})
 
 
 def _show(task: str, data: str, shots: list[int]) -> None:
@@ -106,23 +106,16 @@ def _show(task: str, data: str, shots: list[int]) -> None:
     from hornbook.tasks.text.definition import AS_WRITTEN, read_task
     from hornbook.tasks.text.prompts import shown_prompts
 
-    found = shown_prompts(read_task(task), data, shots)
-    for each in found:
-        variant = "" if each["variant"] == AS_WRITTEN else f", {each['variant']}"
-        print_result(
-            f"--- examples: {each['shots']}{variant}\n{each['prompt']}\n--- answers: {' |'.join(each['answers'])}"
-        )
-    print_json({"prompts": found})
+    prompts = shown_prompts(read_task(task), data, shots)
+    for shown in prompts:
+        variant = "" if shown["variant"] == AS_WRITTEN else f", {shown['variant']}"
+        print_result(f"--- examples: {shown['shots']}{variant}\n{shown['prompt']}")
+        print_result(f"--- answers: {' |'.join(shown['answers'])}")
+    print_json({"prompts": prompts})
 
 
 def finetune_as_text(
-    model: str,
-    data: str | None,
-    out: Path | None,
-    overrides: dict,
-    resume: bool,
-    overwrite: bool,
-    show: bool,
+    model: str, data: str | None, out: Path | None, overrides: dict, resume: bool, overwrite: bool, show: bool
 ) -> None:
     """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
     from hornbook.runs.finetuning.text_run import finetune_text, resolve_settings

@@ -69,23 +69,23 @@ def search_command(
     opened = SearchIndex(index, model, device, approximate, log)
     if not opened.index.manifest.is_finished:
         log("note: this index is not finished: only the texts embedded so far are searched; run hornbook embed again")
-    found = opened.search(queries, top_k, parse_filters(where))
-    for query, hits in zip(queries, found, strict=True):
+    results = []
+    for query, hits in zip(queries, opened.search(queries, top_k, parse_filters(where)), strict=True):
         rows = [(f"{hit.score:.4f}", hit.id, shortened(hit.text)) for hit in hits]
         table(rows, ("similarity", "id", "text"), title=query if len(queries) > 1 else None)
-    answers = [{"query": query, "hits": list(map(vars, hits))} for query, hits in zip(queries, found, strict=True)]
-    print_json({"index": str(index), "results": answers})
+        results.append({"query": query, "hits": list(map(vars, hits))})
+    print_json({"index": str(index), "results": results})
 
 
 def parse_filters(pairs: list[str] | None) -> dict[str, list[str]]:
     """Parses --where: the values that each column may have."""
-    found: dict[str, list[str]] = {}
+    filters: dict[str, list[str]] = {}
     for pair in pairs or []:
         column, sign, value = pair.partition("=")
         if not sign:
             raise ValueError(f"--where takes column=value, such as --where lang=en, not '{pair}'")
-        found.setdefault(column.strip(), []).append(value)
-    return found
+        filters.setdefault(column.strip(), []).append(value)
+    return filters
 
 
 def shortened(text: str) -> str:
@@ -107,29 +107,28 @@ def evaluate_retrieval_command(
 
     if num_errors < 0:
         raise ValueError(f"--num-errors must be at least 0, not {num_errors}")
-    read = read_retrieval(data, split)
+    judged = read_retrieval(data, split)
     with counting_display("reading") as show:
-        found = evaluate_retrieval(
-            model, read, device=device, on_progress=lambda done, total: show(f"embedded, of {total:,} documents", done)
+        result = evaluate_retrieval(
+            model,
+            judged,
+            device=device,
+            on_progress=lambda done, total: show(f"embedded, of {total:,} documents", done),
         )
-    log(found["embedding"])
-    log(f"{found['queries']:,} queries of {split}, {found['documents']:,} documents")
-    if found["unknown_documents"]:
-        log(f"note: {found['unknown_documents']:,} judged documents are not in corpus.jsonl and count as not found")
+    log(result["embedding"])
+    log(f"{result['queries']:,} queries of {split}, {result['documents']:,} documents")
+    if result["unknown_documents"]:
+        log(f"note: {result['unknown_documents']:,} judged documents are not in corpus.jsonl and count as not found")
     rows = [
-        (name, f"{each['value']:.4f}", f"{each['low']:.4f} to {each['high']:.4f}")
-        for name, each in found["scores"].items()
+        (metric, f"{score['value']:.4f}", f"{score['low']:.4f} to {score['high']:.4f}")
+        for metric, score in result["scores"].items()
     ]
     table(rows, ("metric", "score", "95% interval"))
-    rows = [
-        (shortened(each["text"]), shortened(each["wrong_text"]), shortened(each["right_text"] or ""), _rank(each))
-        for each in found["wrong"][:num_errors]
-    ]
+    rows = []
+    for error in result["wrong"][:num_errors]:
+        texts = (shortened(error[name] or "") for name in ("text", "wrong_text", "right_text"))
+        rows.append((*texts, "beyond 100" if error["right_rank"] is None else error["right_rank"]))
     if rows:
-        title = f"nearest wrong results, of {len(found['wrong']):,} queries whose first result is not relevant"
+        title = f"nearest wrong results, of {len(result['wrong']):,} queries whose first result is not relevant"
         table(rows, ("query", "first result", "relevant document", "its rank"), title=title)
-    print_json(found)
-
-
-def _rank(row: dict) -> str:
-    return "beyond 100" if row["right_rank"] is None else str(row["right_rank"])
+    print_json(result)

@@ -16,9 +16,8 @@ class RunsGroup(TyperGroup):
     """`hornbook runs FOLDER` is short for `hornbook runs list FOLDER`."""
 
     def parse_args(self, ctx, args: list[str]) -> list[str]:
-        is_named = any(argument in self.commands for argument in args[:1])
-        wants_help = args[:1] == ["--help"]
-        return super().parse_args(ctx, args if is_named or wants_help else ["list", *args])
+        is_complete = bool(args) and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if is_complete else ["list", *args])
 
 
 runs_app = typer.Typer(cls=RunsGroup, help="List the runs in a folder, or remove checkpoints that nothing needs.")
@@ -30,12 +29,12 @@ def list_command(folder: Folder = Path("runs")) -> None:
     """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
     from hornbook.report.runs import HEADINGS, find_runs, row, summarize_run
 
-    found = [summarize_run(run) for run in find_runs(folder)]
-    if found:
-        table([row(about, folder) for about in found], HEADINGS)
+    runs = [summarize_run(run) for run in find_runs(folder)]
+    if runs:
+        table([row(run, folder) for run in runs], HEADINGS)
     else:
         log(f"there are no runs in {folder}")
-    print_json({"runs": found})
+    print_json({"runs": runs})
 
 
 @runs_app.command("clean", epilog="Example: hornbook runs clean runs --dry-run")
@@ -61,13 +60,13 @@ def _clean(run: Path, dry_run: bool) -> int:
     from hornbook.report.runs import disk_bytes, summarize_run
     from hornbook.train.checkpoint import Checkpoints
 
-    about = summarize_run(run)
-    if about["state"] != "finished" or about["kind"] not in ("run", "fine-tuned run"):
+    info = summarize_run(run)
+    if info["state"] != "finished" or info["kind"] not in ("run", "fine-tuned run"):
         return 0
-    folders = [Checkpoints(run), *map(Checkpoints, sorted((run / "stages").glob("*")))]
-    unneeded = {path for each in folders for path in each.finished_files()}
+    stages = [Checkpoints(run), *map(Checkpoints, sorted((run / "stages").glob("*")))]
+    unneeded = {path for checkpoints in stages for path in checkpoints.finished_files()}
     freed = disk_bytes(run) - disk_bytes(run, without=unneeded)
     if not dry_run:
-        for each in folders:
-            each.keep_only_state()
+        for checkpoints in stages:
+            checkpoints.keep_only_state()
     return freed

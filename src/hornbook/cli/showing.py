@@ -145,11 +145,11 @@ def print_picture(picture: "Picture", html: Path | None, drawn: "Picture | None"
             note = f"({cell.note})" if cell.note else ""
             line.append(cell.text + note, STYLES.get(cell.mark, "")).append(" ")
         result_console.print(line)
-    for found in picture.tables:
+    for grid in picture.tables:
         print_result("")
-        if found.title:
-            print_result(found.title)
-        table(found.rows, found.headings if any(found.headings) else ())
+        if grid.title:
+            print_result(grid.title)
+        table(grid.rows, grid.headings if any(grid.headings) else ())
     if picture.legend:
         legend = Text()
         for mark, meaning in picture.legend.items():
@@ -199,8 +199,8 @@ def masking(
     config = _config(open_folder(model, text))
     is_gpt = "gpt" in str(config.get("model_type")) and config.get("mask_token_id") is None  # a hybrid GPT masks
     if is_gpt or config.get("attention_direction") == "left":
-        what = "a GPT" if is_gpt else "a left-to-right model"
-        raise ValueError(f"{model} is {what}, which predicts the next token and masks none: give an encoder such as en")
+        kind = "a GPT" if is_gpt else "a left-to-right model"
+        raise ValueError(f"{model} is {kind}, which predicts the next token and masks none: give an encoder such as en")
     settings = MaskingSettings(probability=probability, unit=unit)
     print_picture(show_masking(open_tokenizer(model, text), text, pair, settings, num, seed), html)
 

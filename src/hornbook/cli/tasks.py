@@ -2,16 +2,15 @@
 
 import itertools
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 from hornbook.cli.app import (
     app,
     log_problems,
     print_json,
-    recorded_settings,
     refuse_unused_options,
     report_interruption,
+    show_recorded_settings,
     show_settings,
 )
 from hornbook.cli.options import (
@@ -78,31 +77,37 @@ def finetune_command(
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
     resume, overwrite = as_restarted(resume, overwrite)
     overrides = parse_overrides(override, device)
-    overrides |= as_overrides(head=head, pair_encoding=pair_encoding) | _about_graph(reason, graph, vectors)
-    named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
-    if show and (settings := recorded_settings(out, resume)) is not None:
-        show_settings(settings)
+    overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
+    if any(value is not None for value in (reason, graph, vectors)):
+        from hornbook.runs.finetuning.api import graph_overrides
+
+        overrides |= graph_overrides(reason, graph, vectors)
+    settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+    options = {**reading, **settings, "overrides": overrides}
+    if show and show_recorded_settings(out, resume):
         return
     if task == "text" or (task is None and resume and _is_text_run(out)):
         from hornbook.cli.prompting import finetune_as_text
 
         refuse_command("finetune --task text")
-        given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
-        several = {"--seeds": seeds > 1, "--lr-search": lr_search}
-        layers = {"--head": head is not None, "--pair-encoding": pair_encoding is not None, "--reason": bool(reason)}
-        refuse_unused_options("with --task text", given | several | layers)
+        is_given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
+        is_given |= {"--seeds": seeds > 1, "--lr-search": lr_search, "--reason": bool(reason)}
+        is_given |= {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
+        refuse_unused_options("with --task text", is_given)
         if model is None and not resume:
             raise ValueError("--task text needs a GPT, and the built-in models are encoders: name a GPT first")
-        overrides |= as_overrides(**named)
-        finetune_as_text(model, data, out, overrides, resume, overwrite, show)
+        finetune_as_text(model, data, out, overrides | as_overrides(**settings), resume, overwrite, show)
         return
     if show:
-        _show(model, task or "classification", data, {**reading, **named, "overrides": overrides})
+        from hornbook.runs.finetuning.api import resolve_settings
+        from hornbook.runs.finetuning.record import FinetuneRequest
+
+        request = FinetuneRequest.of(model, data, task or "classification", **options)
+        show_settings(resolve_settings(request, data, log=log))
         return
     if dry_run:
         from hornbook.cli.checking import print_dry_run
 
-        options = {**reading, **named, "overrides": overrides}
         print_dry_run(model, data, task, seeds, lr_search, **options)
         return
     if resume and data is None:
@@ -113,32 +118,12 @@ def finetune_command(
         raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
     from hornbook.runs.finetuning.api import finetune
 
+    options |= {"seeds": seeds, "lr_search": lr_search, "resume": resume}
     replaced = overwriting(out, RUN, overwrite, resume)
     with replaced, report_interruption(out), TrainingDisplay() as display:
-        result = finetune(
-            model,
-            data,
-            task,
-            out,
-            **reading,
-            **named,
-            seeds=seeds,
-            lr_search=lr_search,
-            overrides=overrides,
-            resume=resume,
-            on_progress=display,
-            log=log,
-        )
+        result = finetune(model, data, task, out, **options, on_progress=display, log=log)
     report_result(result)
     print_json({"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
-
-
-def _about_graph(reason: str | None, graph: Path | None, vectors: Path | None) -> dict:
-    if reason is graph is vectors is None:
-        return {}
-    from hornbook.runs.finetuning.api import graph_overrides
-
-    return graph_overrides(reason, graph, vectors)
 
 
 def _is_text_run(out: Path | None) -> bool:
@@ -148,28 +133,20 @@ def _is_text_run(out: Path | None) -> bool:
     return recorded(out).get("command") == "finetune-text"
 
 
-def _show(model: str | None, task: str, data: str | None, options: dict) -> None:
-    from hornbook.runs.finetuning.api import resolve_settings
-    from hornbook.runs.finetuning.record import FinetuneRequest
-
-    show_settings(resolve_settings(FinetuneRequest.of(model, data, task, **options), data, log=log))
-
-
 def report_result(result, advice: str = "--seeds 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
     from hornbook.interop.sentence_transformers import MODULES
     from hornbook.report.run import read_stages
     from hornbook.report.wording import counted, duration
 
-    trials = result.out / "trials.json"
-    if trials.exists():
-        found = read_json(trials)
+    if (result.out / "trials.json").exists():
+        sweep = read_json(result.out / "trials.json")
         rows = [
-            (each["name"], f"{each['lr']:g}", each["seed"], f"{each['score']:.4g}", each["degenerate"] or "")
-            for each in found["trials"]
+            (trial["name"], f"{trial['lr']:g}", trial["seed"], f"{trial['score']:.4g}", trial["degenerate"] or "")
+            for trial in sweep["trials"]
         ]
-        table(rows, ("run", "learning rate", "seed", found["metric_for_best"], "degenerate"))
-        print_result(f"best {found['best']}; median {found['median']:.4g}, standard deviation {found['spread']:.2g}")
+        table(rows, ("run", "learning rate", "seed", sweep["metric_for_best"], "degenerate"))
+        print_result(f"best {sweep['best']}; median {sweep['median']:.4g}, standard deviation {sweep['spread']:.2g}")
     outcome, earlier = result.outcome, [stage.record for stage in read_stages(result.out)]
     steps = outcome.step + sum(record.step for record in earlier)
     seconds = outcome.seconds + sum(record.seconds for record in earlier)
@@ -185,9 +162,9 @@ def report_result(result, advice: str = "--seeds 5, another --lr or more --epoch
 
 def print_scores(splits: dict) -> None:
     rows = [
-        (split, name, f"{found['value']:.4g}", f"{found['low']:.4g} to {found['high']:.4g}")
+        (split, metric, f"{score['value']:.4g}", f"{score['low']:.4g} to {score['high']:.4g}")
         for split, scores in splits.items()
-        for name, found in scores.items()
+        for metric, score in scores.items()
     ]
     table(rows, ("split", "metric", "score", "95% interval"))
 
@@ -195,16 +172,12 @@ def print_scores(splits: dict) -> None:
 def print_tables(tables: dict, split: str) -> None:
     """Prints the per-class scores and the confusion matrix of one split, from `Predictor.evaluate`."""
     if classes := tables.get("classes"):
+        metrics, counts = ("precision", "recall", "f1"), ("gold", "predicted")
         rows = [
-            (
-                name,
-                *(f"{each[metric]:.3f}" for metric in ("precision", "recall", "f1")),
-                each["gold"],
-                each["predicted"],
-            )
-            for name, each in classes.items()
+            (name, *(f"{scores[metric]:.3f}" for metric in metrics), *(scores[count] for count in counts))
+            for name, scores in classes.items()
         ]
-        table(rows[:MAX_ROWS], (split, "precision", "recall", "f1", "gold", "predicted"))
+        table(rows[:MAX_ROWS], (split, *metrics, *counts))
         if len(rows) > MAX_ROWS:
             log(f"and {len(rows) - MAX_ROWS} rarer classes (--json has all)")
     if matrix := tables.get("confusion"):
@@ -231,27 +204,24 @@ def evaluate(
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
     predictor = load_predictor(runs, device, graph, task)
     with counting_display("reading") as show:
-        found = predictor.evaluate(
-            data,
-            **reading,
-            split=split,
-            on_progress=lambda done: show("examples scored", done),
+        result = predictor.evaluate(
+            data, **reading, split=split, on_progress=lambda done: show("examples scored", done)
         )
-    for line in [*found["messages"], *(f"note: {each}" for each in found["notes"])]:
+    for line in [*result["messages"], *(f"note: {note}" for note in result["notes"])]:
         log(line)
-    log_problems(found["problems"])
-    for name, count in found["unlabelled"].items():
+    log_problems(result["problems"])
+    for name, count in result["unlabelled"].items():
         if count:
             log(f"{count:,} examples of {name} have no label and are not scored")
-    for name, count in found["truncated_texts"].items():
+    for name, count in result["truncated_texts"].items():
         if count:
             log(f"{count:,} texts of {name} were truncated to {predictor.max_length} tokens")
-    if found["unknown_labels"]:
-        log(f"labels unknown to the model count as errors: {', '.join(found['unknown_labels'])}")
-    print_scores(found["splits"])
-    for name, tables in found["tables"].items():
+    if result["unknown_labels"]:
+        log(f"labels unknown to the model count as errors: {', '.join(result['unknown_labels'])}")
+    print_scores(result["splits"])
+    for name, tables in result["tables"].items():
         print_tables(tables, name)
-    print_json(found)
+    print_json(result)
 
 
 @app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --out predictions.csv")
@@ -280,9 +250,9 @@ def predict(
     from hornbook.tasks.prediction_files import format_of
     from hornbook.tasks.reading.standard_input import spooled
 
-    runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
+    runs = list(itertools.takewhile(lambda name: (Path(name) / "config.json").is_file(), arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
-    if out is not None and out != STANDARD:
+    if is_file := out is not None and out != STANDARD:
         refuse_existing_file(out, "--out", overwrite)
     predictor = load_predictor(runs, device, graph)
     if submission is not None:
@@ -291,9 +261,9 @@ def predict(
         )
         _submit(predictor, data, submission)
         return
-    if paths := [each for each in texts if each.strip() and Path(each).exists()]:
-        hint = "is not a fine-tuned run" if Path(paths[0]).is_dir() else f"is a file: use --file {paths[0]}"
-        raise ValueError(f"{paths[0]} {hint}")
+    if path := next((text for text in texts if text.strip() and Path(text).exists()), None):
+        hint = "is not a fine-tuned run" if Path(path).is_dir() else f"is a file: use --file {path}"
+        raise ValueError(f"{path} {hint}")
     refuse_unused_options("with --file", {"a text": bool(texts) and file is not None})
     if data is not None:
         raise ValueError(f"--data needs --submission: to predict the rows of a file, use --file {data}")
@@ -301,29 +271,24 @@ def predict(
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
     if out == STANDARD and wants_json():
         raise ValueError("--out - and --json both write to standard output: omit one of them")
-    if out is not None and out != STANDARD:
+    if is_file:
         format_of(out)
-    read_from = spooled(sys.stdin.buffer, reading["text"]) if file == STANDARD else nullcontext(file)
-    with read_from as path:
-        if file == STANDARD:
-            log(f"reading standard input as {path.suffix.removeprefix('.')}")
+    if file != STANDARD:
+        _predict(predictor, texts, file, out, reading)
+        return
+    with spooled(sys.stdin.buffer, reading["text"]) as path:
+        log(f"reading standard input as {path.suffix.removeprefix('.')}")
         _predict(predictor, texts, path, out, reading)
 
 
-def _predict(
-    predictor,
-    texts: list[str],
-    file: Path | None,
-    out: Path | None,
-    reading: dict,
-) -> None:
+def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, reading: dict) -> None:
     from hornbook.tasks.prediction_files import FORMATS, formatted, readable, renamed, with_columns, write_rows
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
 
     if file is not None:
         inputs = read_input_rows(file, predictor.spec, log=log, **reading)
     else:
-        items = [tuple(part.strip() for part in each.split("|||")) if "|||" in each else each for each in texts]
+        items = [tuple(part.strip() for part in text.split("|||")) if "|||" in text else text for text in texts]
         inputs = input_rows(items, predictor.spec.kind)
     with counting_display("predicting") as show:
         predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
@@ -332,9 +297,10 @@ def _predict(
     if predictor.num_unlike:
         trained_on = "pairs ('A ||| B')" if predictor.spec.has_pairs else "single texts"
         log(f"note: the model was trained on {trained_on}, but {predictor.num_unlike:,} of these inputs are not")
-    columns = [each.columns for each in inputs] if any(each.columns for each in inputs) else []
-    rows = predictor.describe([each.example for each in inputs], predictions)
-    rows = [row | ({"problem": each.problem} if each.problem else {}) for row, each in zip(rows, inputs, strict=True)]
+    columns = [row.columns for row in inputs] if any(row.columns for row in inputs) else []
+    rows = predictor.describe([row.example for row in inputs], predictions)
+    problems = ({"problem": row.problem} if row.problem else {} for row in inputs)
+    rows = [row | problem for row, problem in zip(rows, problems, strict=True)]
     if num_empty := predictions.count(None):
         log(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: see the column 'problem'")
     if out is not None and (names := renamed(rows, columns)):
@@ -351,21 +317,16 @@ def _predict(
     print_json({"predictions": with_columns(rows, columns)})
 
 
-def _is_model(name: str) -> bool:
-    return (Path(name) / "config.json").is_file()
-
-
 def _submit(predictor, data: str | None, out: Path) -> None:
     from hornbook.tasks.submissions import missing_glue, write_submission
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test split")
-    spec, found = predictor.read(data)
-    splits = {name: each for name, each in found.splits.items() if name.startswith("test")}
-    splits = splits or {name: each for name, each in found.splits.items() if name != "train"}
-    files = write_submission(
-        out, spec, splits, {name: predictor.predict_examples(each) for name, each in splits.items()}
-    )
+    spec, dataset = predictor.read(data)
+    splits = {name: examples for name, examples in dataset.splits.items() if name.startswith("test")}
+    splits = splits or {name: examples for name, examples in dataset.splits.items() if name != "train"}
+    predictions = {name: predictor.predict_examples(examples) for name, examples in splits.items()}
+    files = write_submission(out, spec, splits, predictions)
     print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if spec.name != "diagnostic" and files[0].endswith(".tsv") else []
     if missing:
@@ -391,7 +352,7 @@ def features(
     check_writable(out.parent)
     refuse_existing_file(out, "--out", overwrite)
     with counting_display("reading") as show:
-        found = extract_features(
+        written = extract_features(
             model,
             Path(file),
             out,
@@ -401,10 +362,10 @@ def features(
             device=device,
             on_progress=lambda done, total: show(f"of {total:,} texts", done),
         )
-    for line in found.messages:
+    for line in written.messages:
         log(line)
-    log_problems(found.problems.to_dict())
-    if found.num_truncated:
-        log(f"{found.num_truncated:,} texts were truncated to the model's maximum length")
-    print_result(f"{found.out}: {found.num_rows:,} x {found.width} from {found.num_texts:,} texts")
-    print_json({"out": str(found.out), "texts": found.num_texts, "rows": found.num_rows, "width": found.width})
+    log_problems(written.problems.to_dict())
+    if written.num_truncated:
+        log(f"{written.num_truncated:,} texts were truncated to the model's maximum length")
+    print_result(f"{written.out}: {written.num_rows:,} x {written.width} from {written.num_texts:,} texts")
+    print_json({"out": str(written.out), "texts": written.num_texts, "rows": written.num_rows, "width": written.width})

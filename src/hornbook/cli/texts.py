@@ -4,10 +4,8 @@
 import contextlib
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from functools import partial
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import typer
@@ -63,25 +61,12 @@ def tokenizer_train(
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         with counting_display("reading") as show:
             options = {"kind": kind, "vocab_size": vocab_size, "cased": cased, "add_prefix_space": add_prefix_space}
-            trained = _in_a_thread(partial(train_tokenizer, texts, **options, on_progress=show))
+            # In a thread: training ignores Ctrl-C for minutes, the waiting main thread does not.
+            trained = ThreadPoolExecutor(1).submit(train_tokenizer, texts, **options, on_progress=show).result()
         trained.save(out)
     log_problems(problems.to_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
     print_json({"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
-
-
-def _in_a_thread(work: Callable):
-    """Runs `work` in a thread: training a tokenizer ignores Ctrl-C for minutes, the waiting main thread does not."""
-    future: Future = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future.result()
 
 
 @contextlib.contextmanager
@@ -102,7 +87,7 @@ def tokenizer_extend(
     tokenizer: argument(str, "A tokenizer or model folder, or a Hugging Face name."),
     files: Files,
     out: option(Path, "Folder to write the extended tokenizer to."),
-    words: option(int, "Number of words to add.") = 500,
+    num_words: option(int, "Number of words to add.", "--words") = 500,
     word_list: option(Path | None, "Add only the words in this file, one per line.") = None,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
@@ -119,15 +104,15 @@ def tokenizer_extend(
         extended = Tokenizer.load(model_folder(tokenizer))
         if word_list is None:
             texts = (document.text for document in read_documents(files, text_column=text_column))
-            chosen = words_worth_adding(extended, texts, words)
+            new_words = words_worth_adding(extended, texts, num_words)
         else:
-            chosen = _words_in(word_list)
-        added = extended.add_words(chosen)
+            new_words = _words_in(word_list)
+        added = extended.add_words(new_words)
         extended.save(out)
     if not added and word_list is None:
         log(f"note: no word of several tokens occurs {MIN_COUNT} times or more; use --word-list to add words")
-    some = ", ".join(extended.token(number) for number, _ in added[:12]) + (" ..." if len(added) > 12 else "")
-    print_result(f"{out}: {len(added):,} words added{f' ({some})' if some else ''}, {extended.vocab_size:,} tokens")
+    words = ", ".join(extended.token(token_id) for token_id, _ in added[:12]) + (" ..." if len(added) > 12 else "")
+    print_result(f"{out}: {len(added):,} words added{f' ({words})' if words else ''}, {extended.vocab_size:,} tokens")
     fit = _show_fit(extended, files, text_column)
     print_json({"out": str(out), "added": len(added), "vocab_size": extended.vocab_size, "fit": fit})
 
@@ -157,9 +142,12 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
         f"{fit.tokens_per_word:.3f} tokens per word, {fit.characters_per_token:.2f} characters per token, "
         f"{fit.unknown_rate:.3%} unknown, {fit.vocabulary_used:.0%} of the vocabulary used"
     )
-    split = [each for each in fit.longest_splits if len(each.pieces) > 1]
-    if split:
-        rows = [(each.word, each.count, len(each.pieces), " ".join(each.pieces)) for each in split]
+    rows = [
+        (each.word, each.count, len(each.pieces), " ".join(each.pieces))
+        for each in fit.longest_splits
+        if len(each.pieces) > 1
+    ]
+    if rows:
         table(rows, ("words with the most tokens", "count", "tokens", "split as"))
     return fit.to_dict()
 
@@ -208,7 +196,7 @@ def corpus_build(
             clean=clean,
             deduplicate=not keep_duplicates,
             near_duplicates=near_duplicates,
-            exclude=[_evaluation_set(each) for each in exclude or ()],
+            exclude=[_evaluation_set(name) for name in exclude or ()],
             linker=linker,
             on_progress=show,
         )
@@ -274,7 +262,7 @@ def corpus_web(
     from hornbook.report.wording import counted
 
     check_writable(out)
-    if bad := [each for each in sbatch or [] if "=" not in each]:
+    if bad := [pair for pair in sbatch or [] if "=" not in pair]:
         raise ValueError(f"--sbatch must be NAME=VALUE, not '{bad[0]}'")
     with web_display() as show:
         record = build_web_corpus(
@@ -289,7 +277,7 @@ def corpus_web(
             keep_near_duplicates=keep_near_duplicates,
             executor=executor,
             workers=workers,
-            sbatch=dict(each.split("=", 1) for each in sbatch or []),
+            sbatch=dict(pair.split("=", 1) for pair in sbatch or []),
             on_progress=show,
         )
     if "submitted" in record:
@@ -301,12 +289,12 @@ def corpus_web(
         return
     if record.get("already_built"):
         log(f"{out} is already built")
-    first = max(1, record["filters"][0]["pages"])
+    num_read = max(1, record["filters"][0]["pages"])
     rows = []
-    for each in record["filters"]:
-        reasons = sorted(each["dropped"].items(), key=lambda item: -item[1])[:3]
+    for step in record["filters"]:
+        reasons = sorted(step["dropped"].items(), key=lambda item: -item[1])[:3]
         why = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in reasons)
-        rows.append((_FILTERS[each["name"]], f"{each['pages']:,}", f"{each['pages'] / first:.1%}", why))
+        rows.append((_FILTERS[step["name"]], f"{step['pages']:,}", f"{step['pages'] / num_read:.1%}", why))
     table(rows, ("after", "pages", "share", "most dropped for"))
     log_problems(record["problems"])
     texts = record["texts"]

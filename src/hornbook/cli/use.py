@@ -34,8 +34,9 @@ def fill_mask(
         return
     masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top_k, graph)
     for predictions in masks:
-        table([(f"{found.probability:.2%}", found.word, found.text) for found in predictions], ("", "word", "text"))
-    print_json({"masks": [[vars(found) for found in predictions] for predictions in masks]})
+        rows = [(f"{prediction.probability:.2%}", prediction.word, prediction.text) for prediction in predictions]
+        table(rows, ("", "word", "text"))
+    print_json({"masks": [[vars(prediction) for prediction in predictions] for predictions in masks]})
 
 
 def _compare_masks(models: list[str], text: str, top_k: int, device: str) -> None:
@@ -45,27 +46,28 @@ def _compare_masks(models: list[str], text: str, top_k: int, device: str) -> Non
     from hornbook.text.matching import find_token, surface
 
     loaded = [hornbook.load(model, device=device) for model in models]
-    predictions = [each.fill_mask(text, top_k) for each in loaded]
-    if len({len(each) for each in predictions}) > 1:
+    tokenizers = [model.tokenizer for model in loaded]
+    predictions = [model.fill_mask(text, top_k) for model in loaded]  # for each model, by mask
+    if len({len(by_mask) for by_mask in predictions}) > 1:
         raise ValueError("the models read different numbers of masks in the text: write each mask as [MASK]")
-    distributions = [each.mask_probabilities([text])[0].probabilities_KV for each in loaded]
+    distributions = [model.mask_probabilities([text])[0].probabilities_KV for model in loaded]
     masks = []
-    for number, of_mask in enumerate(zip(*predictions, strict=True)):
+    for mask, by_model in enumerate(zip(*predictions, strict=True)):
         tokens: dict[tuple, str] = {}  # as the first model that predicts it writes it
-        for each, its in zip(loaded, of_mask, strict=True):
-            for found in its:
-                tokens.setdefault(surface(each.tokenizer, each.tokenizer.id(found.token)), found.token)
+        for tokenizer, best in zip(tokenizers, by_model, strict=True):
+            for prediction in best:
+                tokens.setdefault(surface(tokenizer, tokenizer.id(prediction.token)), prediction.token)
         rows = []
-        for wanted, token in tokens.items():
-            ids = [find_token(each.tokenizer, wanted) for each in loaded]
-            chances = zip(ids, distributions, strict=True)
-            rows.append((token, [None if i is None else float(found[number, i]) for i, found in chances]))
-        rows.sort(key=lambda row: -max(chance or 0.0 for chance in row[1]))
-        cells = [(token, *("-" if each is None else f"{each:.2%}" for each in chances)) for token, chances in rows]
+        for token_text, token in tokens.items():
+            ids = [find_token(tokenizer, token_text) for tokenizer in tokenizers]
+            pairs = zip(ids, distributions, strict=True)
+            rows.append((token, [None if i is None else float(probabilities[mask, i]) for i, probabilities in pairs]))
+        rows.sort(key=lambda row: -max(probability or 0.0 for probability in row[1]))
+        cells = [(token, *("-" if p is None else f"{p:.2%}" for p in probabilities)) for token, probabilities in rows]
         table(cells, ("token", *models))
         if any("-" in row[1:] for row in cells):
             print_result("-: the vocabulary of the model has no single token for this text")
-        masks.append([{"token": token, "probabilities": chances} for token, chances in rows])
+        masks.append([{"token": token, "probabilities": probabilities} for token, probabilities in rows])
     print_json({"models": models, "masks": masks})
 
 
@@ -124,7 +126,7 @@ def report(run: argument(Path, "Run folder.")) -> None:
     """Write report.html and its plots into a run folder."""
     from hornbook.report.page import write_report
 
-    page = write_report(run)
-    plots = [name for name in PLOTS if (run / name).exists()]
-    print_result(" and ".join([str(page), *(str(run / name) for name in plots)]))
-    print_json({"page": str(page), "pictures": [str(run / name) for name in plots]})
+    page = str(write_report(run))
+    plots = [str(run / name) for name in PLOTS if (run / name).exists()]
+    print_result(" and ".join([page, *plots]))
+    print_json({"page": page, "pictures": plots})

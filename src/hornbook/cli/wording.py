@@ -32,8 +32,8 @@ def as_options(text: str) -> str:
     'use --recipe tinybert or a smaller --batch-tokens, or add --overwrite'
     """
 
-    def option(found: re.Match) -> str:
-        return OPTION_OF[found[1]] + ("" if found[3] is None else f" {shlex.quote(found[3])}")
+    def option(match: re.Match) -> str:
+        return OPTION_OF[match[1]] + ("" if match[3] is None else f" {shlex.quote(match[3])}")
 
     text = ARGUMENT.sub(option, text)
     for phrase, of_command in PHRASES.items():

@@ -3,8 +3,6 @@ the process that holds its lock. The operating system releases it when the proce
 one takes the job over."""
 
 import contextlib
-import functools
-import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,10 +10,10 @@ from typing import ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
-from hornbook.lifecycle.locking import is_locked, run_lock
+from hornbook.lifecycle.locking import is_locked, locking, run_lock
 
 JOB_LOCKS = ".job_locks"  # in the folder of the work: a lock file per job
-WAIT_SECONDS = 2.0  # between two looks at what the other processes have finished
+WAIT_SECONDS = 2.0  # between two checks for jobs that the other processes have finished
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,20 +22,18 @@ R = TypeVar("R")
 def lock_or_join_output_folder(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator that holds the lock of the folder in the argument `out` while the function runs; with `join`, other
     processes may join it instead."""
-    signature = inspect.signature(function)
+    return locking(_lock_or_join, function, "join")
 
-    @functools.wraps(function)
-    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature.bind(*args, **kwargs).arguments
-        job_locks = JobLocks(given["out"])
-        if given.get("join"):
-            job_locks.join()
-            return function(*args, **kwargs)
-        with run_lock(given["out"]):
-            job_locks.refuse()
-            return function(*args, **kwargs)
 
-    return locked
+@contextlib.contextmanager
+def _lock_or_join(folder: str | Path, join: bool = False) -> Iterator[None]:
+    if join:
+        JobLocks(folder).join()
+        yield
+        return
+    with run_lock(folder):
+        JobLocks(folder).refuse()
+        yield
 
 
 class JobLocks:
@@ -66,7 +62,7 @@ class JobLocks:
 
     @contextlib.contextmanager
     def take(self, job: str) -> Iterator[bool]:
-        """Yields whether the job is this process's until the block ends."""
+        """Yields whether the job belongs to this process, until the block ends."""
         if not self.is_shared:
             yield True
             return
@@ -110,10 +106,10 @@ class JobLocks:
             if not is_waiting:
                 is_waiting = True
                 log(f"waiting for {num_others} job{'s' * (num_others > 1)} of other processes")
-            until = time.monotonic() + WAIT_SECONDS
-            while time.monotonic() < until and not should_stop():
+            deadline = time.monotonic() + WAIT_SECONDS
+            while time.monotonic() < deadline and not should_stop():
                 time.sleep(0.1)
 
     def wait_for(self, job: str) -> contextlib.AbstractContextManager:
-        """Context in which the job is this process's, after those that had it."""
+        """Context in which the job belongs to this process; it waits while another process has the job."""
         return FileLock(self.folder / f"{job}.lock") if self.is_shared else contextlib.nullcontext()

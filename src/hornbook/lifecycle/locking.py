@@ -52,43 +52,43 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_in_child)
 
 
-@contextlib.contextmanager
-def run_lock(folder: str | Path) -> Iterator[None]:
-    """Locks a folder, creating it if needed, and removes the temporary files of killed processes in it.
+def run_lock(folder: str | Path) -> contextlib.AbstractContextManager[None]:
+    """Context that locks a folder, creating it if needed, and removes the temporary files of killed processes in it.
 
     Raises a ValueError if another process or thread holds the lock. The lock is reentrant. A folder that was created
     here and is still empty at the end is removed. On a file system without locks nothing is locked.
     """
-    with _locked(Path(folder), Path(folder)):
-        yield
+    return _locked(Path(folder), Path(folder))
 
 
-@contextlib.contextmanager
-def file_lock(path: str | Path) -> Iterator[None]:
+def file_lock(path: str | Path) -> contextlib.AbstractContextManager[None]:
     """Like `run_lock`, for a single file: locks a hidden folder next to it, so its neighbours stay writable."""
     path = Path(path)
-    with _locked(path.with_name(f".{path.name}.lock"), path):
-        yield
+    return _locked(path.with_name(f".{path.name}.lock"), path)
 
 
 def lock_output_folder(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator that holds the lock of the folder in the argument `out` while the function runs. Nothing is locked if
     `out` is None."""
-    return _locking(run_lock, function)
+    return locking(run_lock, function)
 
 
 def lock_output_file(function: Callable[P, R]) -> Callable[P, R]:
     """Like `lock_output_folder`, for a function whose argument `out` is a single file."""
-    return _locking(file_lock, function)
+    return locking(file_lock, function)
 
 
-def _locking(lock: Callable, function: Callable[P, R]) -> Callable[P, R]:
+def locking(lock: Callable, function: Callable[P, R], *options: str) -> Callable[P, R]:
+    """The function inside the context `lock(out)`, where `out` is an argument of it. Its arguments that are named in
+    `options` are passed to `lock` too, if they are given."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        out = signature.bind(*args, **kwargs).arguments.get("out")
-        with contextlib.nullcontext() if out is None else lock(out):
+        arguments = signature.bind(*args, **kwargs).arguments
+        if arguments.get("out") is None:
+            return function(*args, **kwargs)
+        with lock(arguments["out"], **{name: arguments[name] for name in options if name in arguments}):
             return function(*args, **kwargs)
 
     return locked
@@ -107,8 +107,8 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
     before = _entered.get()
     _entered.set(before | {key})
     try:
-        is_left_over = folder != target or remove_stale_files(folder)  # created by a process that was killed
-        if is_left_over and not created:
+        was_left_behind = folder != target or remove_stale_files(folder)  # by a process that was killed
+        if was_left_behind and not created:
             created = [folder]  # removed too, if it stays empty
         yield
     finally:
@@ -116,8 +116,8 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
         if _held.get(key) == descriptor:  # False in a forked process
             with contextlib.suppress(OSError):  # a folder is not empty
                 # Removed while still locked, so a waiting process sees that the folder is gone and recreates it.
-                for each in created if _is_at(descriptor, folder) else ():
-                    each.rmdir()
+                for created_folder in created if _is_at(descriptor, folder) else ():
+                    created_folder.rmdir()
             del _held[key]
             os.close(descriptor)
 
@@ -127,7 +127,7 @@ def _acquire(folder: Path, target: Path) -> tuple[int, list[Path]]:
     named in the error."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        created = [each for each in (folder, *folder.parents) if not each.exists()]
+        created = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder, os.O_RDONLY)

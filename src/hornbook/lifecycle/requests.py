@@ -1,4 +1,4 @@
-"""What a user asks of a command: its options, and overrides of settings by dotted name."""
+"""The request of a command: its options, and overrides of settings by dotted name."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any

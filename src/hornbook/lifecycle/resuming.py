@@ -14,61 +14,69 @@ SHOWN_AS = {"base": "base="}  # named as an argument, as the option of the comma
 class Difference(NamedTuple):
     name: str  # dotted setting or option
     recorded: Any
-    given: Any
+    requested: Any
 
 
-def option_differences(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
-    """The options whose given value differs from the recorded one. None and False mean: not given."""
-    is_given = {name: value for name, value in given.items() if value is not None and value is not False}
+def option_differences(recorded: Mapping[str, Any], options: Mapping[str, Any]) -> list[Difference]:
+    """The options whose value differs from the recorded one. None and False mean: not given."""
     return [
         Difference(SHOWN_AS.get(name, name), recorded.get(name), value)
-        for name, value in is_given.items()
-        if value != recorded.get(name)
+        for name, value in options.items()
+        if value is not None and value is not False and value != recorded.get(name)
     ]
 
 
-def changed_values(recorded: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[Difference]:
+def changed_values(recorded: Mapping[str, Any], requested: Mapping[str, Any], prefix: str = "") -> list[Difference]:
     """All values that differ from the recorded ones, by dotted name, for a command that takes nothing from its record:
     a value that is left out differs too."""
-    found = []
-    for name, value in json.loads(json.dumps(now)).items():  # as it would be recorded
+    differences = []
+    for name, value in json.loads(json.dumps(requested)).items():  # as it would be recorded
         before = recorded.get(name)
         if isinstance(value, dict) and isinstance(before, dict):
-            found += changed_values(before, dict.fromkeys(before) | value, f"{prefix}{name}.")
+            differences += changed_values(before, dict.fromkeys(before) | value, f"{prefix}{name}.")
         elif before != value:
-            found.append(Difference(f"{prefix}{name}", before, value))
-    return found
+            differences.append(Difference(f"{prefix}{name}", before, value))
+    return differences
+
+
+def changed_names(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """The names, in alphabetical order, whose values differ; a missing value counts as None.
+
+    >>> changed_names({"seed": 0, "copies": 2}, {"seed": 0, "copies": 3, "model": "en"})
+    ['copies', 'model']
+    """
+    return sorted(name for name in recorded.keys() | current.keys() if recorded.get(name) != current.get(name))
 
 
 def request_differences(recorded: Mapping[str, Any], request: RunRequest, settings: Any = None) -> list[Difference]:
     """The options and settings of a request that differ from the recorded request and from the `settings` that were
     resolved from it; without settings, overrides are compared only as they were given."""
     before = type(request)(**recorded)
-    as_given = before.overrides | before.all_overrides()
-    found = option_differences(recorded, request.options())
+    recorded_overrides = before.overrides | before.all_overrides()
+    differences = option_differences(recorded, request.options())
     for name, value in (request.overrides | request.all_overrides()).items():
-        if name in as_given and str(as_given[name]) == str(value):
+        if name in recorded_overrides and str(recorded_overrides[name]) == str(value):
             continue
         group, _, inside = name.partition(".")
         if settings is None or name.startswith(request.not_settings):
-            found.append(Difference(name, as_given.get(name), value))
+            differences.append(Difference(name, recorded_overrides.get(name), value))
         elif isinstance(values := getattr(settings, group, None), dict):  # such as stages, whose names are not fields
             if str(values.get(inside)) != str(value):
-                found.append(Difference(name, values.get(inside), value))
+                differences.append(Difference(name, values.get(inside), value))
         elif (resolved := _value(settings, name)) != _overridden(settings, name, value):
-            found.append(Difference(name, resolved, value))
-    return found
+            differences.append(Difference(name, resolved, value))
+    return differences
 
 
 def _overridden(settings: Any, name: str, value: Any) -> Any:
     """The value that a setting would have if it were overridden; the error if it would be invalid."""
     try:
-        now = _value(configuration.with_overrides(settings, {name: value}), name)
+        overridden = _value(configuration.with_overrides(settings, {name: value}), name)
     except configuration.UnknownSetting:
         raise
     except ValueError as error:  # invalid together with the recorded settings, so it differs
         return error
-    return tuple(now) if isinstance(now, list) else now
+    return tuple(overridden) if isinstance(overridden, list) else overridden
 
 
 def _value(settings: Any, name: str) -> Any:

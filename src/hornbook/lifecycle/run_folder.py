@@ -55,8 +55,8 @@ class RunFolder:
                     "replace it, or choose another folder"
                 )
             return True
-        found = self.path.iterdir() if self.path.exists() else ()
-        if any(path for path in found if not path.name.endswith(".tmp") and path.name != JOB_LOCKS):
+        names = [path.name for path in self.path.iterdir()] if self.path.exists() else []
+        if any(not name.endswith(".tmp") and name != JOB_LOCKS for name in names):
             raise ValueError(f"{self.path} exists and is not {self.what}: choose another folder, or empty it")
         return False
 
@@ -66,16 +66,16 @@ class RunFolder:
         inputs: Mapping[str, Any],
         settings: Any = None,
         runtime: Mapping[str, Any] | None = None,
-        **about: Any,
+        **info: Any,
     ) -> dict[str, Any]:
         """Writes and returns the record: the `request` as the user gave it, the resolved `settings`, what identifies
-        the `inputs` (fingerprints), the `runtime`, and more facts `about` the run."""
-        values = {"hornbook": hornbook.__version__, "torch": version("torch"), "command": self.command, **about}
-        values |= {"request": request, "inputs": inputs, "runtime": runtime}
+        the `inputs` (fingerprints), the `runtime`, and further information about the run."""
+        record = {"hornbook": hornbook.__version__, "torch": version("torch"), "command": self.command, **info}
+        record |= {"request": request, "inputs": inputs, "runtime": runtime}
         if settings is not None:
-            values |= {"settings": configuration.to_dict(settings), "unused": configuration.unused_names(settings)}
-        write_json(self.record, values)
-        return values
+            record |= {"settings": configuration.to_dict(settings), "unused": configuration.unused_names(settings)}
+        write_json(self.record, record)
+        return record
 
     def read_record(self, check: Callable[[dict[str, Any]], Any] = lambda record: None) -> dict[str, Any]:
         """The record. Raises a ValueError if another command wrote it, or if it is damaged: if `check`, which reads
@@ -96,8 +96,8 @@ class RunFolder:
         """Raises a ValueError that lists the differences from the record, if there are any."""
         details = "; ".join(
             f"{name} is {'not set' if recorded is None else recorded}"
-            + (" and is now left out" if given is None else f", not {given}")
-            for name, recorded, given in differences
+            + (" and is now left out" if requested is None else f", not {requested}")
+            for name, recorded, requested in differences
         )
         if details:
             raise ValueError(
@@ -105,10 +105,11 @@ class RunFolder:
                 "choose another folder"
             )
 
-    def refuse_other_input(self, what: str, recorded: Any, now: Any) -> None:
-        """Raises a ValueError if the fingerprint of an input differs from the recorded one."""
-        if recorded != now:
-            raise ValueError(f"{what} is not what {self.path} was started with: restore it, or choose another folder")
+    def refuse_other_input(self, name: str, recorded: Any, current: Any) -> None:
+        """Raises a ValueError if the fingerprint of an input differs from the recorded one. `name` is the input in the
+        message."""
+        if recorded != current:
+            raise ValueError(f"{name} is not what {self.path} was started with: restore it, or choose another folder")
 
     def publish(self, source: Path) -> None:
         """Links the files in `source` to the root of the folder, one by one and without copying."""

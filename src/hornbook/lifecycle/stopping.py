@@ -79,9 +79,9 @@ def end_at_once() -> None:
     os._exit(STATUS)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _stop(signal_number: int, frame: FrameType | None) -> None:
     if _was_signalled:
-        if number == signal.SIGINT:
+        if signal_number == signal.SIGINT:
             end_at_once()
         return
     note()
@@ -124,11 +124,9 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-@contextlib.contextmanager
-def block_signals() -> Iterator[None]:
+def block_signals() -> contextlib.AbstractContextManager[None]:
     """Context in which signals are blocked; they are delivered at its end."""
-    with _blocked(set(SIGNALS)):
-        yield
+    return _blocked(set(SIGNALS))
 
 
 @contextlib.contextmanager

@@ -18,32 +18,32 @@ def temporary_for(path: Path) -> Path:
 def remove_stale_files(folder: Path) -> bool:
     """Removes the abandoned temporary files in a folder and its subfolders, and returns whether there were any. Only
     the process that holds the folder's lock may call this."""
-    found = False
+    any_removed = False
     for parent, folders, files in os.walk(folder):
-        found |= _remove_abandoned(Path(parent), (*folders, *files))
-        is_last = len(Path(parent).relative_to(folder).parts) + 1 >= SEARCHED_LEVELS
-        folders[:] = [] if is_last else [name for name in folders if not TEMPORARY.fullmatch(name)]
-    return found
+        any_removed |= _remove_abandoned(Path(parent), (*folders, *files))
+        is_deepest = len(Path(parent).relative_to(folder).parts) + 1 >= SEARCHED_LEVELS
+        folders[:] = [] if is_deepest else [name for name in folders if not TEMPORARY.fullmatch(name)]
+    return any_removed
 
 
 def remove_stale_files_of(path: Path) -> None:
     """Removes the temporary files that killed processes left of this one file or folder."""
     if path.parent.is_dir():
-        start = f".{path.name}."
-        _remove_abandoned(path.parent, (name for name in os.listdir(path.parent) if name.startswith(start)))
+        prefix = f".{path.name}."
+        _remove_abandoned(path.parent, (name for name in os.listdir(path.parent) if name.startswith(prefix)))
 
 
 def _remove_abandoned(parent: Path, names: Iterable[str]) -> bool:
-    any_found = False
+    any_removed = False
     for name in names:
-        found = TEMPORARY.fullmatch(name)
-        if found and not _is_another_process(int(found[1])):
-            any_found = True
+        match = TEMPORARY.fullmatch(name)
+        if match and not _is_another_process(int(match[1])):
+            any_removed = True
             if (parent / name).is_dir():
                 shutil.rmtree(parent / name, ignore_errors=True)
             else:
                 (parent / name).unlink(missing_ok=True)
-    return any_found
+    return any_removed
 
 
 def _is_another_process(process_id: int) -> bool:

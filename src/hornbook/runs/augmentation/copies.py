@@ -51,12 +51,12 @@ class Augmenter:
 
     def changes(self, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
         """For each example, the changed fields of each of its copies. They depend only on the seed and the example."""
-        found = self._candidates({each.text for example in examples for each in example.changeable()})
+        candidates = self._candidates({field.text for example in examples for field in example.changeable()})
         return [
             [
-                example.changes(each.field, replacements)
-                for each in example.changeable()
-                for replacements in self._draw(example, each, *found[each.text])
+                example.changes(field.field, replacements)
+                for field in example.changeable()
+                for replacements in self._draw(example, field, *candidates[field.text])
             ]
             for example in examples
         ]
@@ -65,31 +65,31 @@ class Augmenter:
         """The replaceable words of each text with their candidates."""
         ordered = sorted(texts)
         encodings = self.tokenizer.encode_batch(ordered)
-        words = [replaceable(text, each) for text, each in zip(ordered, encodings, strict=True)]
-        found = self.filling.candidates(list(zip(encodings, words, strict=True)))
-        several = [word.text for each in words for word in each if word.token is None]
-        near = self.nearest.near(several, self.settings.candidates)
-        for text_words, candidates in zip(words, found, strict=True):
-            candidates |= {i: near[word.text] for i, word in enumerate(text_words) if word.token is None}
-        return {text: (words[i], found[i]) for i, text in enumerate(ordered)}
+        words = [replaceable(text, encoding) for text, encoding in zip(ordered, encodings, strict=True)]
+        candidates = self.filling.candidates(list(zip(encodings, words, strict=True)))
+        multi_token = [word.text for text_words in words for word in text_words if word.token is None]
+        nearest = self.nearest.near(multi_token, self.settings.candidates)
+        for text_words, text_candidates in zip(words, candidates, strict=True):
+            text_candidates |= {i: nearest[word.text] for i, word in enumerate(text_words) if word.token is None}
+        return dict(zip(ordered, zip(words, candidates, strict=True), strict=True))
 
     def _draw(
         self, example: Example, field: Changeable, words: list[Word], candidates: Candidates
     ) -> list[list[Replacement]]:
         """The replacements of each copy of one text."""
-        chosen = [
+        options = [
             (word, candidates[i])
             for i, word in enumerate(words)
             if candidates.get(i) and field.allows(word.start, word.stop)
         ]
         generator = np.random.default_rng(seed_of(self.seed, "augment", field.field, repr(example)))
-        is_replaced = generator.random((self.settings.copies, len(chosen))) < self.settings.replace_probability
-        which = generator.random((self.settings.copies, len(chosen)))
+        is_replaced = generator.random((self.settings.copies, len(options))) < self.settings.replace_probability
+        draws = generator.random((self.settings.copies, len(options)))
         copies, seen = [], {field.text}
-        for mask, draws in zip(is_replaced, which, strict=True):
+        for copy_is_replaced, copy_draws in zip(is_replaced, draws, strict=True):
             replacements = [
                 (word.start, word.stop, in_case_of(word.text, others[int(draw * len(others))]))
-                for (word, others), replace, draw in zip(chosen, mask, draws, strict=True)
+                for (word, others), replace, draw in zip(options, copy_is_replaced, copy_draws, strict=True)
                 if replace
             ]
             if (text := spliced(field.text, replacements)) not in seen:
@@ -126,16 +126,13 @@ def augment(
     `model` fills in masked words. `vectors` is a text file of word vectors; it defaults to the token embeddings of the
     model.
     """
-    settings = AugmentationSettings(
-        copies, replace_probability, candidates, str(model), None if vectors is None else str(vectors)
-    )
-    filler = open_filler(model)
-    augmenter = Augmenter(filler, settings, seed)
-    found: list[list[Example | str]] = []
+    settings = AugmentationSettings(copies, replace_probability, candidates, model, vectors)
+    augmenter = Augmenter(open_filler(model), settings, seed)
+    augmented: list[list[Example | str]] = []
     for first in range(0, len(examples), CHUNK):
-        some = examples[first : first + CHUNK]
-        records = [TextExample("", each) if isinstance(each, str) else each for each in some]
-        for given, record, changed in zip(some, records, augmenter.changes(records), strict=True):
-            made = [record.copy(each) for each in changed]
-            found.append([each.text for each in made] if isinstance(given, str) else made)
-    return found
+        chunk = examples[first : first + CHUNK]
+        records = [TextExample("", example) if isinstance(example, str) else example for example in chunk]
+        for example, record, changes in zip(chunk, records, augmenter.changes(records), strict=True):
+            new = [record.copy(changed) for changed in changes]
+            augmented.append([copy.text for copy in new] if isinstance(example, str) else new)
+    return augmented

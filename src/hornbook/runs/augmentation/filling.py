@@ -43,19 +43,19 @@ class WordFilling:
     def candidates(self, texts: Sequence[tuple[object, list[Word]]]) -> list[dict[int, tuple[str, ...]]]:
         """For each text, given as its encoding and its words, the candidates of each one-token word, by the index of
         the word. Tokens among the likeliest that are not whole words are dropped, as published."""
-        masked = [each for i, (encoding, words) in enumerate(texts) for each in self._masked(i, encoding, words)]
-        found: list[dict[int, tuple[str, ...]]] = [{} for _ in texts]
-        lengths = [len(each.ids) for each in masked]
+        masked = [copy for i, (encoding, words) in enumerate(texts) for copy in self._masked(i, encoding, words)]
+        candidates: list[dict[int, tuple[str, ...]]] = [{} for _ in texts]
+        lengths = [len(copy.ids) for copy in masked]
         order = sorted(range(len(masked)), key=lengths.__getitem__)
         for group in grouped(order, lengths, BATCH_TOKENS):
-            some = [masked[i] for i in group]
-            for each, tokens in zip(some, self._likeliest(some), strict=True):
-                text, word = each.owner
-                original = self.forms.get(each.ids[each.position])
+            copies = [masked[i] for i in group]
+            for copy, tokens in zip(copies, self._likeliest(copies), strict=True):
+                text, word = copy.owner
+                original = self.forms.get(copy.ids[copy.position])
                 starts_word = original is None or original[1]
                 forms = (self.forms.get(token) for token in tokens)
-                found[text][word] = tuple(form[0] for form in forms if form and form[1] == starts_word)
-        return found
+                candidates[text][word] = tuple(form[0] for form in forms if form and form[1] == starts_word)
+        return candidates
 
     def _masked(self, text: int, encoding, words: list[Word]) -> list[_Masked]:
         """The text once for each one-token word; the unmasked text is added as the second segment if that fits."""
@@ -71,9 +71,10 @@ class WordFilling:
             if word.token is not None and word.token < len(encoding.ids)
         ]
 
-    def _likeliest(self, some: list[_Masked]) -> list[list[int]]:
-        batch = pack([each.ids for each in some], [each.segments for each in some])
-        positions_K = torch.from_numpy(batch.offsets_host[:-1] + np.array([each.position for each in some]))
+    def _likeliest(self, masked: list[_Masked]) -> list[list[int]]:
+        """The ids of the likeliest tokens at the masked position of each text."""
+        batch = pack([copy.ids for copy in masked], [copy.segments for copy in masked])
+        positions_K = torch.from_numpy(batch.offsets_host[:-1] + np.array([copy.position for copy in masked]))
         batch.ids_T[positions_K] = self.tokenizer.mask_id
         device = next(self.filler.parameters()).device
         self.num_tokens += batch.num_tokens
@@ -89,20 +90,20 @@ def _word_forms(tokenizer: Tokenizer) -> dict[int, tuple[str, bool]]:
     continue a word are recognised by their spelling."""
     forms = {}
     special = set(tokenizer.special_ids)
-    for token, number in tokenizer.backend.get_vocab(with_added_tokens=False).items():
+    for token, token_id in tokenizer.backend.get_vocab(with_added_tokens=False).items():
         is_reserved = len(token) > 2 and token[0] == "[" and token[-1] == "]"  # such as BERT's [unused1]
-        if number in special or is_reserved or (tokenizer.kind == "wordpiece" and token.startswith("##")):
+        if token_id in special or is_reserved or (tokenizer.kind == "wordpiece" and token.startswith("##")):
             continue
-        word = tokenizer.decode([number], skip_special=False).strip()
+        word = tokenizer.decode([token_id], skip_special=False).strip()
         if word and len(word.split()) == 1 and "\ufffd" not in word:
-            forms[number] = (word, tokenizer.kind == "wordpiece" or token[0] in "Ġ▁" or token.endswith("</w>"))
+            forms[token_id] = (word, tokenizer.kind == "wordpiece" or token[0] in "Ġ▁" or token.endswith("</w>"))
     return forms
 
 
 def whole_words(tokenizer: Tokenizer) -> dict[str, int]:
     """Ids of the tokens that are whole alphabetic words, by their spelling."""
-    found: dict[str, int] = {}
-    for number, (word, starts_word) in _word_forms(tokenizer).items():
+    ids: dict[str, int] = {}
+    for token_id, (word, starts_word) in _word_forms(tokenizer).items():
         if starts_word and word.isalpha():
-            found.setdefault(word, number)
-    return found
+            ids.setdefault(word, token_id)
+    return ids

@@ -14,6 +14,7 @@ from typing import Any
 from hornbook.files import read_json, refusing_damage, sha256, write_json
 from hornbook.inference.encoder import filler_folder
 from hornbook.interop.folder import weights_fingerprint
+from hornbook.lifecycle.resuming import changed_names
 from hornbook.runs.augmentation.copies import CHUNK
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import Example
@@ -46,14 +47,12 @@ class KeptCopies:
     def __init__(self, folder: Path, source: dict[str, Any], num_examples: int):
         self.folder, self.source, self.num_examples = folder, source, num_examples
         self.lines = folder / LINES
-        if (folder / MADE_FROM).exists():
-            before = read_json(folder / MADE_FROM)
-            other = [name for name in source.keys() | before.keys() if source.get(name) != before.get(name)]
-            if other:
-                raise ValueError(
-                    f"{self.lines} was made from other {', '.join(sorted(other))}: remove it and {MADE_FROM} to make "
-                    "the copies again, or choose another folder"
-                )
+        before = read_json(folder / MADE_FROM) if (folder / MADE_FROM).exists() else source
+        if changed := changed_names(before, source):
+            raise ValueError(
+                f"{self.lines} was made from other {', '.join(changed)}: remove it and {MADE_FROM} to make the copies "
+                "again, or choose another folder"
+            )
 
     def num_done(self) -> int:
         """Number of examples whose copies are stored. Truncates a partly written chunk: chunks are made as a whole."""
@@ -64,10 +63,10 @@ class KeptCopies:
             for line in file:
                 if line.endswith(b"\n"):
                     ends.append(ends[-1] + len(line))
-            done = len(ends) - 1
-            done = done if done >= self.num_examples else done // CHUNK * CHUNK
-            file.truncate(ends[done])
-        return done
+            num_done = len(ends) - 1
+            num_done = num_done if num_done >= self.num_examples else num_done // CHUNK * CHUNK
+            file.truncate(ends[num_done])
+        return num_done
 
     def make(self, examples: Sequence[Example], changes: Changes, show: Callable[[int], None]) -> None:
         """Makes the missing copies chunk by chunk; `show` receives the number of finished examples."""
@@ -77,9 +76,9 @@ class KeptCopies:
             write_json(self.folder / MADE_FROM, self.source)
         for first in range(self.num_done(), len(examples), CHUNK):
             show(first)
-            some = changes(examples[first : first + CHUNK])
+            copies = changes(examples[first : first + CHUNK])
             with open(self.lines, "a", encoding="utf-8") as file:
-                file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in some)
+                file.writelines(json.dumps(of_example, ensure_ascii=False) + "\n" for of_example in copies)
                 file.flush()
                 os.fsync(file.fileno())
         show(len(examples))

@@ -35,40 +35,36 @@ class NearestWords:
     def from_model(cls, encoder: EncoderModel) -> "NearestWords":
         """The token embeddings of a model: the vector of a query word is the mean over its tokens, and its neighbours
         are the tokens that are whole words."""
-        tokenizer, table = (
-            encoder.tokenizer,
-            encoder.mask_filler.embeddings.tokens.weight.detach().float().cpu().numpy(),
-        )
-        numbers = whole_words(tokenizer)
-
-        before = " " if tokenizer.kind == "bpe" else ""  # BPE tokens include the space before a word
+        tokenizer = encoder.tokenizer
+        embeddings_VD = encoder.mask_filler.embeddings.tokens.weight.detach().float().cpu().numpy()
+        token_ids = whole_words(tokenizer)
+        prefix = " " if tokenizer.kind == "bpe" else ""  # BPE tokens include the space before a word
 
         def vector_of(word: str) -> np.ndarray | None:
-            ids = [each for each in tokenizer.encode_batch([before + word])[0].ids if each != tokenizer.unk_id]
-            return table[ids].mean(0) if ids else None
+            ids = [i for i in tokenizer.encode_batch([prefix + word])[0].ids if i != tokenizer.unk_id]
+            return embeddings_VD[ids].mean(0) if ids else None
 
-        return cls(list(numbers), table[list(numbers.values())], vector_of)
+        return cls(list(token_ids), embeddings_VD[list(token_ids.values())], vector_of)
 
-    def near(self, words: Sequence[str], number: int) -> dict[str, tuple[str, ...]]:
-        """For each word the `number` nearest other words, nearest first; empty if it has no vector."""
-        unknown = [word for word in dict.fromkeys(words) if word not in self.known]
-        for first in range(0, len(unknown), QUERY_BATCH):
-            some = {word: self.vector_of(word) for word in unknown[first : first + QUERY_BATCH]}
-            self.known |= {word: () for word, vector in some.items() if vector is None}
-            queries = [word for word, vector in some.items() if vector is not None]
+    def near(self, words: Sequence[str], num: int) -> dict[str, tuple[str, ...]]:
+        """For each word the `num` nearest other words, nearest first; empty if it has no vector."""
+        new = [word for word in dict.fromkeys(words) if word not in self.known]
+        for first in range(0, len(new), QUERY_BATCH):
+            vectors = {word: self.vector_of(word) for word in new[first : first + QUERY_BATCH]}
+            queries = [word for word, vector in vectors.items() if vector is not None]
+            self.known |= dict.fromkeys(vectors, ())
             if queries:
-                cosines_QV = _normalized(np.stack([some[word] for word in queries])) @ self.vectors_VD.T
-                self.known |= {
-                    word: self._best(word, row, number) for word, row in zip(queries, cosines_QV, strict=True)
-                }
+                cosines_QV = _normalized(np.stack([vectors[word] for word in queries])) @ self.vectors_VD.T
+                for word, cosines_V in zip(queries, cosines_QV, strict=True):
+                    self.known[word] = self._best(word, cosines_V, num)
         return {word: self.known[word] for word in words}
 
-    def _best(self, word: str, cosines_V: np.ndarray, number: int) -> tuple[str, ...]:
-        most = min(len(self.words), number + 2)  # the word itself may be among them, as written and in lower case
+    def _best(self, word: str, cosines_V: np.ndarray, num: int) -> tuple[str, ...]:
+        most = min(len(self.words), num + 2)  # the word itself may be among them, as written and in lower case
         indices = np.argpartition(-cosines_V, most - 1)[:most]
         indices = indices[np.lexsort((indices, -cosines_V[indices]))]
         others = (self.words[i] for i in indices)
-        return tuple(other for other in others if other.lower() != word.lower())[:number]
+        return tuple(other for other in others if other.lower() != word.lower())[:num]
 
 
 def _normalized(vectors: np.ndarray) -> np.ndarray:

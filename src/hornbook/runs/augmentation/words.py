@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 # The list in TinyBERT's code, cut at apostrophes. Unlike in `text/stop_words.py`, question words are not in it: they
 # may be replaced.
-_KEPT_WORDS = """
+_STOP_WORDS = """
     a an the this that these those and but if or because as until while of at by for with about against between into
     through during before after above below to from up down in out on off over under again further then once here there
     i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it
@@ -15,7 +15,7 @@ _KEPT_WORDS = """
     s t d m o y ll re ve ma don ain aren couldn didn doesn hadn hasn haven isn mightn mustn needn shan shouldn wasn
     weren won wouldn
 """
-KEPT_WORDS = frozenset(_KEPT_WORDS.split())
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 class Word(NamedTuple):
@@ -30,15 +30,15 @@ def replaceable(text: str, encoding) -> list[Word]:
     tokens_of: dict[int, list[int]] = {}
     for token, word in enumerate(encoding.word_ids):
         tokens_of.setdefault(word, []).append(token)
-    found = []
+    words = []
     for tokens in tokens_of.values():
         start, stop = _stripped(text, encoding.offsets[tokens[0]][0], encoding.offsets[tokens[-1]][1])
         word = text[start:stop]
-        if not word or not all(map(_is_letter, word)) or word.lower() in KEPT_WORDS:
+        if not word or not all(map(_is_letter, word)) or word.lower() in STOP_WORDS:
             continue
         whole = [token for token in tokens if _stripped(text, *encoding.offsets[token]) == (start, stop)]
-        found.append(Word(word, start, stop, whole[0] if whole else None))
-    return found
+        words.append(Word(word, start, stop, whole[0] if whole else None))
+    return words
 
 
 def _stripped(text: str, start: int, stop: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ resume, validate, report and predict in the same way.
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import PretrainSettings, with_model_overrides
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.job import Outcome, Status
+from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
 from hornbook.train.randomness import seed_of
 
@@ -57,7 +57,7 @@ def distill(
     overrides: dict | None = None,
     seed: int | None = None,
     resume: bool = False,
-    on_progress: Callable[[Status], None] | None = None,
+    on_progress: OnProgress | None = None,
     log: Log = print,
     **more: Any,
 ) -> Outcome | Finetuned:
@@ -77,15 +77,13 @@ def distill(
         task, data = task or started_run["task"], data if data is not None else started_run["inputs"]["data"]["path"]
     if bool(corpora) == (task is not None) and not started_run:
         raise ValueError("give either corpora=, to distil on plain text, or task= and data=, to distil on a task")
-    loaded = open_teacher(str(teacher))
-    student = str(student or started_run.get("preset") or started_run.get("model") or _default_student(loaded))
-    overrides = resolved_overrides(loaded, student, task, recipe, overrides, started_run, log)
-    common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": loaded}
+    opened = open_teacher(str(teacher))
+    name, overrides = _student_and_overrides(opened, student, task, recipe, overrides, started_run, log)
+    common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": opened}
     if task is None:
-        return pretrain(student, corpora, out, overrides=overrides, **common, **more)
-    shape = shape_overrides(started_run.get("request", {}).get("overrides", {}) if started_run else overrides)
-    model = open_student(student, loaded, shape, *_seed_and_start(started_run, seed, overrides), log)
-    return finetune(student, data, task, out, overrides=overrides, loaded=model, **common, **more)
+        return pretrain(name, corpora, out, overrides=overrides, **common, **more)
+    loaded = _new_student(name, opened, overrides, seed, started_run, log)
+    return finetune(name, data, task, out, overrides=overrides, loaded=loaded, **common, **more)
 
 
 def resolve_settings(
@@ -103,70 +101,58 @@ def resolve_settings(
 ) -> tuple[PretrainSettings | FinetuneSettings, TransformerConfig | None]:
     """The settings that `distill` would run with, and on a task the config of a new student; nothing is trained. On a
     task some settings depend on the `data` (epochs for a large data set, intervals of logging and validation)."""
-    loaded = open_teacher(str(teacher))
-    student = str(student or _default_student(loaded))
-    overrides = resolved_overrides(loaded, student, task, recipe, overrides, {}, log)
-    common = {"seed": seed, "overrides": overrides, "teacher": loaded.name}
+    opened = open_teacher(str(teacher))
+    name, overrides = _student_and_overrides(opened, student, task, recipe, overrides, {}, log)
+    common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
     if task is None:
-        return pretraining.resolve_settings(PretrainRequest(student, list(corpora), **common, **more), loaded), None
-    model = open_student(student, loaded, shape_overrides(overrides), *_seed_and_start({}, seed, overrides), log)
-    request = FinetuneRequest.of(student, data, task, **common, **more)
-    settings = finetuning.resolve_settings(request, data, model, loaded, log)
-    return settings, None if model is None else model[0].config
+        return pretraining.resolve_settings(PretrainRequest(name, list(corpora), **common, **more), opened), None
+    loaded = _new_student(name, opened, overrides, seed, {}, log)
+    request = FinetuneRequest.of(name, data, task, **common, **more)
+    settings = finetuning.resolve_settings(request, data, loaded, opened, log)
+    return settings, None if loaded is None else loaded[0].config
 
 
-def _default_student(teacher: Teacher) -> str:
-    return "distilgpt2" if isinstance(teacher.model, Gpt) else "distilbert"
-
-
-def resolved_overrides(
+def _student_and_overrides(
     teacher: Teacher,
-    student: str,
+    student: str | Path | None,
     task: str | None,
     recipe: str | None,
     overrides: dict | None,
     started_run: dict,
     log: Log,
-) -> dict:
-    """The overrides, completed with the student's shape and the recipe; those not given depend on the teacher."""
-    if task is None and student not in presets.PRESETS and Path(student).is_dir():
+) -> tuple[str, dict]:
+    """The name of the student, and the overrides completed with its shape and the recipe. What is not given is taken
+    from the run that is resumed, or else depends on the teacher."""
+    default = "distilgpt2" if isinstance(teacher.model, Gpt) else "distilbert"
+    name = str(student or started_run.get("preset") or started_run.get("model") or default)
+    if task is None and name not in presets.PRESETS and Path(name).is_dir():
         raise ValueError(
-            f"{student} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: give a "
+            f"{name} is a folder, and on plain text a student is a preset, such as distilbert or tinybert-4: give a "
             "preset, with model.num_layers and the like for its shape, or distil on a task, by task and data"
         )
     overrides = dict(overrides or {})
     if not started_run:
-        overrides = half_of_teacher(teacher, student, overrides, log) | overrides
+        overrides = _half_of_teacher(teacher, name, overrides, log) | overrides
     if recipe is not None:
         overrides[RECIPE] = _read_recipe(recipe)
     elif RECIPE not in overrides and not started_run:
-        overrides[RECIPE] = _default_recipe(teacher, student, task, overrides, log)
-    return overrides
+        overrides[RECIPE] = _default_recipe(teacher, name, task, overrides, log)
+    return name, overrides
 
 
-def half_of_teacher(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
+def _half_of_teacher(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
     """The shape of DistilBERT or DistilGPT2 for a teacher that is not of the published size, as overrides: half its
     layers and otherwise its shape. Settings in `overrides` are left out; empty if nothing differs from the preset."""
     if student not in HALVES or Path(student).is_dir():
         return {}
-    theirs, published = teacher.model.config, presets.preset(student).model
-    shape = {name: getattr(theirs, name) for name in ("width", "num_heads", "inner_width")}
-    shape |= {"num_layers": max(1, theirs.num_layers // 2)}
+    config, published = teacher.model.config, presets.preset(student).model
+    shape = {name: getattr(config, name) for name in ("width", "num_heads", "inner_width")}
+    shape |= {"num_layers": max(1, config.num_layers // 2)}
     shape = {name: value for name, value in shape.items() if f"model.{name}" not in overrides}
     if all(getattr(published, name) == value for name, value in shape.items()):
         return {}
     log(f"{student} in the shape of the teacher: " + ", ".join(f"{name} {value}" for name, value in shape.items()))
     return {f"model.{name}": str(value) for name, value in shape.items()}
-
-
-def _seed_and_start(started_run: dict, seed: int | None, overrides: dict) -> tuple[int, str]:
-    """The seed and `objective.start` that determine the initial weights of a new student: from the record of a resumed
-    run, or from the request."""
-    if started_run:
-        settings = started_run.get("settings") or {}
-        return settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
-    seed = _integer(overrides, "runtime.seed", 0) if seed is None else seed
-    return seed, overrides.get("objective.start", "teacher")
 
 
 def _integer(overrides: dict, name: str, default: int) -> int:
@@ -207,14 +193,9 @@ def _check_model(name: str) -> None:
     try:
         model_folder(name)
     except ValueError as error:
-        near = difflib.get_close_matches(name, presets.PRESETS, n=2)
-        hint = f"; did you mean the preset {' or '.join(near)}?" if near else ""
+        similar = difflib.get_close_matches(name, presets.PRESETS, n=2)
+        hint = f"; did you mean the preset {' or '.join(similar)}?" if similar else ""
         raise ValueError(f"{error}{hint}") from None
-
-
-def shape_overrides(overrides: dict) -> dict:
-    """The overrides of the student's shape."""
-    return {name: value for name, value in overrides.items() if name.startswith(SHAPE)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,11 +203,19 @@ class _Student:
     model: TransformerConfig
 
 
-def open_student(
-    name: str, teacher: Teacher, shape: dict, seed: int, start: str, log: Log
+def _new_student(
+    name: str, teacher: Teacher, overrides: dict, seed: int | None, started_run: dict, log: Log
 ) -> tuple[Transformer, Tokenizer] | None:
-    """A new student from a preset with the given shape and the teacher's vocabulary, and its tokenizer; None for a
-    folder, which is loaded like any model. With `start="teacher"` its weights are initialised from the teacher's."""
+    """A new student from a preset with the requested shape and the teacher's vocabulary, and its tokenizer; None for a
+    folder, which is loaded like any model. With `objective.start=teacher` its weights are initialised from the
+    teacher's. The shape, the seed and the initialisation of a resumed run are those of its record."""
+    if started_run:
+        overrides, settings = started_run.get("request", {}).get("overrides", {}), started_run.get("settings") or {}
+        seed, start = settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
+    else:
+        seed = _integer(overrides, "runtime.seed", 0) if seed is None else seed
+        start = overrides.get("objective.start", "teacher")
+    shape = {setting: value for setting, value in overrides.items() if setting.startswith(SHAPE)}
     if Path(name).is_dir() or name not in presets.PRESETS:
         _check_model(name)
         if shape:
@@ -237,19 +226,18 @@ def open_student(
         return None
     if "model.vocab_size" in shape:
         raise ValueError("model.vocab_size is that of the teacher, whose tokenizer the student uses: leave it out")
-    config, theirs = presets.preset(name).model, teacher.model.config
-    config = with_model_overrides(_Student(config), shape, registry.family_of(config).family).model
-    positions = min(config.max_positions, theirs.max_positions)
+    family = registry.family_of(presets.preset(name).model)
+    config = with_model_overrides(_Student(presets.preset(name).model), shape, family.family).model
+    positions = min(config.max_positions, teacher.model.config.max_positions)
     if "model.max_positions" in shape and positions < config.max_positions:
         raise ValueError(f"model.max_positions is at most the teacher's {positions}: lower it, or leave it out")
-    config = dataclasses.replace(config, vocab_size=theirs.vocab_size, max_positions=positions)
+    config = dataclasses.replace(config, vocab_size=teacher.model.config.vocab_size, max_positions=positions)
     refuse_beyond_memory(
         4.0 * config.num_matrix_parameters,
         "cpu",
         f"the {config.num_matrix_parameters:,} parameters of the student need",
         "give a smaller preset as the student, or lower model.num_layers, model.width or model.inner_width",
     )
-    family = registry.family_of(config)
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())
     student.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))
     if start == "teacher":

@@ -5,7 +5,7 @@ RUN/stages/1/ ...    an earlier stage: its settings, checkpoints and metrics; th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hornbook import config as configuration
@@ -25,21 +25,12 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.job import Job, Outcome, Status
+from hornbook.train.job import Job, OnProgress, Outcome
 from hornbook.train.loop import train
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.signals import Signals
 from hornbook.train.step_timing import LONG_RUN, num_to_time
-
-
-@dataclass(frozen=True)
-class DistillationStage:
-    """A stage of a run: its folder, a job to time, and its settings including the number of steps."""
-
-    folder: Path
-    job: Job
-    settings: TaskDistillationSettings
 
 
 def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -> Inputs:
@@ -48,57 +39,57 @@ def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -
     stages = inputs.settings.objective.stages(is_task=True)
     pairs = [pair_for(recipe, inputs.pretrained, teacher.model) for recipe in stages]
     needed = {term: None for pair in pairs for term in pair.projected}
-    found = read_projections(folder) if needed else {}
-    if not found:
+    projections = read_projections(folder) if needed else {}
+    if not projections:
         return inputs
-    fitting = {term: None for pair in pairs for term in pair.adopt_projections(found)}
+    fitting = {term: None for pair in pairs for term in pair.adopt_projections(projections)}
     if fitting:
         log(f"projections of {', '.join(fitting)} are initialised from those that the student learned earlier")
     if new := [term for term in needed if term not in fitting]:
         log(f"projections of {', '.join(new)} are newly initialised: the student has none that fit this teacher")
-    return replace(inputs, projections=found)
+    return replace(inputs, projections=projections)
 
 
 def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
     """Raises a `ValueError` unless the teacher has a head for the same task and labels, the same vocabulary if anything
     is matched per token, and the quantities that each stage matches."""
-    needed, found = inputs.spec.task.head_config, teacher.model.head_config
+    head, teacher_head = inputs.spec.task.head_config, teacher.model.head_config
     stages = inputs.settings.objective.stages(is_task=True)
     only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
-    if not only_logits or not needed.type.of_sequences:
+    if not only_logits or not head.type.of_sequences:
         refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
-    if found is None:
+    if teacher_head is None:
         raise ValueError(
             f"the teacher {teacher.name} has no head for a task: fine-tune it first with hornbook finetune "
             f"{teacher.name} --task {inputs.named.name} --data PATH --out RUN, and give that run as the teacher"
         )
-    if found.graph is not None:
+    if teacher_head.graph is not None:
         raise ValueError(
             f"the teacher {teacher.name} reads a knowledge graph, which a student cannot: give another one"
         )
     for name in ("kind", "problem_type", "labels", "num_labels", "pairs", "answerable"):
-        ours, theirs = getattr(needed, name), getattr(found, name)
-        if ours != theirs:
-            its = "its labels are" if name == "labels" else f"its {name} is"
+        needed, found = getattr(head, name), getattr(teacher_head, name)
+        if needed != found:
+            subject = "its labels are" if name == "labels" else f"its {name} is"
             raise ValueError(
-                f"the teacher {teacher.name} was made for another task: {its} {_as_text(theirs)}, and the data needs "
-                f"{_as_text(ours)}; fine-tune a teacher on this data first"
+                f"the teacher {teacher.name} was made for another task: {subject} {_as_text(found)}, and the data "
+                f"needs {_as_text(needed)}; fine-tune a teacher on this data first"
             )
     if teacher.model.config.max_positions < inputs.max_length:
         positions = teacher.model.config.max_positions
         raise ValueError(f"the teacher reads at most {positions} tokens: set task.max_length={positions}")
     for recipe in stages:
-        TaskDistillation(TaskObjective(needed), needed, recipe, inputs.pretrained.config, teacher.model.config)
+        TaskDistillation(TaskObjective(head), head, recipe, inputs.pretrained.config, teacher.model.config)
 
 
 def note_another_data_set(teacher: Teacher, inputs: Inputs, log: Log) -> None:
     """Warns if the teacher was fine-tuned on another published data set: labels with equal names, such as 0 and 1, may
     differ in meaning."""
-    theirs, ours = find_task(load_task(teacher.folder, teacher.model.head_config).name), inputs.named
-    if theirs.name != ours.name and theirs.layout.folder and ours.layout.folder:  # both are published data sets
+    learned, task = find_task(load_task(teacher.folder, teacher.model.head_config).name), inputs.named
+    if learned.name != task.name and learned.layout.folder and task.layout.folder:  # both are published data sets
         log(
-            f"note: the teacher {teacher.name} was fine-tuned on {theirs.name}, and this is {ours.name}: continue only "
-            "if the labels of both mean the same"
+            f"note: the teacher {teacher.name} was fine-tuned on {learned.name}, and this is {task.name}: continue "
+            "only if the labels of both mean the same"
         )
 
 
@@ -117,21 +108,23 @@ def run_earlier_stages(
     settings: TaskDistillationSettings,
     runtime: Runtime,
     build: Callable[..., tuple[Job, Transformer]],
-    on_progress: Callable[[Status], None],
+    on_progress: OnProgress,
     log: Log,
 ) -> Inputs | Outcome:
     """Logs the expected time of all stages, then runs or resumes all except the last. `build` makes the job and the
     student of a stage from its inputs, settings and index. Returns the inputs of the last stage, or an `Outcome` if a
     stage was stopped."""
     recipes = settings.objective.stages(is_task=True)
-    settings_of = [with_steps(settings.of_stage(i), inputs.train_features) for i in range(1, len(recipes))] + [settings]
-    folders = [out / STAGES / str(i) for i in range(1, len(recipes))] + [out]
     stages = [
-        DistillationStage(folder, build(inputs, each, stage=index)[0], each)
-        for index, (folder, each) in enumerate(zip(folders, settings_of, strict=True))
-    ]
-    _log_expected_time(stages, inputs, runtime, log)
-    for index, (folder, stage_settings) in enumerate(zip(folders[:-1], settings_of, strict=False)):
+        (out / STAGES / str(number), with_steps(settings.of_stage(number), inputs.train_features))
+        for number in range(1, len(recipes))
+    ] + [(out, settings)]
+    seconds = []
+    for index, (folder, stage_settings) in enumerate(stages):
+        job, _ = build(inputs, stage_settings, stage=index)
+        seconds.append(_seconds_left(folder, job, stage_settings, inputs, runtime))
+    _log_expected_time(seconds, log)
+    for index, (folder, stage_settings) in enumerate(stages[:-1]):
         job, student = build(inputs, stage_settings, stage=index)
         if is_trained(folder, stage_settings):
             last = Checkpoints(folder).last()
@@ -141,7 +134,8 @@ def run_earlier_stages(
             log(_stage_message(index + 1, recipes, stage_settings))
             log_where_it_resumes(folder, stage_settings, log)
             folder.mkdir(parents=True, exist_ok=True)
-            _write_about(folder, index + 1, recipes, stage_settings)
+            info = {"number": index + 1, "num_stages": len(recipes), "terms": list(recipes[index].named())}
+            write_json(folder / STAGE_FILE, {**info, "settings": configuration.to_dict(stage_settings)})
             with Signals() as signals:
                 outcome = train(folder, job, stage_settings, runtime, on_progress)
             # Possibly during the last step, after which the stage counts as finished.
@@ -155,32 +149,30 @@ def run_earlier_stages(
     return inputs
 
 
-def _write_about(folder: Path, number: int, stages: Sequence[StageRecipe], settings: TaskDistillationSettings) -> None:
-    about = {"number": number, "num_stages": len(stages), "terms": list(stages[number - 1].named())}
-    write_json(folder / STAGE_FILE, {**about, "settings": configuration.to_dict(settings)})
-
-
 def _stage_message(number: int, stages: Sequence[StageRecipe], settings: TaskDistillationSettings) -> str:
     terms = ", ".join(stages[number - 1].named()) or "only labels"
     epochs = f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"
 
 
-def _log_expected_time(stages: Sequence[DistillationStage], inputs: Inputs, runtime: Runtime, log: Log) -> None:
-    seconds = [_seconds_left(stage, inputs, runtime) for stage in stages]
-    numbered = [f"stage {number}: {duration(each)}" for number, each in enumerate(seconds, 1)]
-    log(f"expected time: about {duration(sum(seconds))}" + (f" ({', '.join(numbered)})" if len(stages) > 1 else ""))
-    if sum(seconds) < LONG_RUN:
-        return
-    if len(stages) > 1:
-        log(f"recipe='distilbert' has one stage on a task, and takes about {duration(seconds[-1])}")
-    else:
-        log("fewer epochs or a smaller student take less time")
-
-
-def _seconds_left(stage: DistillationStage, inputs: Inputs, runtime: Runtime) -> float:
-    num_steps_left = stage.settings.schedule.steps - (Checkpoints(stage.folder).last_step() or 0)
+def _seconds_left(
+    folder: Path, job: Job, settings: TaskDistillationSettings, inputs: Inputs, runtime: Runtime
+) -> float:
+    """The expected time of the steps of a stage that are not done yet."""
+    num_steps_left = settings.schedule.steps - (Checkpoints(folder).last_step() or 0)
     if num_steps_left <= 0:
         return 0.0
     num_timed = num_to_time(num_steps_left, NUM_TIMED)
-    return expected_seconds(stage.job, stage.settings, inputs, runtime, num_steps_left, num_timed)[0]
+    return expected_seconds(job, settings, inputs, runtime, num_steps_left, num_timed)[0]
+
+
+def _log_expected_time(seconds: Sequence[float], log: Log) -> None:
+    """Logs the expected time of the whole run, and of each stage if there are several."""
+    stages = ", ".join(f"stage {number}: {duration(of_stage)}" for number, of_stage in enumerate(seconds, 1))
+    log(f"expected time: about {duration(sum(seconds))}" + (f" ({stages})" if len(seconds) > 1 else ""))
+    if sum(seconds) >= LONG_RUN:
+        log(
+            f"recipe='distilbert' has one stage on a task, and takes about {duration(seconds[-1])}"
+            if len(seconds) > 1
+            else "fewer epochs or a smaller student take less time"
+        )

@@ -1,12 +1,17 @@
-"""Loads the teacher of a distillation run, with a fingerprint of its weights."""
+"""The teacher of a distillation run, with a fingerprint of its weights, and whether a student can learn from it."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from hornbook import config as configuration
 from hornbook.interop.folder import load_folder, weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.models import registry
+from hornbook.models.gpt import Gpt
 from hornbook.models.transformer import Transformer
+from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -24,12 +29,7 @@ class Teacher:
         """Whether the teacher has the same tokenizer."""
         return self.tokenizer.fingerprint == tokenizer.fingerprint
 
-    def knows_tokens_of(self, tokenizer: Tokenizer) -> bool:
-        """Whether the tokenizers are the same up to special tokens: a GPT's folder adds none, the tokenizer of its
-        corpus may."""
-        return self.tokenizer.without_special_tokens().fingerprint == tokenizer.without_special_tokens().fingerprint
-
-    def about(self) -> dict:
+    def to_record(self) -> dict:
         """The record of the teacher in `run.json`."""
         return {
             "name": self.name,
@@ -37,7 +37,7 @@ class Teacher:
             "family": self.model.family,
             "layers": self.model.config.num_layers,
             "width": self.model.config.width,
-            "parameters": sum(each.numel() for each in self.model.parameters()),
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "fingerprint": self.fingerprint,
         }
 
@@ -63,4 +63,39 @@ def refuse_other_vocabulary(teacher: Teacher, tokenizer: Tokenizer, whose: str) 
             f"{teacher.name}, then distill on that corpus); on a task of texts, pairs or endings, match only the "
             "teacher's logits, each model with its own tokenizer (recipe='minilm' or recipe='distilbert'); or "
             "fine-tune the student on texts that the teacher labelled (hornbook predict)"
+        )
+
+
+def fitted_to_teacher(settings: PretrainSettings, tokenizer: Tokenizer | None, teacher: Teacher) -> PretrainSettings:
+    """The settings of a student on plain text with the teacher's vocabulary size; raises a `ValueError` if the student
+    cannot learn from the teacher. `tokenizer`: that of the corpora, if they are known."""
+    _refuse_other_objective(settings, teacher)  # before the vocabularies, which differ for the same reason
+    tokenizer = tokenizer or teacher.tokenizer
+    # Without special tokens, as a GPT's folder adds none and the tokenizer of its corpus may.
+    if len({each.without_special_tokens().fingerprint for each in (tokenizer, teacher.tokenizer)}) > 1:
+        refuse_other_vocabulary(teacher, tokenizer, "the corpus")
+    positions = teacher.model.config.max_positions
+    if max(settings.lengths) > positions:
+        raise ValueError(f"the teacher reads at most {positions} tokens: set data.length={positions}")
+    # The teacher's vocabulary may be larger than its tokenizer's; both models need a logit for each of its tokens.
+    settings = configuration.with_overrides(settings, {"model.vocab_size": teacher.model.config.vocab_size})
+    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
+    return dataclasses.replace(settings, model=config)
+
+
+def _refuse_other_objective(settings: PretrainSettings, teacher: Teacher) -> None:
+    """Raises a ValueError if one of student and teacher predicts next tokens and the other masked ones."""
+    direction, is_gpt = teacher.model.config.direction, isinstance(teacher.model, Gpt)
+    if settings.reads_documents != is_gpt:
+        student = registry.family_of(settings.model)
+        fix = "distilgpt2 or another GPT as the student" if is_gpt else "an encoder as the student"
+        raise ValueError(
+            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.in_words()} cannot "
+            f"learn from {teacher.model.in_words()}: use {fix}, or distill on a task (by task and data)"
+        )
+    if settings.model.direction != direction:
+        raise ValueError(
+            f"the teacher has direction={direction} and the student {settings.model.direction}, so one predicts next "
+            f"tokens and the other masked ones: set model.direction={direction} (with a BERT or RoBERTa preset as the "
+            "student)"
         )

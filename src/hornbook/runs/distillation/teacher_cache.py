@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from hornbook.batch import to_offsets
 from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
+from hornbook.lifecycle.resuming import changed_names
 from hornbook.objectives.distillation.cached_teacher import (
     TASK_LOGITS,
     TeacherColumns,
@@ -31,7 +33,7 @@ from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.running import grouped
-from hornbook.train.job import Status
+from hornbook.train.job import OnProgress
 from hornbook.train.runtime import Runtime
 
 FOLDER, STATE = "teacher", "cache.json"
@@ -44,22 +46,18 @@ class TeacherCache:
 
     def __init__(self, folder: Path, columns: TeacherColumns, features: Features, follows_from: dict[str, Any]):
         self.folder, self.columns, self.features = folder, columns, features
-        self.lengths = np.array([len(each) for each in features.ids], np.int64)
-        self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        self.lengths = np.array([len(ids) for ids in features.ids], np.int64)
+        self.offsets = to_offsets(self.lengths)
         sizes = {"units": (features.num_units, columns.units), "tokens": (int(self.offsets[-1]), columns.tokens)}
         self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
         self.follows_from = follows_from
-        if (folder / STATE).exists():
-            self._refuse_other(read_json(folder / STATE)["follows_from"])
-        self.files: dict[str, np.memmap] = {}
-
-    def _refuse_other(self, before: dict[str, Any]) -> None:
-        names = self.follows_from.keys() | before.keys()
-        if other := sorted(name for name in names if self.follows_from.get(name) != before.get(name)):
+        before = read_json(folder / STATE)["follows_from"] if (folder / STATE).exists() else follows_from
+        if changed := changed_names(before, follows_from):
             raise ValueError(
-                f"the teacher outputs in {self.folder} were computed with other {', '.join(other)}: remove that folder "
+                f"the teacher outputs in {folder} were computed with other {', '.join(changed)}: remove that folder "
                 "to compute them again, or choose another folder"
             )
+        self.files: dict[str, np.memmap] = {}
 
     def open(self) -> int:
         """Opens or creates the files; returns the number of finished groups."""
@@ -96,9 +94,8 @@ class TeacherCache:
         return _select(self.files["tokens"][self._token_rows(sequences)], self.columns.tokens, columns.tokens)
 
     def _token_rows(self, sequences: np.ndarray) -> np.ndarray:
-        lengths = self.lengths[sequences]
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return np.repeat(self.offsets[sequences], lengths) + within
+        starts, lengths = self.offsets[sequences], self.lengths[sequences]
+        return np.repeat(starts - to_offsets(lengths)[:-1], lengths) + np.arange(lengths.sum())
 
 
 def _sequences(units: list[int], features: Features) -> np.ndarray:
@@ -143,14 +140,14 @@ def cached_teacher(
     teacher: Teacher,
     runtime: Runtime,
     folder: Path,
-    on_progress: Callable[[Status], None],
+    on_progress: OnProgress,
     log: Log,
 ) -> TeacherCache | None:
     """The cache of teacher outputs that `objective.cache` requests, or None; missing outputs are computed."""
-    found = cache_plan(inputs, settings, teacher)
-    if found is None:
+    plan = cache_plan(inputs, settings, teacher)
+    if plan is None:
         return None
-    features, columns = found
+    features, columns = plan
     micro_tokens = settings.batch.micro_tokens
     follows_from = {
         "teacher": teacher.fingerprint,
@@ -161,7 +158,7 @@ def cached_teacher(
     }
     cache = TeacherCache(folder / FOLDER, columns, features, follows_from)
     message = f"caching the teacher's outputs: {size(_num_bytes(features, columns))} in {cache.folder}"
-    _fill(cache, teacher, runtime, micro_tokens, lambda: log(message), on_progress)
+    _fill(cache, teacher, runtime, micro_tokens, on_progress, lambda: log(message))
     return cache
 
 
@@ -169,21 +166,21 @@ def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher)
     """Names of the columns to cache for all stages. A stage that needs more than `objective.cache` allows runs the
     teacher instead. A teacher with another vocabulary cannot run on the student's batches: its logits are always
     cached."""
-    requested = settings.objective.cache
+    requested, head_config = settings.objective.cache, inputs.spec.task.head_config
     if requested == "none" and not teacher.reads_as(inputs.tokenizer):
         requested = "logits"
-    found: set[str] = set()
+    columns: set[str] = set()
     for recipe in settings.objective.stages(is_task=True) if requested != "none" else ():
-        head_config = inputs.spec.task.head_config
         objective = TaskDistillation(
             TaskObjective(head_config), head_config, recipe, inputs.pretrained.config, teacher.model.config
         )
         names = needed(objective.matches, objective.layers)
-        found |= names if requested == "all" or names <= {TASK_LOGITS} else set()
-    return found
+        columns |= names if requested == "all" or names <= {TASK_LOGITS} else set()
+    return columns
 
 
 def _fingerprint(features: Features) -> str:
+    """A hash of the sequences of token ids, their segments and how many of them form a unit."""
     digest = hashlib.sha256(str(features.group_size).encode())
     for ids, segments in zip(features.ids, features.segments, strict=True):
         digest.update(len(ids).to_bytes(8, "little") + ids.tobytes() + segments.tobytes())
@@ -196,11 +193,11 @@ def _fill(
     teacher: Teacher,
     runtime: Runtime,
     micro_tokens: int,
+    on_progress: OnProgress,
     announce: Callable[[], None],
-    on_progress: Callable[[Status], None],
 ) -> None:
     """Computes the missing outputs, short sequences first, in groups that depend only on the data, so that a resumed
-    cache is identical."""
+    cache is identical. `announce` is called first if any are missing."""
     features = cache.features
     lengths = cache.lengths.reshape(-1, features.group_size)
     order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
@@ -211,12 +208,11 @@ def _fill(
     announce()
     model = teacher.model.to(runtime.device).eval()
     show, num_tokens = preparation_progress(on_progress, "caching teacher outputs: batch", first), 0
-    for number in range(first, len(groups)):
-        batch = features.packed(_sequences(groups[number], features).tolist()).to(runtime.device)
+    for num_done, units in enumerate(groups[first:], first + 1):
+        batch = features.packed(_sequences(units, features).tolist()).to(runtime.device)
         with runtime.autocast():
-            cache.write(groups[number], *teacher_rows(model, cache.columns, batch))
+            cache.write(units, *teacher_rows(model, cache.columns, batch))
         num_tokens += batch.num_tokens
-        done = number + 1
-        if done % GROUPS_BETWEEN_SAVES == 0 or done == len(groups):
-            cache.save(done)
-        show(done, len(groups), num_tokens)
+        if num_done % GROUPS_BETWEEN_SAVES == 0 or num_done == len(groups):
+            cache.save(num_done)
+        show(num_done, len(groups), num_tokens)

@@ -5,18 +5,16 @@ result.score                                   # on the dev split
 result.predict(["a text", "another"])
 """
 
-import dataclasses
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from hornbook.config import checked
-from hornbook.files import absolute, read_json
-from hornbook.inference.encoder import EncoderModel
+from hornbook.files import absolute
 from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -33,10 +31,10 @@ from hornbook.runs.finetuning.progress import preparation_progress
 from hornbook.runs.finetuning.record import (
     REQUEST,
     FinetuneRequest,
-    folder_of_several,
     read_run,
     refuse_other_request,
     run_folder,
+    sweep_folder,
 )
 from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
@@ -84,7 +82,7 @@ def finetune(
     overrides: dict | None = None,
     resume: bool = False,
     on_progress: OnProgress | None = None,
-    log: Callable[[str], None] = print,
+    log: Log = print,
     teacher: Teacher | None = None,
     loaded: tuple[nn.Module, Tokenizer] | None = None,
 ) -> Finetuned:
@@ -128,39 +126,46 @@ def finetune(
     if lr_search and lr is not None:
         raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or lr=")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
-    out = _new_folder(task) if out is None else Path(out)
-    overrides = graph_overrides(reason, graph, vectors) | (overrides or {})
+    if out is None:
+        folders = (Path("runs") / f"{task}-{i}" for i in itertools.count(1))
+        out = next(folder for folder in folders if not folder.exists())
+    out = Path(out)
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "from_random": from_random}
-    options |= {"strict": strict, "teacher": None if teacher is None else teacher.name, "overrides": overrides}
-    request = FinetuneRequest.of(model, data, task, **reading, **options)
+    settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+    settings["overrides"] = graph_overrides(reason, graph, vectors) | (overrides or {})
+    request = FinetuneRequest.of(
+        *(model, data, task),
+        **reading,
+        **settings,
+        from_random=from_random,
+        strict=strict,
+        teacher=teacher and teacher.name,
+    )
     ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
-    read_once: list[Inputs] = []
+
+    @cache
+    def open_once() -> Inputs:
+        inputs = replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
+        if inputs.grounder is not None:
+            inputs.grounder.on_progress = preparation_progress(on_progress, "finding paths: question")
+        if teacher is not None and loaded is None:
+            inputs = with_projections(inputs, model_folder(request.model), teacher, log)
+        with ranks.main_first():  # the others read the copies that it makes
+            return with_copies(inputs, teacher, out, on_progress, log)
 
     def open_with(variant: FinetuneRequest) -> Inputs:
         """The inputs with the settings of a request; data and model are read only once."""
-        if not read_once:
-            inputs = dataclasses.replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
-            if inputs.grounder is not None:
-                inputs.grounder.on_progress = preparation_progress(on_progress, "finding paths: question")
-            if teacher is not None and loaded is None:
-                inputs = with_projections(inputs, model_folder(request.model), teacher, log)
-            named = dataclasses.replace(request, model=inputs.model)
-            with ranks.main_first():  # the others read the copies that it makes
-                read_once.append(with_copies(inputs, named, teacher, out, on_progress, log))
-        return read_once[0].with_request(variant)
+        return open_once().with_request(variant)
 
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
         folder = run_folder(out, request)
         if ranks.from_main(lambda: folder.is_started(resume)):
             request, seeds, lr_search = _as_started(folder, request, seeds, lr_search)
         if request.model is None and loaded is None:
-            request = dataclasses.replace(request, model=open_with(request).model)
+            request = replace(request, model=open_with(request).model)
         if seeds > 1 or lr_search:
-            result = run_many(
-                out, request, open_with, teacher, seeds=seeds, lr_search=lr_search, on_progress=on_progress, log=log
-            )
+            result = run_many(out, request, open_with, seeds, lr_search, on_progress, log, teacher)
         else:
             result = run_once(out, request, open_with(request), on_progress, log, teacher)
     if isinstance(result, Outcome):
@@ -171,7 +176,7 @@ def finetune(
 def graph_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
     """The settings of a knowledge graph, whose paths are read (`reason`) or to whose entities texts are linked. Folders
     are recorded with their whole paths."""
-    graph, vectors = (None if each is None else absolute(each) for each in (graph, vectors))
+    graph, vectors = (None if folder is None else absolute(folder) for folder in (graph, vectors))
     if reason is None and vectors is None:
         return {} if graph is None else {"task.graph": graph}
     return as_overrides(reason=reason, reason_graph=graph, reason_vectors=vectors)
@@ -214,56 +219,50 @@ def _as_started(
 ) -> tuple[FinetuneRequest, int, bool]:
     """The request, `seeds` and `lr_search` that the run was started with, so that resuming needs only its folder.
     Raises a `ValueError` if different ones are given."""
-    several = {"seeds": seeds if seeds > 1 else None, "lr_search": lr_search}
-    of_several = folder_of_several(folder.path, request)
-    if not of_several.has_record:
+    options = {"seeds": seeds if seeds > 1 else None, "lr_search": lr_search}
+    sweep = sweep_folder(folder.path, request)
+    if not sweep.has_record:
         if not folder.has_record:  # only augmented copies were made
             return request, seeds, lr_search
         run = read_run(folder)
-        folder.refuse(option_differences({"seeds": 1, "lr_search": False}, several))
+        folder.refuse(option_differences({"seeds": 1, "lr_search": False}, options))
         refuse_other_request(folder, run, request)
         return FinetuneRequest(**run["request"]), 1, False
-    before = of_several.read_record(lambda record: FinetuneRequest(**record["request"]))
-    folder.refuse([*option_differences(before, several), *request_differences(before["request"], request)])
-    return FinetuneRequest(**before["request"]), before["seeds"], before["lr_search"]
+    record = sweep.read_record(lambda record: FinetuneRequest(**record["request"]))
+    folder.refuse([*option_differences(record, options), *request_differences(record["request"], request)])
+    return FinetuneRequest(**record["request"]), record["seeds"], record["lr_search"]
 
 
-def _new_folder(task: str) -> Path:
-    runs = Path("runs")
-    return next(runs / f"{task}-{i}" for i in itertools.count(1) if not (runs / f"{task}-{i}").exists())
-
-
-def with_copies(
-    inputs: Inputs, request: FinetuneRequest, teacher: Teacher | None, out: Path, on_progress: OnProgress, log: Log
-) -> Inputs:
+def with_copies(inputs: Inputs, teacher: Teacher | None, out: Path, on_progress: OnProgress, log: Log) -> Inputs:
     """The inputs with `augment.copies` copies per text, which are made in the folder `out` or read from it."""
     settings, seed = inputs.settings.augment, inputs.settings.runtime.seed
     if not settings.copies:
         return inputs
-    model = _filler_folder(settings.model, request, teacher)
+    if settings.model is None and teacher is not None:
+        model = _base_of_teacher(teacher)
+    else:
+        model = model_folder(settings.model or inputs.model)
     num_examples = len(inputs.train)
-    kept = KeptCopies(out, made_from(inputs.train, model, settings, seed), num_examples)
-    if (num_done := kept.num_done()) < num_examples:
+    stored = KeptCopies(out, made_from(inputs.train, model, settings, seed), num_examples)
+    if (num_done := stored.num_done()) < num_examples:
         log(f"making up to {settings.copies} copies per text of {num_examples:,} examples with {model}")
         runtime = choose_runtime(inputs.settings.runtime, 0.0)
         configure_torch(runtime)
-        augmenter = Augmenter(_open_filler(model, str(runtime.device)), settings, seed, runtime.autocast)
+        try:
+            filler = open_filler(model, str(runtime.device))
+        except ValueError as error:
+            raise ValueError(f"{error}: name a masked-language model for augmentation by augment.model") from None
+        augmenter = Augmenter(filler, settings, seed, runtime.autocast)
         show = preparation_progress(on_progress, "augmenting: example", num_done)
-        kept.make(inputs.train, augmenter.changes, lambda done: show(done, num_examples, augmenter.num_tokens))
-    copies = kept.read(inputs.train)
+        stored.make(inputs.train, augmenter.changes, lambda done: show(done, num_examples, augmenter.num_tokens))
+    copies = stored.read(inputs.train)
     log(f"training on {len(copies):,} augmented copies in addition to {num_examples:,} examples")
     return replace(inputs, copies=copies)
 
 
-def _filler_folder(named: str | None, request: FinetuneRequest, teacher: Teacher | None) -> Path:
-    """The folder of the model that proposes words: the named one, or else the pre-trained model that this run or its
-    teacher was fine-tuned from."""
-    if named is not None:
-        return model_folder(named)
-    if teacher is None:
-        return model_folder(request.model)
-    record = teacher.folder / "run.json"
-    base = read_json(record).get("model") if record.exists() else None
+def _base_of_teacher(teacher: Teacher) -> Path:
+    """The folder of the pre-trained model that the teacher was fine-tuned from."""
+    base = recorded(teacher.folder).get("model")
     if base is None:
         raise ValueError(
             f"the model that the teacher {teacher.name} was fine-tuned from is not known, and augmentation needs a "
@@ -276,10 +275,3 @@ def _filler_folder(named: str | None, request: FinetuneRequest, teacher: Teacher
             f"the teacher {teacher.name} was fine-tuned from {base}, which augmentation uses by default, but {error}: "
             "name another model by augment.model="
         ) from None
-
-
-def _open_filler(model: Path, device: str) -> EncoderModel:
-    try:
-        return open_filler(model, device)
-    except ValueError as error:
-        raise ValueError(f"{error}: name a masked-language model for augmentation by augment.model") from None

@@ -51,8 +51,8 @@ def check(
 
     >>> import hornbook
     >>> rows = [{"text": f"text {i % 9}", "label": "even" if i % 2 else "odd"} for i in range(20)]
-    >>> found = hornbook.check(rows)
-    >>> found["splits"]["train"]["examples"], found["columns"]
+    >>> summary = hornbook.check(rows)
+    >>> summary["splits"]["train"]["examples"], summary["columns"]
     (18, {'text': 'text', 'label': 'label'})
     """
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
@@ -62,18 +62,15 @@ def check(
     name = None if model == AUTO else model
     request = FinetuneRequest.of(name, data, task, **columns, **options, overrides=overrides)
     inputs = open_inputs(request, data, log)
-    return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": _training(inputs, request, num_runs)}
+    training = expected_training(inputs, request)
+    training |= {"runs": num_runs, "seconds": training["seconds"] * num_runs}
+    return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": training}
 
 
 def _tokens(inputs: Inputs) -> dict[str, Any]:
     """Sequence lengths including special tokens, each window counted separately."""
-    features = {"train": inputs.train_features, "dev": inputs.dev_features}
-    return {
-        name: spread([len(ids) for ids in each.ids]) | {"total": sum(map(len, each.ids)), "cut": each.num_truncated}
-        for name, each in features.items()
-    } | {"max_length": inputs.max_length}
-
-
-def _training(inputs: Inputs, request: FinetuneRequest, num_runs: int) -> dict[str, Any]:
-    found = expected_training(inputs, request)
-    return found | {"runs": num_runs, "seconds": found["seconds"] * num_runs}
+    tokens: dict[str, Any] = {}
+    for split, features in (("train", inputs.train_features), ("dev", inputs.dev_features)):
+        lengths = [len(ids) for ids in features.ids]
+        tokens[split] = spread(lengths) | {"total": sum(lengths), "cut": features.num_truncated}
+    return tokens | {"max_length": inputs.max_length}

@@ -100,24 +100,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """The probability of each class, texts x classes, in the order of `classes_`."""
         check_is_fitted(self)
         items, names = _items(X), self._names()
-        found = np.zeros((len(items), len(names)))
+        probabilities = np.full((len(items), len(names)), 1 / len(names))  # of an empty text, which has no prediction
         for row, prediction in enumerate(self.predictor_.predict(items)):
-            if prediction is None:  # an empty text
-                found[row] = 1 / len(names)
-            else:
-                found[row] = [prediction.probabilities.get(name, 0.0) for name in names]
-        return found
+            if prediction is not None:
+                probabilities[row] = [prediction.probabilities.get(name, 0.0) for name in names]
+        return probabilities
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each text."""
-        chosen = self.predict_proba(X).argmax(1)
-        return self.classes_[chosen]
+        return self.classes_[self.predict_proba(X).argmax(1)]
 
     def _names(self) -> list[str]:
         """The labels of the run, in the order of `classes_`: the classes as text, or numbers if that is ambiguous."""
         names = [str(label) for label in self.classes_.tolist()]
-        is_clear = len(set(names)) == len(names) and all(name and name == name.strip() for name in names)
-        return names if is_clear else [str(number) for number in range(len(names))]
+        is_unambiguous = len(set(names)) == len(names) and all(name and name == name.strip() for name in names)
+        return names if is_unambiguous else [str(index) for index in range(len(names))]
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -138,12 +135,12 @@ def _items(X: Any) -> list:
     if hasattr(X, "column_names"):  # a table of pyarrow or datasets
         X = [list(row.fields.values()) for row in in_memory(X, "X", Notes()).rows]
     values = X.to_numpy() if hasattr(X, "to_numpy") else X
-    items = [row.tolist() if isinstance(row, np.ndarray) else row for row in values]
-    items = [row[0] if isinstance(row, list | tuple) and len(row) == 1 else row for row in items]
+    rows = [row.tolist() if isinstance(row, np.ndarray) else row for row in values]
+    items = [row[0] if isinstance(row, list | tuple) and len(row) == 1 else row for row in rows]
     if not items:
         raise ValueError("X has no texts: give at least one")
-    for number, item in enumerate(items):
-        is_pair = isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(each, str) for each in item)
+    for row, item in enumerate(items, 1):
+        is_pair = isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
         if not isinstance(item, str) and not is_pair:
-            raise ValueError(f"row {number + 1} of X is not a text or a pair of texts: give one or two columns of text")
+            raise ValueError(f"row {row} of X is not a text or a pair of texts: give one or two columns of text")
     return [item if isinstance(item, str) else tuple(item) for item in items]

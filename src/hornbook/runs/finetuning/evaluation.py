@@ -26,14 +26,14 @@ class SplitScores(NamedTuple):
 def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
     """The scores of the predictions for every split that has labels. `predict` takes the name of a split as well as
     its examples."""
-    dev, found = inputs.dev, predict("dev", inputs.dev)
-    task = inputs.spec.task.tuned(dev, found)
-    predictions = task.thresholded(found)
+    dev, predictions = inputs.dev, predict("dev", inputs.dev)
+    task = inputs.spec.task.tuned(dev, predictions)
+    predictions = task.thresholded(predictions)
     scores = {"dev": with_intervals(task, dev, predictions)}
     if inputs.threshold_split:
-        on_train = task.tuned(inputs.threshold_split, predict("a part of train", inputs.threshold_split))
+        tuned_on_train = task.tuned(inputs.threshold_split, predict("a part of train", inputs.threshold_split))
         name = "dev, threshold chosen on a part of train"
-        scores[name] = with_intervals(on_train, dev, on_train.thresholded(predictions))
+        scores[name] = with_intervals(tuned_on_train, dev, tuned_on_train.thresholded(predictions))
     for name, examples in inputs.other_splits().items():
         scores[name] = with_intervals(task, examples, task.thresholded(predict(name, examples)))
     return SplitScores(task, predictions, scores)
@@ -49,8 +49,8 @@ def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_leng
 def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[float]) -> None:
     """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
     task, scores = scored.task, scored.scores
-    wrong = verdict(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)
-    write_json(out / SCORES, {"metric_for_best": task.metrics[0], "degenerate": wrong, "splits": scores})
+    message = verdict(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)
+    write_json(out / SCORES, {"metric_for_best": task.metrics[0], "degenerate": message, "splits": scores})
 
 
 def verdict(
@@ -76,7 +76,7 @@ def near_chance(
     """A message if the interval of the deciding score reaches down to the score of a constant answer; else None. With
     unbalanced classes this can happen to a model that does separate the classes (Matthews correlation above 0); for
     such a model the score itself, not its interval, is compared."""
-    gold = [each.gold for each in train if each.gold is not None]
+    gold = [example.gold for example in train if example.gold is not None]
     constant = task.constant(gold) if gold else None
     if constant is None:
         return None
@@ -85,25 +85,21 @@ def near_chance(
     chance = task.scorer(dev, predict(dev))(None)[metric]
     if score["value"] <= chance:
         return f"dev {metric} {score['value']:.3g} is no better than {description} ({chance:.3g})"
-    if score["low"] > chance or _separates_classes(task, dev, predictions):
+    if score["low"] > chance:
+        return None
+    correlation = task.correlation  # of predictions and labels (Matthews)
+    if correlation is not None and with_intervals(correlation, dev, predictions)[correlation.metrics[0]]["low"] > 0:
         return None
     value = f"{score['value']:.3g} (95% interval {score['low']:.3g} to {score['high']:.3g})"
     return f"dev {metric} {value} is not significantly better than {description} ({chance:.3g})"
-
-
-def _separates_classes(task: TaskKind, dev: Sequence[Example], predictions: list) -> bool:
-    """Whether the 95% interval of the Matthews correlation of predictions and labels lies above 0."""
-    correlation = task.correlation
-    if correlation is None:
-        return False
-    return with_intervals(correlation, dev, predictions)[correlation.metrics[0]]["low"] > 0
 
 
 def degenerate(task: TaskKind, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:
     """A message if the predictions or losses show that a run learned nothing; else None."""
     if message := task.degenerate(examples, predictions):
         return message
-    tenth = len(losses) // 10
-    if tenth and np.mean(losses[-tenth:]) > 0.97 * np.mean(losses[:tenth]):
-        return f"its training loss did not move ({np.mean(losses[:tenth]):.3f} to {np.mean(losses[-tenth:]):.3f})"
+    if tenth := len(losses) // 10:
+        first, last = np.mean(losses[:tenth]), np.mean(losses[-tenth:])
+        if last > 0.97 * first:
+            return f"its training loss did not move ({first:.3f} to {last:.3f})"
     return None

@@ -77,7 +77,7 @@ class Labelled:
         return {name: examples for name, examples in splits.items() if examples}
 
     def _scored(self, name: str) -> list[Example]:
-        return [each for each in self.data.splits[name] if is_scored(each, self.named)]
+        return [example for example in self.data.splits[name] if is_scored(example, self.named)]
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,14 @@ class Inputs(Labelled):
         features = self.spec.task.encode(examples, self.tokenizer, self.max_length)
         return features if self.grounder is None else self.grounder.attach(features, examples)
 
+    @property
+    def train_examples(self) -> list[Example]:
+        """The training examples with their augmented copies."""
+        return [*self.train, *(self.copies or [])]
+
     def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
         """The training examples encoded with another model's tokenizer and length limit."""
-        examples = [*self.train, *(self.copies or [])]
-        return self.spec.task.encode(examples, tokenizer, self._max_length(max_positions))
+        return self.spec.task.encode(self.train_examples, tokenizer, self._max_length(max_positions))
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
@@ -124,30 +128,30 @@ class Inputs(Labelled):
         if settings == self.settings:
             return self
         train, threshold_split = training_split(self.data, self.named, settings)
-        other = replace(self, settings=settings, train=train, threshold_split=threshold_split)
-        if train == self.train:
+        return self._replaced(settings=settings, train=train, threshold_split=threshold_split)
+
+    def initialized_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
+        """The same inputs with other weights of the same model."""
+        return self._replaced(pretrained=model, projections=projections)
+
+    def _replaced(self, **changes: Any) -> "Inputs":
+        """A copy with other values, which encodes again only other training examples."""
+        other = replace(self, **changes)
+        if other.train == self.train:
             vars(other)["train_features"] = self.train_features
         vars(other)["dev_features"] = self.dev_features
         return other
 
-    def initialized_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
-        """The same inputs with other weights of the same model."""
-        other = replace(self, pretrained=model, projections=projections)
-        vars(other).update(train_features=self.train_features, dev_features=self.dev_features)
-        return other
-
     @cached_property
     def train_features(self) -> Features:
-        examples = [*self.train, *(self.copies or [])]
-        features = self.encode(examples)
-        return features if self.settings.task.teacher is None else self._with_teacher_vectors(features, examples)
-
-    def _with_teacher_vectors(self, features: Features, examples: list[Example]) -> Features:
-        """The features with the teacher's vectors of all texts as labels."""
-        teacher = load(self.settings.task.teacher)
-        texts = [text for example in examples for text in padded_texts(example, features.group_size)]
-        different = list(dict.fromkeys(texts))
-        vectors = dict(zip(different, teacher.embed(different, normalize=True), strict=True))
+        """The training examples as model inputs. With `task.teacher`, their labels are the teacher's vectors of all
+        texts."""
+        features = self.encode(self.train_examples)
+        if self.settings.task.teacher is None:
+            return features
+        texts = [text for example in self.train_examples for text in padded_texts(example, features.group_size)]
+        unique = list(dict.fromkeys(texts))
+        vectors = dict(zip(unique, load(self.settings.task.teacher).embed(unique, normalize=True), strict=True))
         return replace(features, labels=np.stack([vectors[text] for text in texts]))
 
     @cached_property
@@ -159,31 +163,22 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
     """The data of a request. Raises a `ValueError` if there is nothing to train or to validate on."""
     named = find_task(request.task)
     seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
-    read_data = read(
-        request.task,
-        data,
-        text=request.text,
-        pair=request.pair,
-        label=request.label,
-        delimiter=request.delimiter,
-        encoding=request.encoding,
-        strict=request.strict,
-        seed=seed,
-    )
-    kind = KINDS[read_data.kind]
-    for message in (*read_data.messages, *problem_lines(read_data.problems.to_dict()), kind.hint(read_data)):
+    options = {name: getattr(request, name) for name in ("text", "pair", "label", "delimiter", "encoding", "strict")}
+    dataset = read(request.task, data, **options, seed=seed)
+    kind = KINDS[dataset.kind]
+    for message in (*dataset.messages, *problem_lines(dataset.problems.to_dict()), kind.hint(dataset)):
         if message:
             log(message)
-    if not read_data.splits.get("train"):
+    if not dataset.splits.get("train"):
         raise ValueError("the data has no training split: add a train file next to the dev file")
-    kind.refuse_training(read_data)
-    dev = read_data.splits.get("dev", [])
-    num_scored = sum(is_scored(each, named) for each in dev)
+    kind.refuse_training(dataset)
+    dev = dataset.splits.get("dev", [])
+    num_scored = sum(is_scored(example, named) for example in dev)
     if not num_scored:
         raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
     if num_scored < len(dev):
         log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{kind.unscored_hint}")
-    return named, read_data
+    return named, dataset
 
 
 def is_scored(example: Example, named: RegisteredTask) -> bool:
@@ -196,60 +191,70 @@ def open_inputs(
 ) -> Inputs:
     """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `loaded` is the
     model with its tokenizer if it is already loaded."""
-    named, read_data = read_labelled(request, data, log)
-    for message in in_short(summarize(read_data)):
+    named, dataset = read_labelled(request, data, log)
+    for message in in_short(summarize(dataset)):
         log(message)
     model = request.model
     if loaded is None and model is None:
-        model = builtin_for(text for example in read_data.splits["train"] for text in example.texts)
+        model = builtin_for(text for example in dataset.splits["train"] for text in example.texts)
         log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")
     pretrained, tokenizer = loaded or load_folder(model_folder(model))
-    width = pretrained.config.width
-    overrides = request.all_overrides()
-    settings = _settings(named, pretrained, read_data, request)
-    of_family = published_for(named, pretrained, settings)
-    num_examples = len(read_data.splits["train"])
-    num_examples = min(num_examples, settings.examples or num_examples)
-    measured = {} if request.teacher else measured_settings(pretrained, named.is_own, num_examples)
-    of_family = {name: value for name, value in of_family.items() if name not in measured}
-    for reason, found in ("as published for", of_family), ("measured to be best for this size of", measured):
-        if chosen := [f"{name}={value}" for name, value in found.items() if name not in overrides]:
-            log(f"{reason} {pretrained.family}: {', '.join(chosen)}")
-    of_family |= measured
-    if "optimizer.lr" not in overrides | of_family and width_factor(width) > 1:
-        log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
-    if settings.epochs > of_family.get("epochs", named.epochs) and "epochs" not in overrides:
-        log(f"{settings.epochs:g} epochs: more than the published {named.epochs}, as there are few training examples")
-    if KINDS[read_data.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
-        log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(read_data.labels):,} labels")
-    pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[read_data.kind].marks)
+    settings = _settings(named, pretrained, dataset, request)
+    _log_settings(named, pretrained, dataset, request, settings, log)
+    pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[dataset.kind].marks)
     answerable = named.allows_no_answer and settings.task.no_answer == "classifier"
-    head_config = head_config_for(read_data, settings.task.head, settings.task.pair_encoding, answerable)
+    head_config = head_config_for(dataset, settings.task.head, settings.task.pair_encoding, answerable)
     embedding = EmbeddingSettings()
     if head_config.type.is_embedding:
         embedding = _embedding_settings(model_folder(model), request, settings, log)
         head_config = replace(head_config, pooling=settings.task.pooling or embedding.pooling)
-        if settings.task.teacher is not None and read_data.splits["train"][0].score is not None:
+        if settings.task.teacher is not None and dataset.splits["train"][0].score is not None:
             raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
-        if settings.layers.dropout is not None and "layers.dropout" not in overrides:
-            log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
     elif settings.task.teacher is not None:
         raise ValueError("task.teacher is for the task similarity: use hornbook distill for other tasks")
     grounder = None
     if settings.reason.method is not None:
         grounder = _grounder(request, head_config, settings, log)
         head_config = replace(head_config, graph=grounder.kagnet_config)
-    spec = replace(make_task(named, read_data, head_config), reason=None if grounder is None else grounder.record())
+    spec = replace(make_task(named, dataset, head_config), reason=None if grounder is None else grounder.record())
     linker = _linker(pretrained, settings.task.graph, spec.task, log)
     if linker is not None:
         spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
-    split = training_split(read_data, named, settings)
-    others = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.max_length}
-    return Inputs(named, read_data, settings, spec, *split, pretrained, tokenizer, model=model, **others)
+    split = training_split(dataset, named, settings)
+    optional = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.max_length}
+    return Inputs(named, dataset, settings, spec, *split, pretrained, tokenizer, model=model, **optional)
+
+
+def _log_settings(
+    named: RegisteredTask,
+    pretrained: nn.Module,
+    dataset: DataSet,
+    request: FinetuneRequest,
+    settings: FinetuneSettings,
+    log: Log,
+) -> None:
+    """Logs the settings that are not the defaults of the task and were not requested, each with the reason."""
+    overrides, width = request.all_overrides(), pretrained.config.width
+    num_examples = len(dataset.splits["train"])
+    num_examples = min(num_examples, settings.examples or num_examples)
+    measured = {} if request.teacher else measured_settings(pretrained, named.is_own, num_examples)
+    published = published_for(named, pretrained, settings)
+    published = {name: value for name, value in published.items() if name not in measured}
+    for reason, chosen in ("as published for", published), ("measured to be best for this size of", measured):
+        if values := [f"{name}={value}" for name, value in chosen.items() if name not in overrides]:
+            log(f"{reason} {pretrained.family}: {', '.join(values)}")
+    if "optimizer.lr" not in overrides | published | measured and width_factor(width) > 1:
+        log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
+    if settings.epochs > (published | measured).get("epochs", named.epochs) and "epochs" not in overrides:
+        log(f"{settings.epochs:g} epochs: more than the published {named.epochs}, as there are few training examples")
+    if KINDS[dataset.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
+        log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(dataset.labels):,} labels")
+    if named.kind == Similarity.name and settings.layers.dropout is not None and "layers.dropout" not in overrides:
+        log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
 
 
 def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> EntityLinker | None:
-    """What links texts to the graph of an ERNIE; raises a `ValueError` if it cannot be used."""
+    """The linker of texts to the graph of an ERNIE; raises a `ValueError` if it cannot be used."""
     if graph is None:
         if isinstance(pretrained, Ernie) and pretrained.config.fusion:
             log("note: without graph= the model reads no entities")
@@ -301,13 +306,13 @@ def _embedding_settings(
     """The pooling and the maximum length that the folder of a model prescribes, for what was not requested."""
     if request.teacher is not None:
         raise ValueError("hornbook distill does not support similarity: use hornbook finetune with task.teacher=MODEL")
-    found = read_embedding_settings(folder)
-    found.refuse_lower_case(folder)
+    embedding = read_embedding_settings(folder)
+    embedding.refuse_lower_case(folder)
     if settings.task.pooling is None:
-        log(found.description)
-    if any(found.prompts.values()):
+        log(embedding.description)
+    if any(embedding.prompts.values()):
         log("note: training does not put the prompts of the model before texts, and the run has none")
-    return found
+    return embedding
 
 
 def refuse_without_baselines(task: str) -> None:
@@ -319,10 +324,10 @@ def refuse_without_baselines(task: str) -> None:
 def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     """Reads the examples that fine-tuning would train on for the same request, without a model."""
     refuse_without_baselines(request.task)
-    named, found = read_labelled(request, data, log)
+    named, dataset = read_labelled(request, data, log)
     settings = settings_for(named, None, request.all_overrides())
-    spec = make_task(named, found, head_config_for(found))
-    return Labelled(named, found, settings, spec, *training_split(found, named, settings))
+    spec = make_task(named, dataset, head_config_for(dataset))
+    return Labelled(named, dataset, settings, spec, *training_split(dataset, named, settings))
 
 
 def with_task_format(
@@ -331,9 +336,9 @@ def with_task_format(
     """The model and the tokenizer for the task's inputs. An encoder's tokenizer only gets the `marks` of the task. A
     GPT's gets a padding token, which `transformers` needs, and with `task.format=gpt1` GPT-1's start, delimiter and
     extract tokens. The embeddings of new tokens are newly initialised."""
-    marked_too = with_mention_marks(tokenizer, marks)
-    if marked_too is not tokenizer:
-        pretrained, tokenizer = with_new_tokens(pretrained, tokenizer, marked_too, seed_of("new tokens")), marked_too
+    with_marks = with_mention_marks(tokenizer, marks)
+    if with_marks is not tokenizer:
+        pretrained, tokenizer = with_new_tokens(pretrained, tokenizer, with_marks, seed_of("new tokens")), with_marks
     if "clm" not in pretrained.head_factories:
         for name, default in (("format", "tokenizer"), ("lm_weight", 0.0), ("direction", None)):
             if getattr(settings, name) != default:
@@ -375,5 +380,5 @@ def training_split(
     if settings.task.swapped_pairs:
         if not train[0].has_pair:
             raise ValueError("task.swapped_pairs is for pairs of texts, and these examples have none: leave it out")
-        train = [each for pair in train for each in (pair, replace(pair, text=pair.pair, pair=pair.text))]
+        train = [example for pair in train for example in (pair, replace(pair, text=pair.pair, pair=pair.text))]
     return train, held_out

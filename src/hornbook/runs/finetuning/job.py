@@ -1,7 +1,6 @@
 """The training job of a fine-tuning run, or of one stage of a distillation on a task."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hornbook.batch import Batch
 from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.head_config import HeadConfig
@@ -34,6 +34,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
+from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.job import Job
@@ -50,23 +51,23 @@ def build_job(
     runtime: Runtime,
     log: Log,
     teacher: Teacher | None = None,
-    kept: CachedTeacher | None = None,
+    cache: CachedTeacher | None = None,
     stage: int = -1,
 ) -> tuple[Job, nn.Module]:
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
     head_config, seed = inputs.spec.task.head_config, settings.runtime.seed
-    keeps = not request.from_random and keeps_head(inputs.pretrained, head_config, settings.task)
+    has_head = not request.from_random and keeps_head(inputs.pretrained, head_config, settings.task)
     if request.from_random:
         model, new_parts = from_random(inputs.pretrained, head_config, seed, settings.layers.dropout), []
     else:
-        _log_head(inputs.pretrained.head_config, head_config, keeps, request.model, log)
-        model, new_parts = with_head(inputs.pretrained, head_config, seed, settings.layers.dropout, keeps)
-    if inputs.grounder is not None and not keeps:
+        _log_head(inputs.pretrained.head_config, head_config, has_head, request.model, log)
+        model, new_parts = with_head(inputs.pretrained, head_config, seed, settings.layers.dropout, has_head)
+    if inputs.grounder is not None and not has_head:
         generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
         model.task.initialize(generator, inputs.grounder.relation_vectors)
-    if head_config.problem_type == "multi" and not keeps:
+    if head_config.problem_type == "multi" and not has_head:
         start_at_frequencies(model, inputs.train_features.labels)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
@@ -76,49 +77,52 @@ def build_job(
     if teacher is not None:
         recipes = settings.objective.stages(is_task=True)
         is_last_stage = stage in (-1, len(recipes) - 1)
-        trainable, objective = with_teacher(model, objective, recipes[stage], teacher, seed, kept, inputs.projections)
+        trainable, objective = with_teacher(model, objective, recipes[stage], teacher, seed, cache, inputs.projections)
     elif settings.task.lm_weight:
         objective = AuxiliaryLanguageModel(objective, settings.task.lm_weight)
     if runtime.compiles:
         trainable.compile_parts()
     module = TrainingModule(trainable, objective)
-    save, load = checkpoint_io(model, inputs.tokenizer, trainable)
+    if is_last_stage:
+        validation, metric_for_best = _DevValidation(model, inputs, runtime), inputs.spec.task.metrics[0]
+    else:
+        validation = partial(validate, module, in_batches(inputs.dev_features, settings.batch_size), runtime)
+        metric_for_best = "loss"
     job = Job(
         module,
         TaskBatches(inputs.train_features, settings.batch_size, seed),
-        _DevValidation(model, inputs, runtime),
-        save,
-        load,
-        metric_for_best=inputs.spec.task.metrics[0],
+        validation,
+        *checkpoint_io(model, inputs.tokenizer, trainable),
+        metric_for_best=metric_for_best,
         lr_multiplier_of=lr_multiplier(model, settings.layers),
     )
-    if not is_last_stage:
-        features = inputs.dev_features
-        starts = range(0, features.num_units, settings.batch_size)
-        dev = [features.batch(range(first, min(first + settings.batch_size, features.num_units))) for first in starts]
-        job = replace(job, validate=partial(validate, module, dev, runtime), metric_for_best="loss")
     return job, model
 
 
-def _log_head(found: HeadConfig | None, needed: HeadConfig, keeps: bool, model: str, log: Log) -> None:
+def in_batches(features: Features, batch_size: int) -> list[Batch]:
+    """All units in batches, in their order, to validate on."""
+    units = range(features.num_units)
+    return [features.batch(units[first : first + batch_size]) for first in units[::batch_size]]
+
+
+def _log_head(old: HeadConfig | None, new: HeadConfig, is_kept: bool, model: str, log: Log) -> None:
     """Logs whether the head of a fine-tuned model is kept or dropped."""
-    if keeps:
-        log(f"keeping the {needed.in_words} head of {model}; task.new_head=true initialises a new one")
-    elif found is not None:
-        why = f", as its {found.in_words} head is for other labels or layers" if not needed.fits(found) else ""
-        log(f"the {needed.in_words} head is newly initialised, and that of {model} is dropped{why}")
+    if is_kept:
+        log(f"keeping the {new.in_words} head of {model}; task.new_head=true initialises a new one")
+    elif old is not None:
+        why = f", as its {old.in_words} head is for other labels or layers" if not new.fits(old) else ""
+        log(f"the {new.in_words} head is newly initialised, and that of {model} is dropped{why}")
 
 
 def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective | SimilarityObjective:
     """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
     logits."""
     head_config, features = inputs.spec.task.head_config, inputs.train_features
-    if head_config.type.is_embedding and not settings.task.class_weights:
-        return (SimilarityDistillation if settings.task.teacher else SimilarityObjective)(
-            head_config, settings.task.temperature
-        )
     if not settings.task.class_weights:
-        return TaskObjective(head_config)
+        if not head_config.type.is_embedding:
+            return TaskObjective(head_config)
+        similarity = SimilarityDistillation if settings.task.teacher else SimilarityObjective
+        return similarity(head_config, settings.task.temperature)
     if not head_config.type.has_labels or head_config.problem_type != "single":
         raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
     labels = np.concatenate(features.token_labels) if head_config.type.per_token else features.labels
@@ -127,21 +131,22 @@ def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective
 
 def with_teacher(
     student: Transformer,
-    own: TaskObjective,
+    label_objective: TaskObjective,
     recipe: StageRecipe,
     teacher: Teacher,
     seed: int,
-    kept: CachedTeacher | None,
+    cache: CachedTeacher | None,
     projections: Mapping[str, Tensor] | None = None,
 ) -> tuple[DistillationPair, TaskDistillation]:
-    """The student paired with its teacher, and the objective of a recipe. `own` is the loss on the labels. Teacher
-    outputs that are cached are read from `kept`. `projections` learned earlier, on plain text or in an earlier stage,
-    are reused if their shapes fit; the others are newly initialised."""
+    """The student paired with its teacher, and the objective of a recipe. `label_objective` is the loss on the labels.
+    Teacher outputs that are cached are read from `cache`. `projections` learned earlier, on plain text or in an earlier
+    stage, are reused if their shapes fit; the others are newly initialised."""
     pair = pair_for(recipe, student, teacher.model)
     pair.initialize_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
     pair.adopt_projections(projections or {})
     pair.to(next(student.parameters()).device)
-    return pair, TaskDistillation(own, own.head_config, recipe, student.config, teacher.model.config, kept)
+    configs = label_objective.head_config, recipe, student.config, teacher.model.config
+    return pair, TaskDistillation(label_objective, *configs, cache)
 
 
 class _DevValidation:
@@ -155,8 +160,8 @@ class _DevValidation:
     def __call__(self, micro_tokens: int) -> dict[str, float]:
         task, dev, features = self.inputs.spec.task, self.inputs.dev, self.inputs.dev_features
         self.last = evaluate_split(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
-        found = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
-        return {"loss": found.loss, **found.scores}
+        tuned = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
+        return {"loss": tuned.loss, **tuned.scores}
 
 
 def checkpoint_io(

@@ -57,11 +57,11 @@ class Joint(ValidatedSettings):
 
 @dataclass(frozen=True)
 class Documents:
-    """Training and validation splits as token sequences; `about` has the number of training examples per task."""
+    """Training and validation splits as token sequences; `tasks` has the number of training examples per task."""
 
     train: Features
     held_out: Features
-    about: list[dict]
+    tasks: list[dict]
 
 
 def read_joint(path: str | Path) -> Joint:
@@ -80,27 +80,25 @@ def read_joint(path: str | Path) -> Joint:
 def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, log: Log) -> Documents:
     """The training examples of all tasks as documents, without those whose question is also in the test split.
     `context` is the model's context length in tokens."""
-    train, held_out, about = [], [], []
-    for each in joint.tasks:
-        task = read_task(each.task if Path(each.task).suffix != ".toml" else Path(joint.folder) / each.task)
-        splits = read_items(task, Path(joint.folder) / each.data, log)
+    train, held_out, tasks = [], [], []
+    for entry in joint.tasks:
+        task = read_task(entry.task if Path(entry.task).suffix != ".toml" else Path(joint.folder) / entry.task)
+        splits = read_items(task, Path(joint.folder) / entry.data, log)
         if len(splits.train) < 2:
-            raise ValueError(f"{each.data} has no training split for {task.name}: add one")
+            raise ValueError(f"{entry.data} has no training split for {task.name}: add one")
         check_templates(task, splits.train[0])
-        known = drawable(task, splits.train, splits.test)
-        if len(known) < len(splits.train):
-            log(
-                f"{task.name}: {len(splits.train) - len(known):,} training examples are also in the test split: dropped"
-            )
-        order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(known))[: each.examples]
+        items = drawable(task, splits.train, splits.test)
+        if num_dropped := len(splits.train) - len(items):
+            log(f"{task.name}: {num_dropped:,} training examples are also in the test split: dropped")
+        order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(items))[: entry.examples]
         num_held_out = max(1, min(MAX_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
-        chosen = [known[i] for i in order]
-        encoded = _encoded(task, chosen, tokenizer, context, learns)
+        num_train = len(order) - num_held_out
+        encoded = _encoded(task, [items[i] for i in order], tokenizer, context, learns)
         held_out += encoded[:num_held_out]
         train += encoded[num_held_out:]
-        about.append({"task": task.name, "data": str(each.data), "examples": len(order) - num_held_out})
-        log(f"{task.name}: {len(order) - num_held_out:,} examples to train on, {num_held_out:,} to validate on")
-    return Documents(_features(train), _features(held_out), about)
+        tasks.append({"task": task.name, "data": str(entry.data), "examples": num_train})
+        log(f"{task.name}: {num_train:,} examples to train on, {num_held_out:,} to validate on")
+    return Documents(_features(train), _features(held_out), tasks)
 
 
 def _encoded(
@@ -111,23 +109,22 @@ def _encoded(
     reserved = [len(encoding.ids) + 1 for encoding in tokenizer.encode_batch(answers)]
     prompts = PromptWriter(task, task.example, tokenizer, context).write(items, [()] * len(items), reserved)
     end = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    found = []
+    encoded = []
     pairs = [(prompt.text, text) for prompt, text in zip(prompts, answers, strict=True)]
     for prompt_ids, answer_ids in tokenizer.split_encode(pairs):
         ids = np.array([*prompt_ids, *answer_ids, *end], np.int64)[: context + 1]
         targets = ids[1:].copy()
         if learns == "answer":
             targets[: max(len(prompt_ids) - 1, 0)] = -1
-        found.append((ids[:-1], targets))
-    return found
+        encoded.append((ids[:-1], targets))
+    return encoded
 
 
 def _features(encoded: list[tuple[np.ndarray, np.ndarray]]) -> Features:
-    ids = [each for each, _ in encoded]
     return Features(
-        ids=ids,
-        segments=[np.zeros(len(each), np.int64) for each in ids],
-        example_ids=np.arange(len(ids)),
-        num_examples=len(ids),
+        ids=[ids for ids, _ in encoded],
+        segments=[np.zeros(len(ids), np.int64) for ids, _ in encoded],
+        example_ids=np.arange(len(encoded)),
+        num_examples=len(encoded),
         token_labels=[targets for _, targets in encoded],
     )

@@ -31,17 +31,17 @@ def with_head(
     with torch.device("meta"):  # initialising weights that are then overwritten takes longer than a short run
         model = _network(pretrained, head_config, dropout)
     model.to_empty(device="cpu")
-    kept = {
-        name: value for name, value in pretrained.state_dict().items() if keeps_head or not name.startswith("task.")
-    }
-    missing, _ = model.load_state_dict(kept, strict=False)
+    weights = pretrained.state_dict()
+    if not keeps_head:
+        weights = {name: weight for name, weight in weights.items() if not name.startswith("task.")}
+    missing, _ = model.load_state_dict(weights, strict=False)
     # In a kept head, only the missing layers are initialised.
     depth = 2 if keeps_head else 1
-    new = sorted({".".join(name.split(".")[: depth if name.startswith("task.") else 1]) for name in missing})
+    new_parts = sorted({".".join(name.split(".")[: depth if name.startswith("task.") else 1]) for name in missing})
     generator = torch.Generator().manual_seed(seed_of(seed, "head"))
-    for part in new:
+    for part in new_parts:
         initialize(model.get_submodule(part), pretrained.config.init_std, generator)
-    return model, [part for part in new if not part.startswith("task")]
+    return model, [part for part in new_parts if not part.startswith("task")]
 
 
 def from_random(pretrained: nn.Module, head_config: HeadConfig, seed: int, dropout: float | None = None) -> nn.Module:
@@ -79,7 +79,7 @@ def with_dropout(config: TransformerConfig, dropout: float | None) -> Transforme
     """The config with another dropout in every layer below the heads."""
     if dropout is None:
         return config
-    names = {each.name for each in dataclasses.fields(config)} & set(BELOW_HEADS)
+    names = {field.name for field in dataclasses.fields(config)} & set(BELOW_HEADS)
     return dataclasses.replace(config, **dict.fromkeys(names, dropout))
 
 
@@ -94,12 +94,11 @@ def freeze(model: nn.Module, settings: LayerSettings, new_parts: Sequence[str] =
     if settings.frozen > num_layers:
         raise ValueError(f"layers.frozen={settings.frozen}, but the model has {num_layers} layers; -1 freezes all")
     for name, parameter in model.named_parameters():
-        depth = model.depth_of(name)
         if settings.frozen < 0:
-            is_fixed = name.partition(".")[0] not in ("task", *new_parts)
+            is_frozen = name.partition(".")[0] not in ("task", *new_parts)
         else:
-            is_fixed = settings.frozen > 0 and depth <= settings.frozen
-        parameter.requires_grad_(parameter.requires_grad and not is_fixed)
+            is_frozen = settings.frozen > 0 and model.depth_of(name) <= settings.frozen
+        parameter.requires_grad_(parameter.requires_grad and not is_frozen)
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 

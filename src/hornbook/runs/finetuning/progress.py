@@ -4,20 +4,20 @@ import math
 import time
 from collections.abc import Callable
 
-from hornbook.train.job import Status
+from hornbook.train.job import OnProgress, Status
 
 
-def preparation_progress(on_progress: Callable[[Status], None], unit: str, first: int = 0) -> Callable[..., None]:
-    """A function that takes (number done, number of all, tokens read so far) and reports them as a `Status`, with the
+def preparation_progress(on_progress: OnProgress, unit: str, first: int = 0) -> Callable[..., None]:
+    """A function that takes (number done, total number, tokens read so far) and reports them as a `Status`, with the
     time left at the speed so far. `first` were done before; after the last one, it starts again for other data."""
     started = time.monotonic()
 
-    def show(num_done: int, num_all: int, num_tokens: int = 0) -> None:
+    def show(num_done: int, total: int, num_tokens: int = 0) -> None:
         nonlocal started, first
         seconds = max(time.monotonic() - started, 1e-9)
-        left = seconds * (num_all - num_done) / (num_done - first) if num_done > first else math.inf
-        on_progress(Status(num_done, num_all, {}, num_tokens / seconds, left, unit=unit))
-        if num_done == num_all:
+        left = seconds * (total - num_done) / (num_done - first) if num_done > first else math.inf
+        on_progress(Status(num_done, total, {}, num_tokens / seconds, left, unit=unit))
+        if num_done == total:
             started, first = time.monotonic(), 0
 
     return show

@@ -7,7 +7,6 @@ from typing import Any
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, setting
 from hornbook.files import absolute
-from hornbook.graph.reasoning.grounding import Grounder
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
@@ -75,7 +74,7 @@ def run_folder(out: Path, request: FinetuneRequest, marks: tuple[str, ...] = STA
     return RunFolder(out, "distill" if request.teacher else "finetune", marks)
 
 
-def folder_of_several(out: Path, request: FinetuneRequest) -> RunFolder:
+def sweep_folder(out: Path, request: FinetuneRequest) -> RunFolder:
     """The folder of several runs, whose record holds only the request."""
     return run_folder(out, request, (REQUEST,))
 
@@ -88,11 +87,11 @@ def write_task_record(
     inputs: dict[str, Any] | None = None,
     settings: FinetuneSettings | None = None,
     runtime: Runtime | None = None,
-    **about: Any,
+    **info: Any,
 ) -> None:
     """Writes the record of a command on labelled data; `options` and `inputs` are those besides the request's own and
-    the data."""
-    labelled = {
+    the data, and `info` is further information about the run."""
+    data_record = {
         "path": request.data,
         "files": list(data.files),
         "fingerprint": fingerprint(data),
@@ -102,14 +101,14 @@ def write_task_record(
     }
     folder.write_record(
         request.to_dict() | (options or {}),
-        {"data": labelled, **(inputs or {})},
+        {"data": data_record, **(inputs or {})},
         settings,
         None if runtime is None else runtime.about(),
         model=request.model,
         task=request.task,
         kind=data.kind,
         labels=list(data.labels),
-        **about,
+        **info,
     )
 
 
@@ -133,15 +132,8 @@ def refuse_other_request(folder: RunFolder, run: dict, request: FinetuneRequest)
 
 def refuse_other_data(folder: RunFolder, run: dict, data: DataSet) -> None:
     recorded = run["inputs"]["data"]
-    what = f"the data in {recorded['path'] or 'memory'}"
-    folder.refuse_other_input(what, recorded["fingerprint"], fingerprint(data))
-
-
-def refuse_other_graph(folder: RunFolder, run: dict, grounder: Grounder | None) -> None:
-    """Raises a `ValueError` if the knowledge graph, or its vectors, changed since the run was started."""
-    for name, now in ({} if grounder is None else grounder.fingerprints).items():
-        path = grounder.settings.graph if name == "graph" else grounder.settings.vectors
-        folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", run["inputs"].get(name), now)
+    name = f"the data in {recorded['path'] or 'memory'}"
+    folder.refuse_other_input(name, recorded["fingerprint"], fingerprint(data))
 
 
 def settings_of(run: dict) -> FinetuneSettings:

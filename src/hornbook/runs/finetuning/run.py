@@ -12,7 +12,6 @@ RUN/checkpoints/          during training, the state to resume from; after it, o
 RUN/best/, metrics.jsonl
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -37,7 +36,6 @@ from hornbook.runs.finetuning.record import (
     FinishedRun,
     read_run,
     refuse_other_data,
-    refuse_other_graph,
     refuse_other_request,
     run_folder,
     settings_of,
@@ -52,15 +50,12 @@ from hornbook.runs.finetuning.steps import (
     planned_flops,
     with_steps,
 )
-from hornbook.tasks.evaluation import (
-    Evaluation,
-    evaluate_split,
-)
+from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import Example
 from hornbook.tasks.running import run_model
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.job import Outcome, Status
+from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.loop import train
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
@@ -95,7 +90,7 @@ def run_once(
     out: Path,
     request: FinetuneRequest,
     inputs: Inputs,
-    on_progress: Callable[[Status], None],
+    on_progress: OnProgress,
     log: Log,
     teacher: Teacher | None = None,
 ) -> Finetuned | Outcome:
@@ -103,9 +98,8 @@ def run_once(
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
     folder, ranks = run_folder(out, request), current_ranks()
-    has_record, is_finished, is_done = ranks.from_main(
-        lambda: (folder.has_record, folder.is_finished, folder.has_record and _is_done(folder))
-    )
+    has_record, is_finished = ranks.from_main(lambda: (folder.has_record, folder.is_finished))
+    is_done = False
     if has_record:
         run = read_run(folder)
         _refuse_changes(folder, run, request, inputs, teacher)
@@ -116,6 +110,7 @@ def run_once(
                 if ranks.is_main:
                     clean_up(out)  # the run may have been killed before or during it
             return read_result(out)
+        is_done = ranks.from_main(lambda: is_trained(out, settings))
         if Checkpoints(out).last() is None and not has_started_stage(out):
             log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     else:
@@ -134,12 +129,12 @@ def run_once(
     if not is_done:
         if teacher is not None:
             with ranks.main_first():  # the others read what it has cached
-                kept = cached_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
-            build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, kept=kept)
-            found = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
-            if isinstance(found, Outcome):
-                return found
-            job, model = build(found, settings)
+                cache = cached_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
+            build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, cache=cache)
+            stage_inputs = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
+            if isinstance(stage_inputs, Outcome):
+                return stage_inputs
+            job, model = build(stage_inputs, settings)
         log_where_it_resumes(out, settings, log)
         outcome = train(out, job, settings, runtime, on_progress)
         if outcome.ended == "stopped":
@@ -157,10 +152,12 @@ def _refuse_changes(
     """Raises a `ValueError` if the request or an input is not that of the recorded run."""
     refuse_other_request(folder, run, request)
     refuse_other_data(folder, run, inputs.data)
-    refuse_other_graph(folder, run, inputs.grounder)
+    task, reason, recorded = inputs.settings.task, inputs.settings.reason, run["inputs"]
+    for name, fingerprint in ({} if inputs.grounder is None else inputs.grounder.fingerprints).items():
+        path = reason.graph if name == "graph" else reason.vectors
+        folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", recorded.get(name), fingerprint)
     if inputs.linker is not None:
-        now = inputs.linker.fingerprint
-        folder.refuse_other_input(f"the graph {settings_of(run).task.graph}", run["inputs"].get("graph"), now)
+        folder.refuse_other_input(f"the graph {task.graph}", recorded.get("graph"), inputs.linker.fingerprint)
     if teacher is not None:
         refuse_other_teacher(folder, run, teacher)
 
@@ -168,8 +165,8 @@ def _refuse_changes(
 def _plan(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
     """The settings of a new run with its number of steps, and where it runs."""
     settings = with_steps(inputs.settings, inputs.train_features)
-    share, head = (1.0, "clm") if settings.task.lm_weight else (0.0, "none")
-    flops = planned_flops(inputs.pretrained, inputs.train_features, settings.epochs, share, head)
+    learns_text = bool(settings.task.lm_weight)
+    flops = planned_flops(inputs.pretrained, inputs.train_features, settings.epochs, learns_text)
     return settings, choose_runtime(settings.runtime, flops)
 
 
@@ -182,14 +179,14 @@ def _write_record(
     model: nn.Module,
     teacher: Teacher | None,
 ) -> None:
-    others = {} if teacher is None else {"teacher": teacher.about()}
-    others |= {} if inputs.grounder is None else inputs.grounder.fingerprints
-    others |= {} if inputs.linker is None else {"graph": inputs.linker.fingerprint}
+    other_inputs = {} if teacher is None else {"teacher": teacher.to_record()}
+    other_inputs |= {} if inputs.grounder is None else inputs.grounder.fingerprints
+    other_inputs |= {} if inputs.linker is None else {"graph": inputs.linker.fingerprint}
     write_task_record(
         folder,
         request,
         inputs.data,
-        inputs=others,
+        inputs=other_inputs,
         settings=settings,
         runtime=runtime,
         parameters=sum(p.numel() for p in model.parameters()),
@@ -201,20 +198,15 @@ def _write_record(
     )
 
 
-def _is_done(folder: RunFolder) -> bool:
-    return is_trained(folder.path, settings_of(read_run(folder)))
-
-
 def _quiet(message: str) -> None:
     """Drops messages that were already logged once."""
 
 
 def read_result(out: Path) -> Finetuned:
     """The result of a finished run, from its files."""
-    found, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
-    ended = "finished early" if state["ended_early"] else "finished"
-    outcome = Outcome.of_state(ended, state)
-    return Finetuned(out, found["splits"], found["metric_for_best"], found["degenerate"], outcome)
+    scores, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
+    outcome = Outcome.of_state("finished early" if state["ended_early"] else "finished", state)
+    return Finetuned(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
 
 
 def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
@@ -236,11 +228,9 @@ def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any
 
 
 def _log_truncated_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
-    if features.num_truncated:
-        what = inputs.spec.task.truncated
-        log(
-            f"{features.num_truncated:,} {what} of {name} are longer than {inputs.max_length} tokens and were truncated"
-        )
+    if num := features.num_truncated:
+        texts = inputs.spec.task.truncated
+        log(f"{num:,} {texts} of {name} are longer than {inputs.max_length} tokens and were truncated")
 
 
 def _finish(
@@ -304,7 +294,7 @@ def _write_illustrations(
     chosen = scored.task.illustrative(inputs.dev, scored.predictions, inputs.dev_features)
     if not chosen:
         return
-    examples, predictions = ([its[number] for number in chosen] for its in (inputs.dev, scored.predictions))
+    examples, predictions = [inputs.dev[i] for i in chosen], [scored.predictions[i] for i in chosen]
     features = inputs.encode(examples)
     outputs = run_model(model, features, runtime.autocast, micro_tokens).outputs
     rows = scored.task.illustrations(outputs, features, examples, predictions)
@@ -312,6 +302,7 @@ def _write_illustrations(
 
 
 def open_and_run(
-    out: Path, request: FinetuneRequest, data: Any, on_progress: Callable[[Status], None], log: Log
+    out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log
 ) -> Finetuned | Outcome:
+    """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
     return run_once(out, request, open_inputs(request, data, log), on_progress, log)

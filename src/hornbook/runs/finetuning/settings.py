@@ -31,9 +31,8 @@ MAX_LR = 1e-3
 MIN_STEPS, MAX_EPOCHS = 300, 10  # few examples of one's own are read more often, for at least this many steps
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
-STAGE_GROUPS = (
-    *("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint"),
-    "loss_spike",
+STAGE_GROUPS = (  # settings and groups that may differ between stages
+    *("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "loss_spike"),
 )
 ONLY_IN_PRETRAINING = {  # settings of the loop, each with what replaces it in fine-tuning
     "schedule.steps": "the number of steps follows from epochs and batch_size",
@@ -193,10 +192,11 @@ class TaskDistillationSettings(FinetuneSettings):
 
     def of_stage(self, number: int) -> "TaskDistillationSettings":
         """The settings of a stage before the last; stages are numbered from 1."""
-        return configuration.with_overrides(self, _of_number(self.stages, number))
+        return configuration.with_overrides(self, _for_stage(self.stages, number))
 
 
-def _of_number(overrides: Mapping[str, Any], number: int) -> dict[str, Any]:
+def _for_stage(overrides: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """The overrides of a stage, out of those of all stages, whose names begin with the number of the stage."""
     prefix = f"{number}."
     return {name.removeprefix(prefix): value for name, value in overrides.items() if name.startswith(prefix)}
 
@@ -242,15 +242,16 @@ def settings_for(
     configuration.refuse_unused(settings, overrides)
     published = published_for(known, pretrained, settings)
     if num_examples is not None:
-        num_examples = min(num_examples, _examples_of(settings, overrides) or num_examples)
+        examples = {name: value for name, value in overrides.items() if name == "examples"}
+        num_examples = min(num_examples, configuration.with_overrides(settings, examples).examples or num_examples)
         if pretrained is not None and not has_teacher:
             published |= measured_settings(pretrained, known.is_own, num_examples)
     if isinstance(settings, TaskDistillationSettings):
         return _in_stages(settings, published, overrides, width, num_examples)
     settings = configuration.with_overrides(settings, published | overrides)
     if known.is_own and num_examples is not None and "epochs" not in overrides:
-        wanted = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
-        settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(wanted))})
+        epochs = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
+        settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(epochs))})
     if settings.reason.method is None or "layers.head_lr_ratio" in published | overrides:
         return settings
     ratio = max(1.0, rounded(GRAPH_LR / settings.optimizer.lr))
@@ -263,48 +264,41 @@ def published_for(known: RegisteredTask, pretrained: Transformer | None, setting
     return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}
 
 
-def _examples_of(settings: FinetuneSettings, overrides: dict) -> int | None:
-    """The number of training examples that the overrides ask for."""
-    asked = {name: value for name, value in overrides.items() if name == "examples"}
-    return configuration.with_overrides(settings, asked).examples
-
-
 def _in_stages(
-    settings: TaskDistillationSettings, of_family: dict, overrides: dict, width: int, num_examples: int | None
+    settings: TaskDistillationSettings, family: dict, overrides: dict, width: int, num_examples: int | None
 ) -> TaskDistillationSettings:
-    """The settings with those of each stage of the recipe. The user's overrides hold in all stages, except for
-    `epochs`, which is that of the last stage; `stages.1.NAME` overrides a setting in one stage."""
-    whole = {name: value for name, value in overrides.items() if not name.startswith("stages.")}
-    by_stage = {name.removeprefix("stages."): value for name, value in overrides.items() if name not in whole}
-    about_recipe = {name: value for name, value in whole.items() if name.startswith("objective.")}
-    objective = configuration.with_overrides(settings, about_recipe).objective
+    """The settings with those of each stage of the recipe. The settings of the model's `family` and the user's
+    overrides hold in all stages, except for `epochs`, which is that of the last stage; `stages.1.NAME` overrides a
+    setting in one stage."""
+    for_all = {name: value for name, value in overrides.items() if not name.startswith("stages.")}
+    by_stage = {name.removeprefix("stages."): value for name, value in overrides.items() if name not in for_all}
+    recipe_overrides = {name: value for name, value in for_all.items() if name.startswith("objective.")}
+    objective = configuration.with_overrides(settings, recipe_overrides).objective
     *earlier, last = objective.stages(is_task=True)
     _refuse_unknown_stages(by_stage, len(earlier) + 1)
-    given = of_family | whole
-    of_last = _of_number(by_stage, len(earlier) + 1)
-    settings = configuration.with_overrides(settings, _published_settings(last, width) | given | of_last)
+    for_all = family | for_all
+    for_last = _for_stage(by_stage, len(earlier) + 1)
+    settings = configuration.with_overrides(settings, _published_settings(last, width) | for_all | for_last)
     stages: dict[str, Any] = {}
     for number, recipe in enumerate(earlier, 1):
-        found = {"epochs": EARLIER_EPOCHS} | _published_settings(recipe, width)
+        stage = {"epochs": EARLIER_EPOCHS} | _published_settings(recipe, width)
         if num_examples is not None and num_examples >= LARGE_DATA and "epochs" in recipe.settings:
-            found["epochs"] /= 2
+            stage["epochs"] /= 2
         if objective.earlier_epochs is not None:
-            found["epochs"] = objective.earlier_epochs
-        found = {name: value for name, value in found.items() if name == "epochs" or name not in given}
-        found |= _of_number(by_stage, number)
-        values = {
-            each.name: each.value for each in configuration.iter_settings(configuration.with_overrides(settings, found))
-        }
-        stages |= {f"{number}.{name}": values[name] for name in found}
+            stage["epochs"] = objective.earlier_epochs
+        stage = {name: value for name, value in stage.items() if name == "epochs" or name not in for_all}
+        stage |= _for_stage(by_stage, number)
+        resolved = configuration.iter_settings(configuration.with_overrides(settings, stage))
+        stages |= {f"{number}.{setting.name}": setting.value for setting in resolved if setting.name in stage}
     return configuration.with_overrides(settings, {"stages": stages})
 
 
 def _published_settings(recipe: StageRecipe, width: int) -> dict[str, Any]:
     """The published settings of a stage, with the learning rate adapted to the student's width."""
-    found = dict(recipe.settings)
-    if "optimizer.lr" in found:
-        found["optimizer.lr"] = rounded(min(MAX_LR, found["optimizer.lr"] * width_factor(width)))
-    return found
+    settings = dict(recipe.settings)
+    if "optimizer.lr" in settings:
+        settings["optimizer.lr"] = rounded(min(MAX_LR, settings["optimizer.lr"] * width_factor(width)))
+    return settings
 
 
 def _refuse_unknown_stages(by_stage: dict, num_stages: int) -> None:

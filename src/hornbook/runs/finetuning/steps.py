@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,11 +27,12 @@ NUM_TIMED, MAX_TIMED_SECONDS = 4, 10.0  # steps that are timed before a run, and
 def with_steps(settings: S, features: Features) -> S:
     """The settings with the number of steps on these training examples, and the intervals of logging and validation."""
     steps_per_epoch = math.ceil(features.num_units / settings.batch_size)
-    overrides: dict[str, Any] = {"schedule.steps": max(1, round(steps_per_epoch * settings.epochs))}
+    steps = max(1, round(steps_per_epoch * settings.epochs))
     # A short run logs often enough to see whether its loss moved.
-    overrides["runtime.log_every_steps"] = max(
-        1, min(settings.runtime.log_every_steps, overrides["schedule.steps"] // 50)
-    )
+    overrides = {
+        "schedule.steps": steps,
+        "runtime.log_every_steps": max(1, min(settings.runtime.log_every_steps, steps // 50)),
+    }
     if settings.validation.every_steps is None:
         overrides["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
     return configuration.with_overrides(settings, overrides)
@@ -46,26 +47,26 @@ class TaskBatches:
         self.steps_per_epoch = math.ceil(features.num_units / batch_size)
         self._epoch, self._order = -1, np.zeros(0, np.int64)
 
-    def __call__(self, number: int, part: tuple[int, int] = (0, 1)) -> Batch:
-        """Batch `number`, or only part `part[0]` of `part[1]` of it. An empty part is one of its units, as padding."""
-        epoch, within = divmod(number, self.steps_per_epoch)
+    def __call__(self, step: int, part: tuple[int, int] = (0, 1)) -> Batch:
+        """The batch of a step, or only part `part[0]` of `part[1]` of it. An empty part is one of its units, as
+        padding."""
+        epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.features.num_units)
             self._epoch = epoch
-        units = self._order[within * self.batch_size : (within + 1) * self.batch_size].tolist()
-        if part == (0, 1):
-            return self.features.batch(units, with_dataset_index=True)
+        units = self._order[index * self.batch_size : (index + 1) * self.batch_size].tolist()
         first, last = part_of(len(units), part)
         batch = self.features.batch(units[first:last] or units[:1], with_dataset_index=True)
         step_index = first * self.features.group_size + np.arange(batch.num_sequences)
         return batch.with_values("sequences", step_index_host=step_index).as_padding(first == last)
 
 
-def planned_flops(model: Transformer, features: Features, epochs: float, share: float, head: str) -> float:
-    """Useful FLOPs of the whole run, which decide whether compilation pays off. `share` is the share of tokens that the
-    vocabulary `head` predicts."""
+def planned_flops(model: Transformer, features: Features, epochs: float, learns_text: bool) -> float:
+    """Useful FLOPs of the whole run, which decide whether compilation pays off. `learns_text`: whether the model also
+    predicts every next token."""
     num_tokens = sum(map(len, features.ids))
-    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), share, head))
+    predicted, head = (1.0, "clm") if learns_text else (0.0, "none")
+    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), predicted, head))
     return num_tokens * flops_per_token * epochs
 
 
@@ -75,7 +76,7 @@ def expected_seconds(
     """The expected time of `num_steps` steps with their validations, and that of one step, both in seconds, measured on
     `num_timed` steps at learning rate 0. A validation costs a forward pass over the tokens of dev."""
     step_seconds = seconds_per_step(job, settings, runtime, range(num_timed), MAX_TIMED_SECONDS)
-    num_train, num_dev = (sum(map(len, each.ids)) for each in (inputs.train_features, inputs.dev_features))
+    num_train, num_dev = (sum(map(len, split.ids)) for split in (inputs.train_features, inputs.dev_features))
     steps_per_epoch = inputs.train_features.num_units / settings.batch_size
     validation_seconds = FORWARD_SHARE * step_seconds * steps_per_epoch * num_dev / max(1, num_train)
     num_validations = math.ceil(num_steps / settings.validation.every_steps)

@@ -14,7 +14,7 @@ from hornbook.report.card import write_card
 from hornbook.report.trials import draw, read_trials
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.record import FinetuneRequest, folder_of_several
+from hornbook.runs.finetuning.record import FinetuneRequest, sweep_folder
 from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.job import OnProgress, Outcome
@@ -27,16 +27,15 @@ def run_many(
     out: Path,
     request: FinetuneRequest,
     open_with: Callable[[FinetuneRequest], Inputs],
-    teacher: Teacher | None = None,
-    *,
     seeds: int,
     lr_search: bool,
     on_progress: OnProgress,
     log: Log,
+    teacher: Teacher | None = None,
 ) -> Finetuned | Outcome:
     """The best of several runs, or an `Outcome` if one was stopped. Finished runs are not run again."""
     inputs = open_with(request)
-    folder = folder_of_several(out, request)
+    folder = sweep_folder(out, request)
     if not folder.has_record:
         folder.write_record(request.to_dict(), {}, seeds=seeds, lr_search=lr_search)
     first_seed, trials = inputs.settings.runtime.seed, {}
@@ -48,8 +47,8 @@ def run_many(
         if isinstance(result, Outcome):
             return result
         trials[name] = result
-        wrong = f"; degenerate: {result.degenerate}" if result.degenerate else ""
-        log(f"{name}: {result.metric_for_best} {result.score:.4g}{wrong}")
+        note = f"; degenerate: {result.degenerate}" if result.degenerate else ""
+        log(f"{name}: {result.metric_for_best} {result.score:.4g}{note}")
         return None
 
     for lr in searched_lrs(inputs.pretrained.config.width) if lr_search else ():
@@ -72,13 +71,13 @@ def run_many(
     if current_ranks().is_main:
         draw(out, read_trials(out))
         folder.publish(best.out)
-        write_card(out)  # replaces the card of the best try, which names the folder of that try
+        write_card(out)  # replaces the card of the best trial, which names the folder of that trial
     return dataclasses.replace(best, out=out)
 
 
 def _best(trials: dict[str, Finetuned]) -> str:
-    """The name of the try with the highest dev score; degenerate runs come last."""
-    return max(trials, key=lambda each: (trials[each].degenerate is None, trials[each].score))
+    """The name of the trial with the highest dev score; degenerate runs come last."""
+    return max(trials, key=lambda name: (trials[name].degenerate is None, trials[name].score))
 
 
 def _settings(result: Finetuned) -> dict[str, Any]:
@@ -89,22 +88,22 @@ def _write(out: Path, in_percent: bool, kind: str, trials: dict[str, Finetuned])
     rows = []
     for name, result in trials.items():
         settings = _settings(result)
-        found = result.scores["dev"][result.metric_for_best]
+        score = result.scores["dev"][result.metric_for_best]
         rows.append(
             {
                 "name": name,
                 "folder": str(result.out.relative_to(out)),
                 "lr": settings["optimizer"]["lr"],
                 "seed": settings["runtime"]["seed"],
-                "score": found["value"],
-                "low": found["low"],
-                "high": found["high"],
+                "score": score["value"],
+                "low": score["low"],
+                "high": score["high"],
                 "degenerate": result.degenerate,
                 "seconds": result.outcome.seconds,
             }
         )
     scores = [row["score"] for row in rows]
-    about = {
+    summary = {
         "kind": kind,
         "metric_for_best": next(iter(trials.values())).metric_for_best,
         "in_percent": in_percent,
@@ -113,4 +112,4 @@ def _write(out: Path, in_percent: bool, kind: str, trials: dict[str, Finetuned])
         "median": statistics.median(scores),
         "spread": statistics.stdev(scores) if len(scores) > 1 else 0.0,
     }
-    write_json(out / TRIALS, about)
+    write_json(out / TRIALS, summary)

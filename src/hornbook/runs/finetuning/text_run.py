@@ -9,7 +9,6 @@ The result is an ordinary GPT: `hornbook prompt RUN --task ... --shots 0` scores
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,14 +24,14 @@ from hornbook.lifecycle.resuming import request_differences
 from hornbook.lifecycle.run_folder import RunFolder, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
-from hornbook.runs.finetuning.job import checkpoint_io
+from hornbook.runs.finetuning.job import checkpoint_io, in_batches
 from hornbook.runs.finetuning.joint import Documents, Learns, documents, read_joint
 from hornbook.runs.finetuning.settings import MAX_LR, FinetuningLoopSettings, rounded, width_factor
 from hornbook.runs.finetuning.steps import TaskBatches, is_trained, planned_flops, with_steps
 from hornbook.tasks.text.sources import Log
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.job import Job, Outcome, Status
+from hornbook.train.job import Job, OnProgress, Outcome
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
@@ -86,8 +85,8 @@ def resolve_settings(model: str | Path, data: str | Path | None, overrides: dict
     settings = text_settings(trained, overrides)
     if data is None:
         return settings
-    found = documents(read_joint(data), tokenizer, trained.config.max_positions, settings.learns, log)
-    return with_steps(settings, found.train)
+    texts = documents(read_joint(data), tokenizer, trained.config.max_positions, settings.learns, log)
+    return with_steps(settings, texts.train)
 
 
 def load_gpt_with_head(name: str | Path) -> tuple[Gpt, Tokenizer]:
@@ -106,7 +105,7 @@ def finetune_text(
     *,
     overrides: dict | None = None,
     resume: bool = False,
-    on_progress: Callable[[Status], None] | None = None,
+    on_progress: OnProgress | None = None,
     log: Log = print,
 ) -> Outcome:
     """Fine-tunes a GPT on the tasks in the file `data` (`joint.py`) into the run folder `out`. With `resume`, `data`
@@ -127,35 +126,35 @@ def finetune_text(
     joint = read_joint(data)
     trained, tokenizer = load_gpt_with_head(model)
     settings = text_settings(trained, request.overrides) if run is None else settings_in(run)
-    found = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
-    fingerprint, before = _fingerprint(found), (None, None)
+    texts = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
+    fingerprint, recorded_runtime = _fingerprint(texts), (None, None)
     if run is None:
-        settings = with_steps(settings, found.train)
+        settings = with_steps(settings, texts.train)
     else:
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
-        before = run["runtime"]["threads"], run["runtime"]["compiles"]
+        recorded_runtime = run["runtime"]["threads"], run["runtime"]["compiles"]
         if _is_finished(folder.path, settings):
             folder.publish(folder.path / "best")
             return Outcome.of_state("already finished", read_state(Checkpoints(folder.path).last()))
-    runtime = choose_runtime(
-        settings.runtime, planned_flops(trained, found.train, settings.epochs, 1.0, "clm"), *before
-    )
+    flops = planned_flops(trained, texts.train, settings.epochs, learns_text=True)
+    runtime = choose_runtime(settings.runtime, flops, *recorded_runtime)
     configure_torch(runtime)
-    log(f"{sum(p.numel() for p in trained.parameters()):,} parameters; {runtime.reason}")
+    num_parameters = sum(p.numel() for p in trained.parameters())
+    log(f"{num_parameters:,} parameters; {runtime.reason}")
     if run is None:
         folder.write_record(
             request.to_dict(),
-            {"data": {"path": request.data, "fingerprint": fingerprint, "tasks": found.about}},
+            {"data": {"path": request.data, "fingerprint": fingerprint, "tasks": texts.tasks}},
             settings,
             runtime.about(),
-            preset=", ".join(each["task"] for each in found.about),
+            preset=", ".join(task["task"] for task in texts.tasks),
             family=trained.family,
             heads=list(trained.heads),
-            parameters=sum(p.numel() for p in trained.parameters()),
+            parameters=num_parameters,
             joint=configuration.to_dict(joint),
             **{"from": request.model},
         )
-    job = _job(trained, tokenizer, found, settings, runtime)
+    job = _job(trained, tokenizer, texts, settings, runtime)
     outcome = train(folder.path, job, settings, runtime, on_progress or (lambda status: None))
     if outcome.ended != "stopped":
         folder.publish(folder.path / "best")
@@ -164,13 +163,13 @@ def finetune_text(
 
 def _is_finished(run: Path, settings: TextSettings) -> bool:
     """Whether all steps were taken, and the last one validated."""
-    validated = {each["step"] for each in read_metrics(run) if each["kind"] == "validation"}
+    validated = {line["step"] for line in read_metrics(run) if line["kind"] == "validation"}
     return is_trained(run, settings) and Checkpoints(run).last_step() in validated
 
 
-def _fingerprint(found: Documents) -> str:
+def _fingerprint(texts: Documents) -> str:
     digest = hashlib.sha256()
-    for features in (found.train, found.held_out):
+    for features in (texts.train, texts.held_out):
         for ids, targets in zip(features.ids, features.token_labels, strict=True):
             digest.update(ids.tobytes() + b"|" + targets.tobytes() + b"\n")
     return digest.hexdigest()
@@ -186,15 +185,12 @@ def settings_in(run: dict[str, Any]) -> TextSettings:
     return configuration.from_dict(TextSettings, run["settings"])
 
 
-def _job(model: Gpt, tokenizer: Tokenizer, found: Documents, settings: TextSettings, runtime: Runtime) -> Job:
+def _job(model: Gpt, tokenizer: Tokenizer, texts: Documents, settings: TextSettings, runtime: Runtime) -> Job:
     objective = ClmObjective()
     if runtime.compiles:
         model.compile_parts()
         objective.compile()
     module = TrainingModule(model, objective)
-    units = range(found.held_out.num_units)
-    held_out = [found.held_out.batch(units[i : i + VALIDATION_BATCH_SIZE]) for i in units[::VALIDATION_BATCH_SIZE]]
-
-    batches = TaskBatches(found.train, settings.batch_size, settings.runtime.seed)
-    save, load = checkpoint_io(model, tokenizer, model)
-    return Job(module, batches, partial(validate, module, held_out, runtime), save, load)
+    batches = TaskBatches(texts.train, settings.batch_size, settings.runtime.seed)
+    validation = partial(validate, module, in_batches(texts.held_out, VALIDATION_BATCH_SIZE), runtime)
+    return Job(module, batches, validation, *checkpoint_io(model, tokenizer, model))

@@ -30,58 +30,55 @@ from hornbook.train.objective import Objective
 
 def new_network(settings: PretrainSettings, teacher: Transformer | None = None) -> nn.Module:
     """The network of a run, without initialised weights."""
-    config, objective = settings.model, settings.objective
+    config, objective, family = settings.model, settings.objective, registry.family_of(settings.model)
     if isinstance(objective, DistillationSettings):
         (recipe,) = objective.stages(is_task=False)
         has_logits = any(match.quantity == "logits" for match in recipe.matches)
-        head = registry.family_of(config).vocabulary_head
+        head = family.vocabulary_head
         if has_logits and head not in teacher.heads:
             raise ValueError(
                 f"the teacher has no {head} head, so it has no logits over the vocabulary to learn from: train one "
                 "first (pre-train with base=), use objective.recipe=tinybert, or set objective.without=logits"
             )
-        student = registry.family_of(config)(config, (head,) if has_logits or recipe.hard_label_weight else ())
+        student = family(config, (head,) if has_logits or recipe.hard_label_weight else ())
         return pair_for(recipe, student, teacher)
     if isinstance(objective, RtdSettings):
-        smaller_config = generator_config(config, objective.generator_size, objective.generator_layers)
+        generator = generator_config(config, objective.generator_size, objective.generator_layers)
         is_adversarial = objective.generator_objective == "adversarial"
-        return ElectraPair(config, smaller_config, objective.shared, objective.heads, is_adversarial)
+        return ElectraPair(config, generator, objective.shared, objective.heads, is_adversarial)
     if isinstance(objective, ClmSettings):
-        return registry.family_of(config)(config, ("clm",))
+        return family(config, ("clm",))
     heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
     if isinstance(objective, ErnieSettings) and objective.entity_weight:
         heads += ("entity",)
-    return registry.family_of(config)(config, heads)
+    return family(config, heads)
 
 
 def objective_of(
     settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None, model: nn.Module | None = None
 ) -> Objective:
     """The objective of a run; that of an ERNIE asks its `model` which entities have a vector."""
-    if settings.predicts_next and not settings.is_distilled:
-        if settings.masks_nothing:
-            return ClmObjective()
+    objective, masking = settings.objective, None
+    if not settings.masks_nothing:
         masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
+    if isinstance(objective, DistillationSettings):
+        (recipe,) = objective.stages(is_task=False)
+        return CorpusDistillation(masking, recipe, settings.model, teacher.config, objective.soft_targets)
+    if masking is None:
+        return ClmObjective()
+    if settings.masked_fraction:
         return HybridObjective(masking, settings.masked_fraction)
-    masking = None
-    if not settings.predicts_next:
-        masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
-    if isinstance(settings.objective, DistillationSettings):
-        (recipe,) = settings.objective.stages(is_task=False)
-        soft_targets = settings.objective.soft_targets
-        return CorpusDistillation(masking, recipe, settings.model, teacher.config, soft_targets)
-    if isinstance(settings.objective, RtdSettings):
-        return RtdObjective(masking, settings.objective)
-    if isinstance(settings.objective, ErnieSettings):
-        return ErnieObjective(masking, settings.objective, model.has_vector)
-    return MlmObjective(masking, settings.objective.sentence, settings.objective.sentence_weight)
+    if isinstance(objective, RtdSettings):
+        return RtdObjective(masking, objective)
+    if isinstance(objective, ErnieSettings):
+        return ErnieObjective(masking, objective, model.has_vector)
+    return MlmObjective(masking, objective.sentence, objective.sentence_weight)
 
 
 def lr_multiplier(settings: PretrainSettings) -> Callable[[str], float] | None:
     """A function from parameter name to the factor on its learning rate, or None if all factors are 1."""
-    if not isinstance(settings.objective, RtdSettings) or settings.objective.generator_lr_ratio == 1:
-        return None
-    return lambda name: settings.objective.generator_lr_ratio if name.startswith(f"{GENERATOR}.") else 1.0
+    ratio = getattr(settings.objective, "generator_lr_ratio", 1.0)
+    return None if ratio == 1 else lambda name: ratio if name.startswith(f"{GENERATOR}.") else 1.0
 
 
 def repeat_positions(model: nn.Module, num_trained: int) -> None:
@@ -118,17 +115,17 @@ def initialize_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
         trained, old_tokenizer = load_folder(Path(folder) / name)
         if tokenizer.fingerprint != old_tokenizer.fingerprint:
             trained = extend_vocabulary(trained, old_tokenizer, tokenizer)
-        if trained.config.width != encoder.config.width or trained.config.num_layers != encoder.config.num_layers:
-            found = trained.config
+        old, new = trained.config, encoder.config
+        if (old.width, old.num_layers) != (new.width, new.num_layers):
             raise ValueError(
-                f"the generator in {folder} has {found.num_layers} layers of width {found.width}, not "
-                f"{encoder.config.num_layers} of width {encoder.config.width}: set objective.generator_size and "
-                "objective.generator_layers to the values it was trained with"
+                f"the generator in {folder} has {old.num_layers} layers of width {old.width}, not {new.num_layers} of "
+                f"width {new.width}: set objective.generator_size and objective.generator_layers to the values it was "
+                "trained with"
             )
         missing, _ = encoder.load_state_dict(trained.state_dict(), strict=False)
-        new_heads = {part.partition(".")[0] for part in missing} & {*encoder.heads}
+        new_heads = {parameter.partition(".")[0] for parameter in missing} & {*encoder.heads}
         newly_initialized += [f"{head} head" for head in sorted(new_heads)]
-        if any(part.startswith("blocks.") for part in missing):  # a BERT's, which an ERNIE starts from
+        if any(parameter.startswith("blocks.") for parameter in missing):  # a BERT's, which an ERNIE starts from
             newly_initialized.append("the layers that read entities")
     return newly_initialized
 

@@ -1,4 +1,4 @@
-"""Opens the corpora of a run and makes its training and validation batches."""
+"""Opens the corpora of a run, makes its training and validation batches, and warns of unsuitable data."""
 
 import dataclasses
 import math
@@ -11,6 +11,8 @@ from hornbook.data.sequences import SequenceSampler
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 Corpora = list[tuple[Corpus, float]]
+MAX_NOT_NEXT = 0.55  # share of the pairs for next-sentence prediction; more is logged as a warning
+MAX_EPOCHS = 100
 
 
 def folder_and_weight(text: str) -> tuple[str, float]:
@@ -32,7 +34,7 @@ def names_of(corpora: Sequence[str | Path] | str | Path) -> list[str]:
     >>> names_of("wiki:3"), names_of([Path("wiki"), "law:2"])
     (['wiki:3'], ['wiki', 'law:2'])
     """
-    return [str(each) for each in ([corpora] if isinstance(corpora, str | Path) else corpora)]
+    return [str(corpus) for corpus in ([corpora] if isinstance(corpora, str | Path) else corpora)]
 
 
 def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> Corpora:
@@ -49,18 +51,18 @@ def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> 
             raise ValueError(
                 f"{corpus.folder} and {first.folder} were built with different tokenizers: build both with the same one"
             )
-    is_gpt = settings.reads_documents
-    needed = ("eos_id",) if is_gpt else ("cls_id", "sep_id")
-    for name in needed if settings.masks_nothing else (*needed, "mask_id"):
+    names = {"eos_id": "end-of-text"} if settings.reads_documents else {"cls_id": "cls", "sep_id": "sep"}
+    names |= {} if settings.masks_nothing else {"mask_id": "mask"}
+    gpt = "a GPT" if settings.masks_nothing else "a hybrid model"
+    for name, token in names.items():
         if getattr(first.tokenizer, name) is None:
-            missing = "end-of-text" if name == "eos_id" else name.removesuffix("_id")
-            model = "a GPT" if is_gpt and settings.masks_nothing else "a hybrid model" if is_gpt else "an encoder"
-            raise ValueError(f"the tokenizer in {first.folder} has no {missing} token, which {model} needs")
+            model = gpt if settings.reads_documents else "an encoder"
+            raise ValueError(f"the tokenizer in {first.folder} has no {token} token, which {model} needs")
     return corpora
 
 
 def _sampler(
-    settings: PretrainSettings, corpora: Corpora, length: int, seed: int, short_probability: float, **more: bool
+    settings: PretrainSettings, corpora: Corpora, length: int, seed: int, short_probability: float, **flags: bool
 ) -> SequenceSampler:
     data = settings.data
     return SequenceSampler(
@@ -68,7 +70,7 @@ def _sampler(
         crosses_documents=data.crosses_documents,
         with_entities=settings.reads_entities,
         masked_fraction=settings.masked_fraction,
-        **more,
+        **flags,
     )
 
 
@@ -82,28 +84,28 @@ class BatchMaker:
         seed, short, shift = settings.runtime.seed, self.data.short_sequence_probability, self.data.shift_chunks
         self.samplers = {
             length: _sampler(settings, corpora, length, seed, short, shift_chunks=shift)
-            for length in {self.data.short_length, self.data.length}
-            if self.data.uses(length)
+            for length in set(settings.lengths)
         }
 
-    def __call__(self, number: int, part: tuple[int, int] = (0, 1)) -> Batch:
-        """Batch `number`, or only part `part[0]` of `part[1]` of it, made without the rest. An empty part is one of
-        its sequences, as padding."""
-        length, within = self.data.length_at(number, self.num_steps)
+    def __call__(self, step: int, part: tuple[int, int] = (0, 1)) -> Batch:
+        """The batch of a step, or only part `part[0]` of `part[1]` of it, made without the rest. An empty part is one
+        of its sequences, as padding."""
+        length, steps_at_length = self.data.length_at(step, self.num_steps)
         first, num_sequences = None, max(1, self.batch.tokens // length)
         if self.batch.grows:
-            first, stop = (self._sequences_before(step, number - within, length) for step in (number, number + 1))
+            begin = step - steps_at_length
+            first, stop = (self._sequences_before(end, begin, length) for end in (step, step + 1))
             num_sequences = stop - first
-        share = part_of(num_sequences, part)
-        is_empty = share[0] == share[1]
-        made = self.samplers[length].batch(within, num_sequences, first, (0, 1) if is_empty else share)
-        made = dataclasses.replace(made, run_fraction=min(1.0, number / self.num_steps))
-        return made.as_padding() if is_empty else made
+        start, stop = part_of(num_sequences, part)
+        bounds = (start, stop) if start < stop else (0, 1)
+        batch = self.samplers[length].batch(steps_at_length, num_sequences, first, bounds)
+        batch = dataclasses.replace(batch, run_fraction=min(1.0, step / self.num_steps))
+        return batch.as_padding(start == stop)
 
     def _sequences_before(self, step: int, begin: int, length: int) -> int:
         """The number of sequences of this length in the batches `begin` to `step` - 1."""
-        before = [self.batch.tokens_before(each, self.num_steps) for each in (step, begin)]
-        return math.floor((before[0] - before[1]) / length + 0.5)
+        tokens = self.batch.tokens_before(step, self.num_steps) - self.batch.tokens_before(begin, self.num_steps)
+        return math.floor(tokens / length + 0.5)
 
 
 def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch]:
@@ -117,3 +119,24 @@ def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch
     total = min(available, max(1, settings.validation.tokens // length))
     num_sequences = min(total, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))
     return [sampler.batch(i, num_sequences) for i in range(max(1, total // num_sequences))]
+
+
+def warnings_of(settings: PretrainSettings, corpora: Corpora, batches: BatchMaker) -> list[str]:
+    """Warnings if the run repeats a corpus very often, or if the labels of next-sentence prediction are unbalanced."""
+    num_tokens = settings.schedule.steps * settings.batch.mean_tokens
+    weight_sum = sum(weight for _, weight in corpora)
+    warnings = []
+    for corpus, weight in corpora:
+        epochs = num_tokens * weight / weight_sum / max(1, corpus.num_tokens)
+        if epochs > MAX_EPOCHS:
+            warnings.append(f"note: the run repeats {corpus.folder} {epochs:,.0f} times; more text would help")
+    samplers = {length: sampler for length, sampler in batches.samplers.items() if sampler.layout == "nsp"}
+    shares = {sampler.not_next_share(): length for length, sampler in samplers.items()}
+    share = max(shares, default=0.0)
+    if share > MAX_NOT_NEXT:
+        warnings.append(
+            f"warning: {share:.0%} of the pairs for next-sentence prediction are labelled 'not next' at length "
+            f"{shares[share]}, because {2 * share - 1:.0%} of the sequences are documents of one sentence, which have "
+            "no next one: put consecutive sentences into one document, or set objective.sentence=none"
+        )
+    return warnings

@@ -12,9 +12,9 @@ from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 
-def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, of_base: str | None) -> PretrainSettings:
+def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, base_graph: str | None) -> PretrainSettings:
     """The settings with the number of entities and the width of their vectors, as far as the request names them.
-    `of_base`: the fingerprint of the graph of an ERNIE that --from names, which must be the same."""
+    `base_graph`: the fingerprint of the graph of an ERNIE that --from names, which must be the same."""
     model = settings.model
     if not isinstance(model, ErnieConfig):
         if request.graph or request.vectors:
@@ -26,8 +26,8 @@ def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, of_bas
             raise ValueError("vectors need a graph, the graph that they were trained on")
         return settings
     graph = open_graph(request.graph)
-    if of_base is not None:
-        if of_base != graph.fingerprint:
+    if base_graph is not None:
+        if base_graph != graph.fingerprint:
             raise ValueError(f"{request.base} was trained with another graph than {request.graph}: give that one")
         if request.vectors is not None:
             raise ValueError(f"{request.base} has entity vectors already: leave out vectors")
@@ -59,10 +59,10 @@ def check_corpora_linked(settings: PretrainSettings, corpora: Corpora) -> None:
         raise ValueError("ERNIE needs a graph with vectors: give graph and vectors")
     for corpus, _ in corpora:
         if corpus.graph != settings.model.graph:
-            what = "is not linked to a graph" if corpus.graph is None else "is linked to another graph"
+            problem = "is not linked to a graph" if corpus.graph is None else "is linked to another graph"
             raise ValueError(
-                f"the corpus {corpus.folder} {what}: build it with 'hornbook corpus build ... --graph GRAPH', with the "
-                "graph of the model"
+                f"the corpus {corpus.folder} {problem}: build it with 'hornbook corpus build ... --graph GRAPH', with "
+                "the graph of the model"
             )
 
 

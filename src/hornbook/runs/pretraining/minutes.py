@@ -4,6 +4,7 @@ import dataclasses
 import time
 
 from hornbook import config as configuration
+from hornbook.batch import Batch
 from hornbook.lifecycle.run_folder import Log
 from hornbook.report.wording import duration
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
@@ -34,28 +35,28 @@ def with_batch_that_fits(
     """Sets the batch of the budget recipe, or halves the published one until about `ENOUGH_STEPS` steps fit in the
     minutes, and halves the validation tokens until two validations fit in `VALIDATING_SHARE` of the time. Settings
     that the user set are not changed; every change is logged."""
-    minutes, given = request.minutes, request.all_overrides()
-    if {"batch.tokens", "validation.tokens"} <= given.keys() and recipe == "published":
+    minutes, requested = request.minutes, request.all_overrides()
+    if {"batch.tokens", "validation.tokens"} <= requested.keys() and recipe == "published":
         return settings
-    lengths = [length for length in (settings.data.length, settings.data.short_length) if settings.data.uses(length)]
     token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, corpora)
     overrides = {}
     if recipe == "budget":
-        settings = with_budget_batch(settings, minutes * 60 / token_seconds, given)
-    fitting = _halved(settings.batch.tokens, minutes * 60 / ENOUGH_STEPS / token_seconds, max(lengths))
-    if "batch.tokens" not in given and recipe == "published" and fitting < settings.batch.tokens:
-        overrides["batch.tokens"] = fitting
+        settings = with_budget_batch(settings, minutes * 60 / token_seconds, requested)
+    elif "batch.tokens" not in requested:
         published = settings.batch.tokens
-        log(
-            f"batches of {fitting:,} tokens instead of the published {published:,}, so that about {ENOUGH_STEPS} steps "
-            f"or more fit into {minutes:g} minutes; batch_tokens= of {published} keeps the published size"
-        )
+        fitting = _halved(published, minutes * 60 / ENOUGH_STEPS / token_seconds, max(settings.lengths))
+        if fitting < published:
+            overrides["batch.tokens"] = fitting
+            log(
+                f"batches of {fitting:,} tokens instead of the published {published:,}, so that about {ENOUGH_STEPS} "
+                f"steps or more fit into {minutes:g} minutes; batch_tokens= of {published} keeps the published size"
+            )
+    default = settings.validation.tokens
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
-    fitting = _halved(settings.validation.tokens, max_tokens, MIN_VALIDATION_TOKENS)
+    fitting = _halved(default, max_tokens, MIN_VALIDATION_TOKENS)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora))
-    if "validation.tokens" not in given and fitting < min(settings.validation.tokens, num_held_out):
+    if "validation.tokens" not in requested and fitting < min(default, num_held_out):
         overrides["validation.tokens"] = fitting
-        default = settings.validation.tokens
         log(f"validation on {fitting:,} tokens; validation.tokens={default} restores the default")
     return configuration.with_overrides(settings, overrides)
 
@@ -81,7 +82,7 @@ def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, co
 
 
 def _seconds_per_token(
-    most_seconds: float,
+    max_seconds: float,
     settings: PretrainSettings,
     job: Job,
     runtime: Runtime,
@@ -89,12 +90,11 @@ def _seconds_per_token(
     num_timed: int = NUM_TIMED,
 ) -> float:
     """Measured on part of a batch: one micro-batch on a GPU, a few sequences on a CPU."""
-    most = CPU_PROBE_TOKENS if runtime.device.type == "cpu" else settings.batch.micro_tokens
-    longest = max(each for each in (settings.data.length, settings.data.short_length) if settings.data.uses(each))
-    tokens = min(settings.batch.tokens, max(longest, most))
+    micro_tokens = CPU_PROBE_TOKENS if runtime.device.type == "cpu" else settings.batch.micro_tokens
+    tokens = min(settings.batch.tokens, max(*settings.lengths, micro_tokens))
     small = configuration.with_overrides(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
     trial = dataclasses.replace(job, make_batch=BatchMaker(small, corpora))
-    return mean_seconds_per_step(small, trial, runtime, most_seconds, num_timed) / tokens
+    return mean_seconds_per_step(small, trial, runtime, max_seconds, num_timed) / tokens
 
 
 def with_steps_in(
@@ -110,8 +110,8 @@ def with_steps_in(
     that the run fits in the minutes that remain since `began` (`time.monotonic()`)."""
     log("measuring how long a step takes ...")
     mean = mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
-    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora))
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
+    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora))
     validation_seconds = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
     steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
     log(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
@@ -138,6 +138,16 @@ def steps_in(
     return steps, steps_between(steps, num)
 
 
+def with_validations(settings: PretrainSettings, held_out: list[Batch]) -> PretrainSettings:
+    """The settings with an interval of validations whose cost is small compared with that of training."""
+    if settings.validation.every_steps is not None:
+        return settings
+    steps = settings.schedule.steps
+    validation_cost = sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE  # in tokens of training
+    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
+    return configuration.with_overrides(settings, {"validation.every_steps": every})
+
+
 def num_validations(run_cost: float, validation_cost: float) -> int:
     """Default number of validations: twenty, or as many as cost a tenth of the run (seconds or tokens); at least two.
 
@@ -152,19 +162,19 @@ def steps_between(steps: int, num: int) -> int:
 
 
 def mean_seconds_per_step(
-    settings: PretrainSettings, job: Job, runtime: Runtime, most_seconds: float, num_timed: int = NUM_TIMED
+    settings: PretrainSettings, job: Job, runtime: Runtime, max_seconds: float, num_timed: int = NUM_TIMED
 ) -> float:
     """Mean over the two sequence lengths of a run, each measured on `num_timed` of its largest batches for at most
-    `most_seconds`."""
+    `max_seconds`."""
     data, num_steps = settings.data, settings.schedule.steps
     switch = data.num_short_steps(num_steps)
     grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0
     short = long = 0.0
     if data.short_fraction > 0:
         first = max(0, min(grown, switch - num_timed))
-        short = seconds_per_step(job, settings, runtime, range(first, first + num_timed), most_seconds)
+        short = seconds_per_step(job, settings, runtime, range(first, first + num_timed), max_seconds)
     if data.short_fraction < 1:
         first = max(switch, grown)
-        long = seconds_per_step(job, settings, runtime, range(first, first + num_timed), most_seconds)
+        long = seconds_per_step(job, settings, runtime, range(first, first + num_timed), max_seconds)
     mean = data.short_fraction * short + (1 - data.short_fraction) * long
     return mean * settings.batch.mean_tokens / settings.batch.tokens

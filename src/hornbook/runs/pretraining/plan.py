@@ -22,6 +22,7 @@ from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes per parameter
+STATE = WEIGHT + GRADIENT + MOMENTS
 HALF, FLOAT = 2, 4  # bytes per activation
 WORKSPACE = 64 * 2**20  # cuBLAS and small tensors
 GPU_GIB, GPU_TFLOPS = 80.0, 989.0  # H100
@@ -82,43 +83,35 @@ def plan(
     settings = preset_settings(preset, overrides)
     num_parameters = count_parameters(settings)
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
-    length = settings.data.length if settings.data.short_fraction < 1 else settings.data.short_length
-    share = settings.data.short_fraction
-    flops_per_token = share * settings.flops_per_token(settings.data.short_length)
-    flops_per_token += (1 - share) * settings.flops_per_token(settings.data.length)
+    length = max(settings.lengths)
+    flops = tokens * settings.mean_flops_per_token()
     activations = Activations(settings)
-    sharded = []
-    for name, sharded_bytes in (
-        ("nothing", 0),
-        ("the optimizer", MOMENTS),
-        ("the optimizer and gradients", MOMENTS + GRADIENT),
-        ("all of it", MOMENTS + GRADIENT + WEIGHT),
-    ):
-        all_bytes = WEIGHT + GRADIENT + MOMENTS
-        state = num_parameters * (all_bytes - sharded_bytes + sharded_bytes / devices)
-        free_bytes = USABLE * device_bytes - state
-        sharded.append(Sharding(name, state, *(activations.most_tokens(free_bytes, each) for each in (False, True))))
+    strategies = {"nothing": 0}  # bytes per parameter that are sharded
+    if devices > 1:
+        strategies |= {"the optimizer": MOMENTS, "the optimizer and gradients": MOMENTS + GRADIENT, "all of it": STATE}
+    sharding = []
+    for name, sharded_bytes in strategies.items():
+        state_bytes = num_parameters * (STATE - sharded_bytes + sharded_bytes / devices)
+        free_bytes = USABLE * device_bytes - state_bytes
+        most_tokens = (activations.most_tokens(free_bytes, recomputes) for recomputes in (False, True))
+        sharding.append(Sharding(name, state_bytes, *most_tokens))
     free_bytes = USABLE * device_bytes - activations.bytes(length, True)
-    needed = math.ceil(num_parameters * (WEIGHT + GRADIENT + MOMENTS) / free_bytes) if free_bytes > 0 else None
     micro_tokens = min(settings.batch.micro_tokens, max(length, math.ceil(settings.batch.tokens / devices)))
     accumulates = settings.batch.tokens > devices * micro_tokens
-    recomputes = settings.parallel.activation_checkpointing
-    kept = activations.bytes(micro_tokens, recomputes)
-    flops = tokens * flops_per_token
-    days = flops / (devices * device_flops * utilization) / SECONDS_PER_DAY
+    activation_bytes = activations.bytes(micro_tokens, settings.parallel.activation_checkpointing)
     return Plan(
         preset,
         num_parameters,
-        flops_per_token,
+        settings.mean_flops_per_token(),
         tokens,
         flops,
-        days,
-        kept / micro_tokens,
+        flops / (devices * device_flops * utilization) / SECONDS_PER_DAY,
+        activation_bytes / micro_tokens,
         micro_tokens,
-        step_bytes(num_parameters, kept, accumulates),
+        step_bytes(num_parameters, activation_bytes, accumulates),
         length,
-        tuple(sharded[:1] if devices == 1 else sharded),
-        needed,
+        tuple(sharding),
+        math.ceil(num_parameters * STATE / free_bytes) if free_bytes > 0 else None,
     )
 
 
@@ -135,10 +128,10 @@ def count_parameters(settings: PretrainSettings) -> int:
 
 
 def step_bytes(num_parameters: int, activations: float, accumulates: bool) -> float:
-    """Peak memory of a step. The first micro-batch makes the gradients in its backward pass, as it gives the memory of
-    activations back; the forward passes of others find them there."""
+    """Peak memory of a step. The backward pass of the first micro-batch allocates the gradients while it frees the
+    activations; with gradient accumulation, the forward passes of the others need both."""
     in_forward = num_parameters * (WEIGHT + MOMENTS + GRADIENT * accumulates) + activations
-    return max(in_forward, num_parameters * (WEIGHT + GRADIENT + MOMENTS) + WORKSPACE)
+    return max(in_forward, num_parameters * STATE + WORKSPACE)
 
 
 class Activations:
@@ -155,7 +148,7 @@ class Activations:
         # The last encoder is the one whose backward pass comes first.
         self._encoders = [model.generator, model.discriminator] if hasattr(model, "discriminator") else [model]
         self._settings = settings
-        self._num_matrix_parameters = sum(each.numel() for each in model.parameters() if each.ndim > 1)
+        self._num_matrix_parameters = sum(matrix.numel() for matrix in model.parameters() if matrix.ndim > 1)
 
     def bytes(self, tokens: int, recomputes: bool) -> float:
         """Bytes for micro-batches of this many tokens; `recomputes`: with activation checkpointing."""
@@ -164,12 +157,11 @@ class Activations:
         largest = 0.0  # of the temporary tensors
         for encoder in self._encoders:
             config = encoder.config
-            block = _block_bytes(config)
-            kept = (_input_bytes(config) if recomputes else block) * config.num_layers
-            kept += (FLOAT + 1) * config.embedding_width  # sum of the embeddings before the norm, and dropout mask
-            total += tokens * kept
+            block, block_input = _block_bytes(config), _input_bytes(config)
+            total += tokens * (block_input if recomputes else block) * config.num_layers
+            total += tokens * (FLOAT + 1) * config.embedding_width  # embedding sum before the norm, and dropout mask
             if encoder is self._encoders[-1]:
-                gradients = 2 * HALF * (config.width + config.inner_width)  # of the block under way
+                gradients = 2 * HALF * (config.width + config.inner_width)  # of the block whose backward pass runs
                 largest = max(largest, self._head_bytes(encoder, tokens), tokens * (gradients + block * recomputes))
             else:  # the loss of a generator is computed after the forward pass of the discriminator
                 largest = max(largest, tokens * self._num_logits(encoder) * (HALF + 2 * FLOAT))
@@ -187,8 +179,8 @@ class Activations:
 
     def _num_logits(self, encoder: Transformer) -> float:
         """Logits per token."""
-        share = self._settings.masking.mean_probability if "mlm" in encoder.heads else 0.0
-        return (1.0 if self._settings.predicts_next else share) * encoder.config.padded_vocab_size
+        masked = self._settings.masking.mean_probability if "mlm" in encoder.heads else 0.0
+        return (1.0 if self._settings.predicts_next else masked) * encoder.config.padded_vocab_size
 
     def _head_bytes(self, encoder: Transformer, tokens: int) -> float:
         """The vocabulary head at its peak: log-probabilities, their gradient and that of the logits, in float32; or, if

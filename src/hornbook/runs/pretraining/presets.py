@@ -29,9 +29,15 @@ HALF_MILLION, ONE, TWO, THREE = (num * 2048 for num in (256, 512, 1024, 1562))  
 FIRST_TOKENS = 16 * 2048
 
 
+def _shape(num_layers: int, width: int, num_heads: int | None = None) -> dict[str, int]:
+    """The shape of most models: one head per 64 units, and feed-forward layers of four times the width."""
+    num_heads = width // 64 if num_heads is None else num_heads
+    return {"num_layers": num_layers, "width": width, "num_heads": num_heads, "inner_width": 4 * width}
+
+
 def _bert(num_layers: int, width: int) -> PretrainSettings:
     return PretrainSettings(
-        model=BertConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width),
+        model=BertConfig(**_shape(num_layers, width)),
         optimizer=OptimizerSettings(lr=1e-4),
         schedule=ScheduleSettings(steps=1_000_000, warmup_fraction=0.01),
         batch=BatchSettings(tokens=256 * 512),
@@ -51,7 +57,7 @@ def _tinybert(num_layers: int, width: int, inner_width: int) -> PretrainSettings
 
 def _albert(num_layers: int, width: int, num_heads: int) -> PretrainSettings:
     return PretrainSettings(
-        model=AlbertConfig(num_layers=num_layers, width=width, num_heads=num_heads, inner_width=4 * width),
+        model=AlbertConfig(**_shape(num_layers, width, num_heads)),
         data=FULL_LENGTH,
         objective=MlmSettings(sentence="sop"),
         masking=MaskingSettings(unit="ngram", max_ngram=3),
@@ -63,7 +69,7 @@ def _albert(num_layers: int, width: int, num_heads: int) -> PretrainSettings:
 
 def _roberta(num_layers: int, width: int, lr: float, warmup_steps: int) -> PretrainSettings:
     return PretrainSettings(
-        model=RobertaConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width),
+        model=RobertaConfig(**_shape(num_layers, width)),
         data=FULL_LENGTH,
         objective=MlmSettings(sentence="none"),
         optimizer=OptimizerSettings(lr=lr, beta2=0.98, eps=1e-6, weight_decay=0.01, max_grad_norm=0.0),
@@ -76,7 +82,7 @@ def _ernie(num_layers: int, width: int) -> PretrainSettings:
     """ERNIE (Zhang et al. 2019): one epoch of 4.5 billion tokens from BERT's weights; sequences of 256 tokens, twice as
     many per batch as BERT."""
     return PretrainSettings(
-        model=ErnieConfig(num_layers=num_layers, width=width, num_heads=width // 64, inner_width=4 * width),
+        model=ErnieConfig(**_shape(num_layers, width)),
         data=DataSettings(length=256, short_fraction=0.0),
         objective=ErnieSettings(),
         optimizer=OptimizerSettings(lr=5e-5),
@@ -97,13 +103,7 @@ def _electra(
     masked: float = 0.15,
 ) -> PretrainSettings:
     return PretrainSettings(
-        model=ElectraConfig(
-            num_layers=num_layers,
-            width=width,
-            num_heads=width // 64,
-            inner_width=4 * width,
-            embedding_width=embedding_width,
-        ),
+        model=ElectraConfig(**_shape(num_layers, width), embedding_width=embedding_width),
         data=dataclasses.replace(data, layout="pairs", short_sequence_probability=0.05),
         objective=RtdSettings(generator_size=generator_size),
         masking=MaskingSettings(probability=masked, mask_fraction=0.85, random_fraction=0.0),
@@ -138,10 +138,7 @@ def _gpt2(
     about the same size: 300 billion tokens, 375 million of them in the warmup, and a final learning rate of a tenth."""
     return PretrainSettings(
         model=Gpt2Config(
-            num_layers=num_layers,
-            width=width,
-            num_heads=num_heads,
-            inner_width=4 * width,
+            **_shape(num_layers, width, num_heads),
             max_positions=max_positions,
             dropout=dropout,
             attention_dropout=dropout,
@@ -267,8 +264,8 @@ PRESETS: dict[str, PretrainSettings] = {
 def preset(name: str) -> PretrainSettings:
     """The preset of this name, or a `ValueError` with the nearest names."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(PRESETS)}"
+        similar = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(similar)}?" if similar else f"there are {', '.join(PRESETS)}"
         raise ValueError(f"there is no preset '{name}'; {hint}")
     return PRESETS[name]
 

@@ -63,33 +63,33 @@ def _budget(request: PretrainRequest, settings: PretrainSettings) -> float:
 def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Recipe) -> PretrainSettings:
     """The settings of the recipe, except for the batch and learning rate of a run given in minutes, which are measured
     first (`with_budget_batch`). A group of settings in which the user has set one is left as it is."""
-    given = request.all_overrides()
+    requested = request.all_overrides()
     if recipe == "published":
         return settings
     tokens = _budget(request, settings)
-    overrides = _model_overrides(settings, given) | _objective_overrides(settings, given)
-    if not settings.reads_documents and not _has(given, "data.length", "data.short_", "data.repeat_"):
+    overrides = _model_overrides(settings, requested) | _objective_overrides(settings, requested)
+    if not settings.reads_documents and not _has(requested, "data.length", "data.short_", "data.repeat_"):
         overrides["data.repeat_positions"] = True
         if tokens < FEW_TOKENS:
             length = min(SHORTEST_LENGTH if tokens < VERY_FEW_TOKENS else SHORT_LENGTH, settings.data.length)
             overrides |= {"data.short_length": length, "data.short_fraction": 1.0}
-    if not _has(given, "optimizer."):
+    if not _has(requested, "optimizer."):
         overrides |= {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
         if settings.optimizer.max_grad_norm == 0:
             overrides["optimizer.max_grad_norm"] = 1.0
-    if not _has(
-        given, "schedule.warmup", "schedule.decay_in_warmup", "schedule.decay", "schedule.min", "schedule.power"
-    ):
+    if not _has(requested, "schedule.warmup", "schedule.decay", "schedule.min", "schedule.power"):
         overrides |= {
             "schedule.warmup_steps": None,
             "schedule.warmup_fraction": 0.05,
             "schedule.decay_in_warmup": False,
+            "schedule.decay": "polynomial",
+            "schedule.min_lr_ratio": 0.0,
+            "schedule.decay_fraction": 1.0,
         }
-        overrides |= {"schedule.decay": "polynomial", "schedule.min_lr_ratio": 0.0, "schedule.decay_fraction": 1.0}
-    if "batch.first_tokens" not in given:
+    if "batch.first_tokens" not in requested:
         overrides["batch.first_tokens"] = None
     settings = configuration.with_overrides(settings, overrides)
-    return settings if request.minutes is not None else with_budget_batch(settings, tokens, given)
+    return settings if request.minutes is not None else with_budget_batch(settings, tokens, requested)
 
 
 def with_repeated_text(
@@ -103,54 +103,55 @@ def with_repeated_text(
     is_repeated = _budget(request, settings) >= MANY_EPOCHS * num_tokens
     if recipe == "published" or not (settings.reads_documents and is_small and is_repeated):
         return settings
-    given = request.all_overrides()
-    overrides: dict[str, Any] = {} if _has(given, *(f"model.{name}" for name in DROPOUTS)) else {**REPEATED_DROPOUTS}
-    if not _has(given, "optimizer."):
+    requested = request.all_overrides()
+    has_dropout = _has(requested, *(f"model.{name}" for name in DROPOUTS))
+    overrides: dict[str, Any] = {} if has_dropout else {**REPEATED_DROPOUTS}
+    if not _has(requested, "optimizer."):
         overrides["optimizer.weight_decay"] = REPEATED_WEIGHT_DECAY
-    if "data.shift_chunks" not in given:
+    if "data.shift_chunks" not in requested:
         overrides["data.shift_chunks"] = True
     return configuration.with_overrides(settings, overrides)
 
 
-def _has(given: Mapping[str, Any], *prefixes: str) -> bool:
-    return any(name.startswith(prefixes) for name in given)
+def _has(overrides: Mapping[str, Any], *prefixes: str) -> bool:
+    return any(name.startswith(prefixes) for name in overrides)
 
 
-def _model_overrides(settings: PretrainSettings, given: Mapping[str, Any]) -> dict[str, Any]:
+def _model_overrides(settings: PretrainSettings, requested: Mapping[str, Any]) -> dict[str, Any]:
     """No dropout, and a wider initialisation of narrow models."""
     names = {field.name for field in dataclasses.fields(settings.model)}
-    dropouts = {f"model.{name}": 0.0 for name in DROPOUTS & names}
-    found = {} if _has(given, *dropouts) else dropouts
-    return found if _has(given, "model.init_") else found | {"model.init_by_width": True}
+    no_dropout = {f"model.{name}": 0.0 for name in DROPOUTS & names}
+    overrides = {} if _has(requested, *no_dropout) else no_dropout
+    return overrides if _has(requested, "model.init_") else overrides | {"model.init_by_width": True}
 
 
-def _objective_overrides(settings: PretrainSettings, given: Mapping[str, Any]) -> dict[str, Any]:
+def _objective_overrides(settings: PretrainSettings, requested: Mapping[str, Any]) -> dict[str, Any]:
     """Without a sentence task, which keeps a short run at word frequencies; ELECTRA with the correction loss."""
     objective = settings.objective
-    if _has(given, "objective.", "data.layout"):
+    if _has(requested, "objective.", "data.layout"):
         return {}
     if isinstance(objective, RtdSettings):
         return {"objective.correction": 1.0} if objective.discriminator_task.startswith("rtd") else {}
     return {"objective.sentence": "none"} if isinstance(objective, MlmSettings) else {}
 
 
-def with_budget_batch(settings: PretrainSettings, tokens: float, given: Mapping[str, Any]) -> PretrainSettings:
-    """The settings with a batch from the training `tokens` of the run, and the learning rate. The batch stays if the
-    user has set it or the number of steps."""
+def with_budget_batch(settings: PretrainSettings, tokens: float, requested: Mapping[str, Any]) -> PretrainSettings:
+    """The settings with a batch size for the training `tokens` of the run, and the learning rate. The batch size stays
+    if the request has it or the number of steps."""
     overrides: dict[str, Any] = {}
-    batch = settings.batch.tokens
-    if not {"batch.tokens", "schedule.steps"} & given.keys():
+    batch_tokens = settings.batch.tokens
+    if not {"batch.tokens", "schedule.steps"} & requested.keys():
         largest = LARGEST_GPT_BATCH if settings.reads_documents else LARGEST_BATCH
-        batch = min(largest, max(SMALLEST_BATCH, 2 ** round(math.log2(max(1.0, tokens / STEPS_WANTED)))))
-        overrides |= {"batch.tokens": batch, "schedule.steps": max(1, math.ceil(tokens / batch))}
-    if settings.reads_documents and "data.length" not in given:
-        overrides["data.length"] = min(settings.data.length, max(SHORT_LENGTH, batch // SEQUENCES_PER_BATCH))
-    if not _has(given, "optimizer."):
+        batch_tokens = min(largest, max(SMALLEST_BATCH, 2 ** round(math.log2(max(1.0, tokens / STEPS_WANTED)))))
+        overrides |= {"batch.tokens": batch_tokens, "schedule.steps": max(1, math.ceil(tokens / batch_tokens))}
+    if settings.reads_documents and "data.length" not in requested:
+        overrides["data.length"] = min(settings.data.length, max(SHORT_LENGTH, batch_tokens // SEQUENCES_PER_BATCH))
+    if not _has(requested, "optimizer."):
         overrides["optimizer.lr"] = next(lr for width, lr in LEARNING_RATES.items() if settings.model.width >= width)
     return configuration.with_overrides(settings, overrides)
 
 
-def description(settings: PretrainSettings, request: PretrainRequest, recipe: Recipe) -> str:
+def description(settings: PretrainSettings, request: PretrainRequest) -> str:
     """One line for the log: what the budget recipe sets and how to get the published settings."""
     published = preset(request.preset)
     parts = [f"{settings.optimizer.name} at {settings.optimizer.lr:g}", f"batches of {settings.batch.tokens:,} tokens"]
@@ -158,14 +159,12 @@ def description(settings: PretrainSettings, request: PretrainRequest, recipe: Re
         parts.append(f"dropout {settings.model.dropout:g}" if settings.model.dropout else "no dropout")
     if settings.optimizer.weight_decay != published.optimizer.weight_decay:
         parts.append(f"weight decay {settings.optimizer.weight_decay:g}")
-    longest = settings.data.length if settings.data.short_fraction < 1 else settings.data.short_length
-    if longest < settings.model.max_positions:
+    if (longest := max(settings.lengths)) < settings.model.max_positions:
         beyond = "repeat those before" if settings.data.repeat_positions else "stay untrained"
         parts.append(f"length {longest} (positions beyond it {beyond})")
-    before, now = (getattr(each.objective, "sentence", "none") for each in (published, settings))
-    if before != now:
+    if getattr(settings.objective, "sentence", "none") != getattr(published.objective, "sentence", "none"):
         parts.append("no sentence task")
     if getattr(settings.objective, "correction", 0) and not published.objective.correction:
         parts.append("correction loss")
-    why = "" if request.recipe == recipe else ", as this run is far shorter than the published one"
+    why = "" if request.recipe == "budget" else ", as this run is far shorter than the published one"
     return f"recipe budget{why}: {', '.join(parts)}; recipe='published' keeps the published settings"

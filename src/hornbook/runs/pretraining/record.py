@@ -40,15 +40,15 @@ class PretrainRequest(RunRequest):
     def has_default_length(self) -> bool:
         """Whether the run has the number of steps of its preset."""
         lengths = (self.steps, self.tokens, self.minutes, self.overrides.get("schedule.steps"))
-        return all(each is None for each in lengths)
+        return all(length is None for length in lengths)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if sum(each is not None for each in (self.steps, self.tokens, self.minutes)) > 1:
+        if sum(length is not None for length in (self.steps, self.tokens, self.minutes)) > 1:
             raise ValueError("give only one of steps, tokens and minutes")
 
     def named_corpora(self) -> list[tuple[str, float]]:
-        return [folder_and_weight(each) for each in self.corpora]
+        return [folder_and_weight(corpus) for corpus in self.corpora]
 
 
 def write_run(
@@ -63,7 +63,7 @@ def write_run(
     teacher: Teacher | None = None,
     vectors: str | None = None,
 ) -> None:
-    """`vectors`: the fingerprint of the entity vectors of an ERNIE."""
+    """Writes `run.json`. `vectors`: the fingerprint of the entity vectors of an ERNIE."""
     entries = [
         {
             "folder": corpus.origin,
@@ -74,13 +74,14 @@ def write_run(
         }
         for corpus, weight in corpora
     ]
+    inputs = {"corpora": entries}
+    if teacher is not None:
+        inputs["teacher"] = teacher.to_record()
+    if settings.reads_entities:
+        inputs |= {"graph": settings.model.graph, "vectors": vectors}
     folder.write_record(
         request.to_dict(),
-        {
-            "corpora": entries,
-            **({"teacher": teacher.about()} if teacher else {}),
-            **({"graph": settings.model.graph, "vectors": vectors} if settings.reads_entities else {}),
-        },
+        inputs,
         settings,
         runtime.about(),
         preset=request.preset,
@@ -113,26 +114,21 @@ def _check(run: dict) -> None:
 
 def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest) -> None:
     """Raises a ValueError if an option of `request` differs from the recorded one; others are skipped."""
-    entries = run["inputs"]["corpora"]
-    before = [(entry["folder"], entry["weight"]) for entry in entries]
-    named = [(origin_of(path), weight) for path, weight in request.named_corpora()]
     recorded = run["request"] | {"corpora": request.corpora, "recipe": run["recipe"]}
     differences = request_differences(recorded, request, settings_in(run))
-    if named and named != before and not _have_moved(named, entries):
-        differences.append(
-            Difference(
-                "corpora", *(", ".join(f"{path}:{weight:g}" for path, weight in each) for each in (before, named))
-            )
-        )
+    requested = [(origin_of(path), weight) for path, weight in request.named_corpora()]
+    started = [(entry["folder"], entry["weight"]) for entry in run["inputs"]["corpora"]]
+    if requested and requested != started and not _have_moved(requested, run["inputs"]["corpora"]):
+        texts = (", ".join(f"{path}:{weight:g}" for path, weight in corpora) for corpora in (started, requested))
+        differences.append(Difference("corpora", *texts))
     folder.refuse(differences)
 
 
-def _have_moved(named: list[tuple[str, float]], entries: list[dict]) -> bool:
+def _have_moved(corpora: list[tuple[str, float]], entries: list[dict]) -> bool:
     """Whether these are the corpora of the run at other paths, for example after a copy to another machine."""
-    if [weight for _, weight in named] != [entry["weight"] for entry in entries]:
-        return False
-    pairs = zip(named, entries, strict=True)
-    return all(Corpus(path).fingerprint == entry["fingerprint"] for (path, _), entry in pairs)
+    return [weight for _, weight in corpora] == [entry["weight"] for entry in entries] and all(
+        Corpus(path).fingerprint == entry["fingerprint"] for (path, _), entry in zip(corpora, entries, strict=True)
+    )
 
 
 def refuse_other_inputs(folder: RunFolder, run: dict, corpora: Corpora, teacher: Teacher | None) -> None:

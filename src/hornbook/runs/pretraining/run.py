@@ -20,23 +20,17 @@ import torch
 from torch import nn
 
 from hornbook import config as configuration
-from hornbook.batch import Batch
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
 from hornbook.devices import chosen_device, refuse_beyond_memory
 from hornbook.inference.samples import write_samples
-from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
-from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
-from hornbook.models import registry
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.objectives.unigram import frequency_baseline
-from hornbook.runs.distillation.students import fitted_to_teacher, refuse_other_objective
-from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
+from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.pretraining.assembly import (
-    generator_size_in,
     initialize_from,
     load_trained,
     lr_multiplier,
@@ -46,31 +40,26 @@ from hornbook.runs.pretraining.assembly import (
     repeat_positions,
     save_trained,
 )
-from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches, names_of, open_corpora
-from hornbook.runs.pretraining.data_warnings import warnings_of
-from hornbook.runs.pretraining.entities import (
-    check_corpora_linked,
-    fitted_to_graph,
-    give_vectors,
-    vectors_fingerprint,
+from hornbook.runs.pretraining.batches import (
+    BatchMaker,
+    Corpora,
+    held_out_batches,
+    names_of,
+    open_corpora,
+    warnings_of,
 )
+from hornbook.runs.pretraining.entities import check_corpora_linked, give_vectors, vectors_fingerprint
+from hornbook.runs.pretraining.fitting import fitted_settings, with_warmup_that_fits
 from hornbook.runs.pretraining.minutes import (
     MEASURED_SHARE,
     log_expected_time,
     mean_seconds_per_step,
-    num_validations,
-    steps_between,
     with_batch_that_fits,
     with_steps_in,
+    with_validations,
 )
-from hornbook.runs.pretraining.presets import preset_settings, presets_of
-from hornbook.runs.pretraining.recipes import (
-    Recipe,
-    choose_recipe,
-    description,
-    with_recipe,
-    with_repeated_text,
-)
+from hornbook.runs.pretraining.presets import preset_settings
+from hornbook.runs.pretraining.recipes import Recipe, choose_recipe, description, with_recipe, with_repeated_text
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
     read_run,
@@ -79,7 +68,6 @@ from hornbook.runs.pretraining.record import (
     write_run,
 )
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
-from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import Job, OnProgress, Outcome
 from hornbook.train.loop import train
@@ -87,17 +75,10 @@ from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
 from hornbook.train.randomness import compile_hashing, seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
-from hornbook.train.step_timing import FORWARD_SHARE
 from hornbook.train.validation import validate
 
-# Model settings that may differ from the model that --from names; all others must match it.
-OVERRIDABLE_WITH_BASE = {
-    *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
-    *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
-}
 WEIGHT_BYTES, STATE_BYTES = 4, 16  # per parameter: the weight alone; with gradient and Adam's two moments
 BATCH_BYTES = 32  # per token: id, segment, position and label
-MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
 
 
 @connects_ranks
@@ -135,16 +116,11 @@ def pretrain(
     2
     """
     out = Path(out)
-    base = None if base is None else str(base)
-    teacher_name = None if teacher is None else teacher.name
-    amount = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens, "seed": seed}
-    knowledge = {"graph": None if graph is None else str(graph), "vectors": None if vectors is None else str(vectors)}
     request = PretrainRequest(
-        *(preset, names_of(corpora), base),
-        **amount,
-        **knowledge,
-        teacher=teacher_name,
+        *(preset, names_of(corpora), base, steps, tokens, minutes, batch_tokens, seed, teacher and teacher.name),
         recipe=recipe,
+        graph=graph,
+        vectors=vectors,
         overrides=overrides or {},
     )
     folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
@@ -200,11 +176,11 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         job = _with_batches(job, settings, corpora, runtime)
     elif teacher is not None or request.has_default_length:
         log_expected_time(settings, job, runtime, corpora, log)
-    settings = _with_warmup_that_fits(settings, request, log)
+    settings = with_warmup_that_fits(settings, request, log)
     if recipe == "budget":
-        log(description(settings, request, recipe))
+        log(description(settings, request))
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, corpora)]
-    settings = _with_validations(settings, held_out)
+    settings = with_validations(settings, held_out)
     counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
     baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
     vectors = vectors_fingerprint(request)
@@ -231,19 +207,9 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
     if corpora:
         settings = with_repeated_text(settings, request, recipe, corpora)
     tokenizer = corpora[0][0].tokenizer if corpora else None
-    settings = _fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
-    settings = _with_warmup_that_fits(settings, request, lambda message: None)
-    return _with_validations(settings, held_out_batches(settings, corpora)) if corpora else settings
-
-
-def _with_validations(settings: PretrainSettings, held_out: list[Batch]) -> PretrainSettings:
-    """The settings with an interval of validations whose cost is small compared with that of training."""
-    if settings.validation.every_steps is not None:
-        return settings
-    steps = settings.schedule.steps
-    validation_cost = sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE  # in tokens of training
-    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
-    return configuration.with_overrides(settings, {"validation.every_steps": every})
+    settings = fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
+    settings = with_warmup_that_fits(settings, request, lambda message: None)
+    return with_validations(settings, held_out_batches(settings, corpora)) if corpora else settings
 
 
 def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
@@ -254,11 +220,9 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
     named = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in entries]
     corpora = [(Corpus(path, settings.data.held_out_fraction), weight) for path, weight in named]
     refuse_other_inputs(folder, run, corpora, teacher)
-    runtime = choose_runtime(
-        settings.runtime, run["planned_flops"], run["runtime"]["threads"], run["runtime"]["compiles"]
-    )
+    threads, compiles, out = run["runtime"]["threads"], run["runtime"]["compiles"], folder.path
+    runtime = choose_runtime(settings.runtime, run["planned_flops"], threads, compiles)
     configure_torch(runtime)
-    out = folder.path
     if Checkpoints(out).last() is None:  # killed before the first checkpoint: initialise again
         before = PretrainRequest(**run["request"])
         if before.vectors is not None:
@@ -296,7 +260,7 @@ def _steps_done(out: Path) -> int:
 @torch_settings_restored()
 def measured_pace(preset: str, folders: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
     """(seconds per step, runtime) of a run of `minutes` on this machine; nothing is written."""
-    request = PretrainRequest(preset, [str(each) for each in folders], overrides=overrides)
+    request = PretrainRequest(preset, names_of(folders), overrides=overrides)
     settings = preset_settings(preset, overrides)
     corpora = open_corpora(request.named_corpora(), settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
@@ -307,23 +271,16 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     return mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
 
 
-def _with_warmup_that_fits(settings: PretrainSettings, request: PretrainRequest, log: Log) -> PretrainSettings:
-    """Limits a published warmup in steps to a tenth of this run, which may be much shorter than the published one."""
-    published, limit = settings.schedule.warmup_steps, round(MAX_WARMUP * settings.schedule.steps)
-    if published is None or published <= limit or "schedule.warmup_steps" in request.overrides:
-        return settings
-    log(f"the published warmup of {published:,} steps is reduced to {limit:,}, a tenth of this run")
-    return configuration.with_overrides(settings, {"schedule.warmup_steps": limit})
-
-
 def _model_to_train(
     settings: PretrainSettings, corpora: Corpora, request: PretrainRequest, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
     """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
     tokenizer = corpora[0][0].tokenizer
-    settings = _fitted_settings(settings, tokenizer, request, teacher, log)
+    settings = fitted_settings(settings, tokenizer, request, teacher, log)
     check_corpora_linked(settings, corpora)
-    model = _new_model(settings, teacher)
+    _refuse_too_large(settings)
+    model = new_network(settings, teacher and teacher.model)
+    model.initialize(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
     if settings.reads_entities:
         give_vectors(model, request)
     if teacher is not None:
@@ -336,91 +293,18 @@ def _model_to_train(
     return settings, model
 
 
-def _fitted_settings(
-    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, teacher: Teacher | None, log: Log
-) -> PretrainSettings:
-    """The settings with the vocabulary of the corpora, if their `tokenizer` is known, and with the shape of the model
-    that --from names, or fitted to the teacher."""
-    if teacher is not None:
-        refuse_other_objective(settings, teacher)  # before the vocabularies, which differ for the same reason
-        if tokenizer is not None and not teacher.knows_tokens_of(tokenizer):
-            refuse_other_vocabulary(teacher, tokenizer, "the corpus")
-        return fitted_to_teacher(settings, tokenizer or teacher.tokenizer, teacher)
-    if request.base is not None:
-        return _with_mask(_fitted_to_base(settings, tokenizer, request, log), tokenizer)
-    settings = fitted_to_graph(settings, request, None)
-    if tokenizer is None:
-        return settings
-    settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
-    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
-    return _with_mask(dataclasses.replace(settings, model=config), tokenizer)
-
-
-def _with_mask(settings: PretrainSettings, tokenizer: Tokenizer | None) -> PretrainSettings:
-    """The settings in which a model that also learns from masked text knows its mask token."""
-    if tokenizer is None or not settings.masked_fraction:
-        return settings
-    return configuration.with_overrides(settings, {"model.mask_id": tokenizer.mask_id})
-
-
-def _fitted_to_base(
-    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, log: Log
-) -> PretrainSettings:
-    folder = model_folder(request.base)
-    trained, old_tokenizer = load_folder(folder)
-    family = registry.family_of(settings.model)
-    if type(trained) is not family and trained.family not in family.initializes_from:
-        raise ValueError(
-            f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
-            f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
-        )
-    if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:
-        num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
-        trained = extend_vocabulary(trained, old_tokenizer, tokenizer)
-        if num_new:
-            log(f"{num_new:,} new words are initialised with the mean of their old tokens")
-    settings = _with_shape_of(trained, settings, request)
-    settings = fitted_to_graph(settings, request, getattr(trained.config, "graph", None))
-    return configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
-
-
-def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: PretrainRequest) -> PretrainSettings:
-    """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
-    shape = {f"model.{each.name}": each.value for each in configuration.iter_settings(trained.config)}
-    for name in request.overrides:
-        if name in OVERRIDABLE_WITH_BASE:
-            shape.pop(name, None)
-        elif name in shape and getattr(settings.model, name.removeprefix("model.")) != shape[name]:
-            raise ValueError(
-                f"{name} is {shape[name]} in the model that it starts from and cannot be overridden: leave it out"
-            )
-    positions = trained.config.max_positions
-    shorter = {f"data.{name}": min(getattr(settings.data, name), positions) for name in ("length", "short_length")}
-    return configuration.with_overrides(settings, shape | shorter)
-
-
-def _new_model(settings: PretrainSettings, teacher: Teacher | None = None) -> nn.Module:
-    _refuse_too_large(settings)
-    model = new_network(settings, teacher and teacher.model)
-    model.initialize(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
-    return model
-
-
 def _refuse_too_large(settings: PretrainSettings) -> None:
     """Raises a ValueError before anything is allocated if the model's state or a batch exceeds the memory."""
-    device, num = chosen_device(settings.runtime.device), settings.model.num_matrix_parameters
+    num_parameters, num_tokens = settings.model.num_matrix_parameters, settings.batch.tokens
     num_shards = current_ranks().size if settings.parallel.shard else 1
     advice = "choose a smaller preset, or lower model.num_layers, model.width or model.vocab_size"
     if not settings.parallel.shard:
         advice += ", or spread it over several GPUs (parallel.shard=true with torchrun)"
-    for where, num_bytes in ((device, STATE_BYTES / num_shards), ("cpu", WEIGHT_BYTES)):
-        refuse_beyond_memory(num_bytes * num, where, f"the {num:,} parameters of this model need", advice)
-    refuse_beyond_memory(
-        float(BATCH_BYTES * settings.batch.tokens),
-        "cpu",
-        f"the {settings.batch.tokens:,} tokens of a batch need",
-        "lower batch.tokens",
-    )
+    for device, num_bytes in (chosen_device(settings.runtime.device), STATE_BYTES / num_shards), ("cpu", WEIGHT_BYTES):
+        subject = f"the {num_parameters:,} parameters of this model need"
+        refuse_beyond_memory(num_bytes * num_parameters, device, subject, advice)
+    subject = f"the {num_tokens:,} tokens of a batch need"
+    refuse_beyond_memory(float(BATCH_BYTES * num_tokens), "cpu", subject, "lower batch.tokens")
 
 
 def _job(

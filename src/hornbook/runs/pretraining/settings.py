@@ -43,17 +43,19 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         super().__post_init__()
         positions = self.model.max_positions
         for name, length in (("length", self.data.length), ("short_length", self.data.short_length)):
-            if length > positions and self.data.uses(length):
+            if not self.data.uses(length):
+                continue
+            if length > positions:
                 raise ValueError(
                     f"data.{name}={length} is more than model.max_positions={positions}; "
                     f"set data.{name}={positions} or raise model.max_positions"
                 )
-            if self.batch.tokens < length and self.data.uses(length):
+            if self.batch.tokens < length:
                 raise ValueError(
                     f"batch.tokens={self.batch.tokens} is less than one sequence of {length}; "
                     f"raise batch.tokens or lower data.{name}"
                 )
-            if self.batch.grows and self.batch.first_tokens < length and self.data.uses(length):
+            if self.batch.grows and self.batch.first_tokens < length:
                 raise ValueError(
                     f"batch.first_tokens={self.batch.first_tokens} is less than one sequence of {length}; "
                     f"raise it or lower data.{name}"
@@ -130,10 +132,6 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         return registry.family_of(self.model).vocabulary_head
 
     @property
-    def is_distilled(self) -> bool:
-        return isinstance(self.objective, DistillationSettings)
-
-    @property
     def unused(self) -> dict[str, str]:
         """Settings and groups that this run does not use, with the reason for each."""
         unused = {}
@@ -141,13 +139,18 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             unused["batch.growth_fraction"] = "all batches have the same size; set batch.first_tokens too"
         if self.masks_nothing:
             unused["masking"] = "a left-to-right model predicts every next token and masks none"
-            if self.is_distilled:
+            if isinstance(self.objective, DistillationSettings):
                 unused["objective.soft_targets"] = "a left-to-right model uses soft targets at all tokens"
         if self.reads_documents:
             names = ("data.layout", "data.short_sequence_probability", "data.single_segment_probability")
             return unused | dict.fromkeys(names, "a GPT reads concatenated documents, not pairs")
         names = ("data.crosses_documents", "data.shift_chunks")
         return unused | dict.fromkeys(names, "it is for a GPT, which reads concatenated documents")
+
+    @property
+    def lengths(self) -> list[int]:
+        """The sequence lengths that the run trains on."""
+        return [length for length in (self.data.short_length, self.data.length) if self.data.uses(length)]
 
     @property
     def layout(self) -> Layout:
@@ -163,15 +166,16 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         of a large GPU in that time."""
         if minutes is not None:
             return minutes * 60 * GPU_FLOPS_PER_SECOND
-        tokens = self.schedule.steps * self.batch.mean_tokens
-        share = self.data.short_fraction
-        lengths = (self.data.short_length, self.data.length)
-        per_token = {length: self.flops_per_token(length, teacher) for length in lengths}
-        return tokens * (share * per_token[self.data.short_length] + (1 - share) * per_token[self.data.length])
+        return self.schedule.steps * self.batch.mean_tokens * self.mean_flops_per_token(teacher)
+
+    def mean_flops_per_token(self, teacher: TransformerConfig | None = None) -> float:
+        """Model FLOPs per token of a training step, averaged over the two sequence lengths."""
+        short, long = (self.flops_per_token(length, teacher) for length in (self.data.short_length, self.data.length))
+        return self.data.short_fraction * short + (1 - self.data.short_fraction) * long
 
     def flops_per_token(self, length: int, teacher: TransformerConfig | None = None) -> float:
         """Model FLOPs per token of a training step at a sequence length (`model` convention of models/flops.py)."""
-        objective, masked_share = self.objective, self.masking.mean_probability
+        objective, masked = self.objective, self.masking.mean_probability
         if isinstance(objective, DistillationSettings):
             return self._distillation_flops_per_token(length, objective, teacher)
         if self.predicts_next:
@@ -179,17 +183,14 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             if not self.masked_fraction:
                 return flops
             both = dataclasses.replace(self.model, direction="both")
-            masked_share = self.masking.mean_probability
-            masked_flops = model_flops_per_token(shape_of(both, length, masked_share, self._vocabulary_head))
+            masked_flops = model_flops_per_token(shape_of(both, length, masked, self._vocabulary_head))
             return flops + self.masked_fraction * (masked_flops - flops)
         if not isinstance(objective, RtdSettings):
-            return model_flops_per_token(shape_of(self.model, length, masked_share))
+            return model_flops_per_token(shape_of(self.model, length, masked))
         generator = generator_config(self.model, objective.generator_size, objective.generator_layers)
         head = "+".join(head for head in ("rtd", "mlm") if head in objective.heads)
-        predicted = 1.0 if objective.discriminator_task == "all-tokens-mlm" else masked_share
-        return model_flops_per_token(
-            shape_of(generator, length, masked_share), shape_of(self.model, length, predicted, head)
-        )
+        predicted = 1.0 if objective.discriminator_task == "all-tokens-mlm" else masked
+        return model_flops_per_token(shape_of(generator, length, masked), shape_of(self.model, length, predicted, head))
 
     def _distillation_flops_per_token(
         self, length: int, objective: DistillationSettings, teacher: TransformerConfig | None
@@ -197,13 +198,13 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         """FLOPs of the student, plus the teacher's forward pass, which is a third of a training step."""
         (recipe,) = objective.stages(is_task=False)
         has_logits = any(match.quantity == "logits" for match in recipe.matches)
-        everywhere = self.predicts_next or (has_logits and objective.soft_targets == "all")
-        share, vocabulary = 1.0 if everywhere else self.masking.mean_probability, self._vocabulary_head
-        head = vocabulary if has_logits or recipe.hard_label_weight else "none"
-        flops = model_flops_per_token(shape_of(self.model, length, share, head))
+        predicts_all = self.predicts_next or (has_logits and objective.soft_targets == "all")
+        predicted = 1.0 if predicts_all else self.masking.mean_probability
+        head = self._vocabulary_head if has_logits or recipe.hard_label_weight else "none"
+        flops = model_flops_per_token(shape_of(self.model, length, predicted, head))
         if teacher is not None:
-            teacher_shape = shape_of(teacher, length, share, vocabulary if has_logits else "none")
-            flops += model_flops_per_token(teacher_shape) / 3
+            teacher_head = self._vocabulary_head if has_logits else "none"
+            flops += model_flops_per_token(shape_of(teacher, length, predicted, teacher_head)) / 3
         return flops
 
 
@@ -212,30 +213,19 @@ def with_model_overrides(settings: S, overrides: dict, family: str) -> S:
     try:
         return configuration.with_overrides(settings, overrides)
     except configuration.UnknownSetting as error:
-        owners = [name for name, model in registry.MODELS.items() if _has_setting(model.config_class, error.name)]
+        fields = {name: dataclasses.fields(model.config_class) for name, model in registry.MODELS.items()}
+        setting = error.name.removeprefix("model.")
+        owners = [name for name in fields if any(field.name == setting for field in fields[name])]
         if not owners or family in owners:
             raise
         have = "has it" if len(owners) == 1 else "have it"
         raise ValueError(f"{family} has no setting '{error.name}'; {' and '.join(owners)} {have}") from None
 
 
-def _has_setting(kind: type, name: str) -> bool:
-    return name.removeprefix("model.") in {field.name for field in dataclasses.fields(kind)}
-
-
-def _objective_kind(family: str, has_teacher: bool) -> type:
-    if has_teacher:
-        return DistillationSettings
-    kinds = {"electra": RtdSettings, "openai-gpt": ClmSettings, "gpt2": ClmSettings, "hornbook-ernie": ErnieSettings}
-    return kinds.get(family, MlmSettings)
-
-
 def settings_in(run: dict) -> PretrainSettings:
     """The settings in a `run.json`."""
     family = run["family"]
-    return configuration.from_dict(
-        PretrainSettings,
-        run["settings"],
-        model=registry.MODELS[family].config_class,
-        objective=_objective_kind(family, run.get("command") == "distill"),
-    )
+    kinds = {"electra": RtdSettings, "openai-gpt": ClmSettings, "gpt2": ClmSettings, "hornbook-ernie": ErnieSettings}
+    objective = DistillationSettings if run.get("command") == "distill" else kinds.get(family, MlmSettings)
+    model = registry.MODELS[family].config_class
+    return configuration.from_dict(PretrainSettings, run["settings"], model=model, objective=objective)

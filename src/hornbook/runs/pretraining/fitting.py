@@ -1,0 +1,95 @@
+"""Settings that follow from the corpora of a run, the model that it starts from, its graph or its teacher."""
+
+import dataclasses
+
+from torch import nn
+
+from hornbook import config as configuration
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.interop.vocabulary import extend_vocabulary
+from hornbook.lifecycle.run_folder import Log
+from hornbook.models import registry
+from hornbook.runs.distillation.teacher import Teacher, fitted_to_teacher
+from hornbook.runs.pretraining.assembly import generator_size_in
+from hornbook.runs.pretraining.entities import fitted_to_graph
+from hornbook.runs.pretraining.presets import presets_of
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.settings import PretrainSettings
+from hornbook.text.tokenizer import Tokenizer
+
+# Model settings that may differ from the model that --from names; all others must match it.
+OVERRIDABLE_WITH_BASE = {
+    *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
+    *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
+}
+MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
+
+
+def fitted_settings(
+    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, teacher: Teacher | None, log: Log
+) -> PretrainSettings:
+    """The settings with the vocabulary of the corpora, if their `tokenizer` is known, and with the shape of the model
+    that --from names, or fitted to the teacher."""
+    if teacher is not None:
+        return fitted_to_teacher(settings, tokenizer, teacher)
+    if request.base is not None:
+        return _with_mask(_fitted_to_base(settings, tokenizer, request, log), tokenizer)
+    settings = fitted_to_graph(settings, request, None)
+    if tokenizer is None:
+        return settings
+    settings = configuration.with_overrides(settings, {"model.vocab_size": tokenizer.vocab_size})
+    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
+    return _with_mask(dataclasses.replace(settings, model=config), tokenizer)
+
+
+def _with_mask(settings: PretrainSettings, tokenizer: Tokenizer | None) -> PretrainSettings:
+    """The settings in which a model that also learns from masked text knows its mask token."""
+    if tokenizer is None or not settings.masked_fraction:
+        return settings
+    return configuration.with_overrides(settings, {"model.mask_id": tokenizer.mask_id})
+
+
+def _fitted_to_base(
+    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, log: Log
+) -> PretrainSettings:
+    folder = model_folder(request.base)
+    trained, old_tokenizer = load_folder(folder)
+    family = registry.family_of(settings.model)
+    if type(trained) is not family and trained.family not in family.initializes_from:
+        raise ValueError(
+            f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
+            f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
+        )
+    if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:
+        num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
+        trained = extend_vocabulary(trained, old_tokenizer, tokenizer)
+        if num_new:
+            log(f"{num_new:,} new words are initialised with the mean of their old tokens")
+    settings = _with_shape_of(trained, settings, request)
+    settings = fitted_to_graph(settings, request, getattr(trained.config, "graph", None))
+    return configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
+
+
+def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: PretrainRequest) -> PretrainSettings:
+    """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
+    shape = {setting.name: setting.value for setting in configuration.iter_settings(trained.config, "model.")}
+    for name in request.overrides:
+        if name in OVERRIDABLE_WITH_BASE:
+            shape.pop(name, None)
+        elif name in shape and getattr(settings.model, name.removeprefix("model.")) != shape[name]:
+            raise ValueError(
+                f"{name} is {shape[name]} in the model that it starts from and cannot be overridden: leave it out"
+            )
+    positions = trained.config.max_positions
+    shorter = {f"data.{name}": min(getattr(settings.data, name), positions) for name in ("length", "short_length")}
+    return configuration.with_overrides(settings, shape | shorter)
+
+
+def with_warmup_that_fits(settings: PretrainSettings, request: PretrainRequest, log: Log) -> PretrainSettings:
+    """Limits a published warmup in steps to a tenth of this run, which may be much shorter than the published one."""
+    published, limit = settings.schedule.warmup_steps, round(MAX_WARMUP * settings.schedule.steps)
+    if published is None or published <= limit or "schedule.warmup_steps" in request.overrides:
+        return settings
+    log(f"the published warmup of {published:,} steps is reduced to {limit:,}, a tenth of this run")
+    return configuration.with_overrides(settings, {"schedule.warmup_steps": limit})
