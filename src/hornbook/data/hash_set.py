@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,8 @@ class SeenHashes:
         unknown = np.ones(len(distinct), bool)
         for run in self._runs:
             candidates = np.flatnonzero(unknown)
-            unknown[candidates] = ~_are_in(run, distinct[candidates])
+            contains = run.contains if isinstance(run, _StoredRun) else partial(contains_sorted, run)
+            unknown[candidates] = ~contains(distinct[candidates])
         is_new = np.zeros(len(hashes), bool)
         is_new[first[unknown]] = True
         if unknown.any():
@@ -45,12 +47,10 @@ class SeenHashes:
             self._runs[-1] = self._merged(self._runs[-1], last)
         return is_new
 
-    def _merged(self, one: "np.ndarray | _StoredRun", two: "np.ndarray | _StoredRun") -> "np.ndarray | _StoredRun":
-        if self.folder is not None and len(one) + len(two) > MAX_IN_MEMORY:
-            return _StoredRun(self.folder, _merge(_parts(one), _parts(two)))
-        merged = np.concatenate([one, two])
-        merged.sort(kind="stable")
-        return merged
+    def _merged(self, a: "np.ndarray | _StoredRun", b: "np.ndarray | _StoredRun") -> "np.ndarray | _StoredRun":
+        if self.folder is not None and len(a) + len(b) > MAX_IN_MEMORY:
+            return _StoredRun(self.folder, _merge(_parts(a), _parts(b)))
+        return _sorted_union(a, b)
 
 
 class _StoredRun:
@@ -74,14 +74,13 @@ class _StoredRun:
         if not len(hashes):
             return np.zeros(0, bool)
         blocks = np.searchsorted(self._starts, hashes, side="right") - 1
-        wanted, row = np.unique(np.maximum(blocks, 0), return_inverse=True)
-        read = np.zeros((len(wanted), BLOCK), np.uint64)
-        file, size, memory = self._file.fileno(), BLOCK * read.itemsize, memoryview(read).cast("B")
-        for number, block in enumerate(wanted.tolist()):
-            os.preadv(file, [memory[number * size : (number + 1) * size]], block * size)
-        if (length := self._size - int(wanted[-1]) * BLOCK) < BLOCK:
-            read[-1, length:] = read[-1, 0]  # the last block is shorter; 0 may be a hash
-        return (read[row] == hashes[:, None]).any(1) & (blocks >= 0)
+        distinct_blocks, row = np.unique(np.maximum(blocks, 0), return_inverse=True)
+        stored = np.zeros((len(distinct_blocks), BLOCK), np.uint64)
+        for buffer, block in zip(stored, distinct_blocks.tolist(), strict=True):
+            os.preadv(self._file.fileno(), [buffer], block * buffer.nbytes)
+        if (length := self._size - int(distinct_blocks[-1]) * BLOCK) < BLOCK:
+            stored[-1, length:] = stored[-1, 0]  # the last block is shorter; 0 may be a hash
+        return (stored[row] == hashes[:, None]).any(1) & (blocks >= 0)
 
     def parts(self) -> Iterator[np.ndarray]:
         for start in range(0, self._size, COPIED):
@@ -89,11 +88,21 @@ class _StoredRun:
             yield np.frombuffer(data, np.uint64)
 
 
-def _are_in(run: "np.ndarray | _StoredRun", hashes: np.ndarray) -> np.ndarray:
-    if isinstance(run, _StoredRun):
-        return run.contains(hashes)
-    place = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
-    return run[place] == hashes
+def contains_sorted(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Whether each value is in a sorted array.
+
+    >>> contains_sorted(np.array([2, 4, 7]), np.array([1, 4, 9])).tolist()
+    [False, True, False]
+    """
+    if not len(ordered):
+        return np.zeros(np.shape(values), bool)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+
+
+def _sorted_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    merged = np.concatenate([a, b])
+    merged.sort(kind="stable")
+    return merged
 
 
 def _parts(run: "np.ndarray | _StoredRun") -> Iterator[np.ndarray]:
@@ -103,20 +112,18 @@ def _parts(run: "np.ndarray | _StoredRun") -> Iterator[np.ndarray]:
         yield from (run[start : start + COPIED] for start in range(0, len(run), COPIED))
 
 
-def _merge(one: Iterator[np.ndarray], two: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+def _merge(a_parts: Iterator[np.ndarray], b_parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     """The parts of the sorted union of two sorted runs."""
-    nothing = np.empty(0, np.uint64)
-    a, b = next(one, nothing), next(two, nothing)
+    empty = np.empty(0, np.uint64)
+    a, b = next(a_parts, empty), next(b_parts, empty)
     while len(a) and len(b):
         least = min(a[-1], b[-1])
         num_a, num_b = np.searchsorted(a, least, side="right"), np.searchsorted(b, least, side="right")
-        merged = np.concatenate([a[:num_a], b[:num_b]])
-        merged.sort(kind="stable")
-        yield merged
+        yield _sorted_union(a[:num_a], b[:num_b])
         a, b = a[num_a:], b[num_b:]
-        a = a if len(a) else next(one, nothing)
-        b = b if len(b) else next(two, nothing)
-    for rest, more in ((a, one), (b, two)):
+        a = a if len(a) else next(a_parts, empty)
+        b = b if len(b) else next(b_parts, empty)
+    for rest, more in ((a, a_parts), (b, b_parts)):
         if len(rest):
             yield rest
             yield from more

@@ -18,6 +18,7 @@ from datatrove.pipeline.filters.gopher_repetition_filter import GopherRepetition
 from datatrove.pipeline.readers.jsonl import JsonlReader
 from datatrove.utils.word_tokenizers import WordTokenizer
 
+from hornbook.data.hash_set import contains_sorted
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.web.build import RECORD
 from hornbook.data.web.links import page_hash, page_key
@@ -88,9 +89,7 @@ class HasVotes(BaseFilter):
     def filter(self, doc: Document) -> bool:
         if self._hashes is None:
             self._hashes = np.load(self.file, mmap_mode="r")  # shared by all processes
-        key = np.uint64(page_hash(doc.metadata["url"]))
-        place = min(int(np.searchsorted(self._hashes, key)), len(self._hashes) - 1)
-        return bool(self._hashes[place] == key)
+        return bool(contains_sorted(self._hashes, np.uint64(page_hash(doc.metadata["url"]))))
 
 
 class NotOnHosts(BaseFilter):
