@@ -36,9 +36,9 @@ def read_manifest(folder: Path) -> dict:
             raise ValueError("its fingerprint does not match its shards and tokenizer")
         if any(entry["name"] != shard_name(index) for index, entry in enumerate(manifest["shards"])):
             raise ValueError("its shards are not numbered in order")
-        for what in COUNTS:
-            if manifest["totals"][what] != sum(entry[what] for entry in manifest["shards"]):
-                raise ValueError(f"the {what} of its shards do not sum to the total")
+        for unit in COUNTS:
+            if manifest["totals"][unit] != sum(entry[unit] for entry in manifest["shards"]):
+                raise ValueError(f"the {unit} of its shards do not sum to the total")
     return manifest
 
 
@@ -103,13 +103,10 @@ def prepare_folder(
     """The state of an interrupted build of the same request, to resume it, or a new state with these problems. The list
     of its files is in the folder."""
     state = _interrupted(folder, request, tokenizer, paths)
-    is_new = state is None
-    if is_new:
-        state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64), problems=problems)
-        folder.mkdir(parents=True, exist_ok=True)
     if write_sources(folder / SOURCES, find_sources(paths)) != request["sources"]:
         raise ValueError("input files changed during the build: build the corpus again when they no longer change")
-    if is_new:
+    if state is None:
+        state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64), problems=problems)
         tokenizer.save(folder)
         state.save(folder)
     return state

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hornbook.files import replacing, sha256
 
@@ -78,6 +79,12 @@ def write_array(path: Path, values: np.ndarray) -> None:
         np.save(file, values)
 
 
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes a .npz file that `load_arrays` reads."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+
+
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays in a .npz file by name, which has a checksum for each; raises a `ValueError` if it is damaged."""
     try:
@@ -112,7 +119,7 @@ def unpack_word_starts(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
     return bits[start - 8 * first : stop - 8 * first].view(bool)
 
 
-_NONE = np.zeros(0, np.int64)
+_EMPTY = np.zeros(0, np.int64)
 
 
 class ShardWriter:
@@ -143,8 +150,8 @@ class ShardWriter:
         word_starts: np.ndarray,
         sentence_lengths: np.ndarray,
         document_starts: np.ndarray,
-        entity_tokens: np.ndarray = _NONE,
-        entity_ids: np.ndarray = _NONE,
+        entity_tokens: np.ndarray = _EMPTY,
+        entity_ids: np.ndarray = _EMPTY,
     ) -> None:
         """Adds sentences and their tokens; `document_starts` are the indices of the first sentences of documents,
         `entity_tokens` those of the first tokens of mentions."""
@@ -163,33 +170,31 @@ class ShardWriter:
 
     def close_shard(self) -> dict:
         """Writes the collected documents as a shard and returns its entry in the manifest."""
-        index = self.next_index
         entry = {
-            "name": shard_name(index),
+            "name": shard_name(self.next_index),
             "tokens": self.num_tokens,
             "sentences": self.num_sentences,
             "documents": self.num_documents,
         }
         sentences = np.cumsum(np.concatenate([[0], *self._sentence_lengths]), dtype=np.int64)
-        documents = np.concatenate([*self._document_starts, [self.num_sentences]])
-        self._write(index, "tokens", self._tokens, self.dtype)
-        self._write(index, "word_starts", [np.packbits(np.concatenate(self._word_starts))], np.dtype(np.uint8))
-        self._write(index, "sentences", [sentences.astype(np.uint32)], np.dtype(np.uint32))
-        self._write(index, "documents", [documents.astype(np.uint32)], np.dtype(np.uint32))
+        self._write("tokens", self._tokens, self.dtype)
+        self._write("word_starts", [np.packbits(np.concatenate(self._word_starts))], np.uint8)
+        self._write("sentences", [sentences])
+        self._write("documents", [*self._document_starts, np.array([self.num_sentences])])
         if "entity_ids" in self.parts:
-            self._write(index, "entity_tokens", self._entity_tokens, np.dtype(np.uint32))
-            self._write(index, "entity_ids", self._entity_ids, np.dtype(np.uint32))
+            self._write("entity_tokens", self._entity_tokens)
+            self._write("entity_ids", self._entity_ids)
             entry["mentions"] = self.num_entities
-        entry["sha256"] = {part: sha256(shard_file(self.folder, index, part)) for part in self.parts}
+        entry["sha256"] = {part: sha256(shard_file(self.folder, self.next_index, part)) for part in self.parts}
         self.next_index += 1
         self._clear()
         return entry
 
-    def _write(self, index: int, part: str, arrays: list[np.ndarray], dtype: np.dtype) -> None:
+    def _write(self, part: str, arrays: list[np.ndarray], dtype: DTypeLike = np.uint32) -> None:
         """Writes the concatenation of `arrays` to one .npy file, without a copy in memory."""
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-        header["shape"] = (sum(map(len, arrays)),)
-        with replacing(shard_file(self.folder, index, part)) as temporary, open(temporary, "wb") as file:
+        shape = (sum(map(len, arrays)),)
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+        with replacing(shard_file(self.folder, self.next_index, part)) as temporary, open(temporary, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             for array in arrays:
                 file.write(np.ascontiguousarray(array, dtype).data)

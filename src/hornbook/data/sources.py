@@ -47,12 +47,6 @@ def format_of(path: str, formats: Sequence[str] = FORMATS) -> tuple[str, str] | 
     return suffixes[-1], compression
 
 
-def compression_of(path: str) -> str:
-    """The extension of a compressed file, such as .gz, or an empty text."""
-    suffix = Path(path).suffix.lower()
-    return suffix if suffix in COMPRESSIONS else ""
-
-
 def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | None = None) -> Iterator[Source]:
     """Yields the given files, with folders replaced by the files of known formats in them (recursive, sorted by path).
     Files that are skipped are added to `problems`. There may be millions of files: they are never all in memory."""
@@ -103,12 +97,12 @@ def _is_folder(entry: os.DirEntry) -> bool:
 
 def summary_of(sources: Iterable[Source]) -> dict[str, int | str]:
     """Number and total bytes of the files, and a hash of their paths, sizes and modification times."""
-    found, digest = {"files": 0, "bytes": 0}, hashlib.sha256()
+    num_files, num_bytes, digest = 0, 0, hashlib.sha256()
     for source in sources:
-        found["files"] += 1
-        found["bytes"] += source.bytes
+        num_files += 1
+        num_bytes += source.bytes
         digest.update(_line(source))
-    return {**found, "sha256": digest.hexdigest()}
+    return {"files": num_files, "bytes": num_bytes, "sha256": digest.hexdigest()}
 
 
 def write_sources(path: Path, sources: Iterable[Source]) -> dict[str, int | str]:
@@ -148,7 +142,7 @@ class ByteReader:
 
     def blocks(self) -> Iterator[bytes]:
         try:
-            with open(self.path, "rb") as raw, _decompressed(raw, compression_of(self.path)) as stream:
+            with open(self.path, "rb") as raw, _decompressed(raw, Path(self.path).suffix.lower()) as stream:
                 start = self._start(stream)
                 self.bytes_read = raw.tell()
                 yield start
@@ -198,11 +192,11 @@ class _ArrowStream:
             raise OSError(str(error)) from None
 
 
-def _decompressed(raw: BinaryIO, compression: str) -> contextlib.AbstractContextManager:
-    if compression == ".gz":
+def _decompressed(raw: BinaryIO, suffix: str) -> contextlib.AbstractContextManager:
+    if suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
-    if compression == ".xz":
+    if suffix == ".xz":
         return lzma.LZMAFile(raw)
-    if compression == ".zst":
+    if suffix == ".zst":
         return contextlib.nullcontext(_ArrowStream(raw))
     return contextlib.nullcontext(raw)

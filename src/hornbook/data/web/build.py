@@ -105,8 +105,9 @@ def build_web_corpus(
     if executor not in EXECUTORS:
         raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {executor!r}")
     checked(min_votes, int | None, "min_votes", low=1)
-    given = {"min_votes": min_votes, "language": language, "exclude_hosts": list(exclude_hosts)}
-    settings = {**given, **PRESETS.get(preset or "", {}), **{name: value for name, value in given.items() if value}}
+    arguments = {"min_votes": min_votes, "language": language, "exclude_hosts": list(exclude_hosts)}
+    overrides = {name: value for name, value in arguments.items() if value}
+    settings = {**arguments, **PRESETS.get(preset or "", {}), **overrides}
     links = [str(path) for path in ([links] if isinstance(links, str | Path) else links)]
     if settings["min_votes"] and not links:
         raise ValueError("votes are read from lists of links: give links=")
@@ -138,7 +139,10 @@ def build_web_corpus(
                 runner.finish()
         record = read_json(out / RECORD)
         if not record["texts"]["documents"]:
-            raise ValueError(_nothing_left(out, record))
+            counts = ", ".join(f"{each['name']} {each['pages']:,}" for each in record["filters"])
+            raise ValueError(
+                f"no page is left ({counts}): relax the filter that drops them, and use another folder than {out}"
+            )
         shutil.rmtree(work)
         return {**record, "seconds": round(time.perf_counter() - start, 3)}
 
@@ -158,14 +162,14 @@ def _fingerprint(files: list[PageFile], links: list[str]) -> dict:
 
 
 def _already_built(out: Path, request: dict) -> dict | None:
+    """The record if `out` holds the finished texts of this request; raises a `ValueError` if it was started with
+    another one."""
     for file in (out / RECORD, out / WORK / REQUEST):
         if not file.exists():
             continue
         record = read_json(file)
         with refusing_damage(file, f"remove {out} and start again"):
-            known = {name: record[name] for name in request}
-            if different := changed_values(known, request):
-                name, before, now = different[0]
+            for name, before, now in changed_values({name: record[name] for name in request}, request):
                 reason = f"{name} was {before!r} and is now {now!r}"
                 raise ValueError(f"{out} was started with other inputs ({reason}): choose another folder, or remove it")
             if file.name == RECORD and record["texts"]["documents"]:
@@ -188,23 +192,23 @@ def _prepare(out: Path, work: Path, files: list[PageFile], links: list[str], set
     if links:
         write_array(work / "links.npy", read_links(links, settings["min_votes"], problems))
     write_json(work / "links.json", problems.to_dict())
-    shares = _shares(files)
-    for rank, share in enumerate(shares):
-        write_json(work / "inputs" / f"{rank:05d}.json", [astuple(file) for file in share])
+    tasks = _split_into_tasks(files)
+    for rank, task_files in enumerate(tasks):
+        write_json(work / "inputs" / f"{rank:05d}.json", [astuple(file) for file in task_files])
     write_json(work / REQUEST, request)
-    return len(shares)
+    return len(tasks)
 
 
-def _shares(files: list[PageFile]) -> list[list[PageFile]]:
+def _split_into_tasks(files: list[PageFile]) -> list[list[PageFile]]:
     """Consecutive files for each task, of about the same size in bytes."""
     total = sum(file.bytes for file in files)
-    number = max(1, min(len(files), MAX_TASKS, -(-total // TASK_BYTES)))
-    shares: list[list[PageFile]] = [[] for _ in range(number)]
-    before = 0
+    num_tasks = max(1, min(len(files), MAX_TASKS, -(-total // TASK_BYTES)))
+    tasks: list[list[PageFile]] = [[] for _ in range(num_tasks)]
+    bytes_before = 0
     for file in files:
-        shares[min(number - 1, before * number // max(total, 1))].append(file)
-        before += file.bytes
-    return [share for share in shares if share]
+        tasks[min(num_tasks - 1, bytes_before * num_tasks // max(total, 1))].append(file)
+        bytes_before += file.bytes
+    return [task for task in tasks if task]
 
 
 def _stages(out: Path, work: Path, settings: dict, request: dict, num_tasks: int) -> list[tuple[str, list, int]]:
@@ -291,12 +295,12 @@ class _LocalRunner:
             ranks = executor.get_incomplete_ranks()
             pickled = dill.dumps(executor)
         with starting_children(), main_hidden():
-            waiting = {self._pool.submit(_run_task, pickled, rank) for rank in ranks}
-        while waiting:
-            done, waiting = wait(waiting, PROGRESS_SECONDS, FIRST_COMPLETED)
+            pending = {self._pool.submit(_run_task, pickled, rank) for rank in ranks}
+        while pending:
+            done, pending = wait(pending, PROGRESS_SECONDS, FIRST_COMPLETED)
             for future in done:
                 future.result()
-            self._report(name, tasks - len(waiting), tasks)
+            self._report(name, tasks - len(pending), tasks)
 
     def _report(self, stage: str, done: int, tasks: int) -> None:
         if self._progress is None:
@@ -373,8 +377,3 @@ def _submit(work: Path, stages: list, workers: int, sbatch: dict[str, str]) -> d
             jobs.append(str(previous.job_id))
     write_json(submitted, {"jobs": jobs})
     return {"submitted": jobs, "tasks": [0, sum(tasks for _, _, tasks in stages)]}
-
-
-def _nothing_left(out: Path, record: dict) -> str:
-    counts = ", ".join(f"{each['name']} {each['pages']:,}" for each in record["filters"])
-    return f"no page is left ({counts}): relax the filter that drops them, and use another folder than {out}"

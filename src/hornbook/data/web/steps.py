@@ -251,10 +251,10 @@ class Publish(PipelineStep):
 
 def _summed(folder: Path) -> dict[str, dict]:
     """For each step of a stage, the sums over its tasks."""
-    found: dict[str, dict] = {}
+    totals: dict[str, dict] = {}
     for file in sorted(folder.iterdir()):
         for step in read_json_list(file):
-            total = found.setdefault(step["name"].rpartition(" ")[2], {"pages": 0, "characters": 0, "dropped": {}})
+            total = totals.setdefault(step["name"].rpartition(" ")[2], {"pages": 0, "characters": 0, "dropped": {}})
             # datatrove writes a number, or its total together with mean and variance
             counts = {name: each["total"] if isinstance(each, dict) else each for name, each in step["stats"].items()}
             total["pages"] += counts.get("forwarded", 0)
@@ -263,4 +263,4 @@ def _summed(folder: Path) -> dict[str, dict]:
                 if name.startswith("dropped_"):
                     reason = name.removeprefix("dropped_")
                     total["dropped"][reason] = total["dropped"].get(reason, 0) + count
-    return found
+    return totals
