@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from hornbook.config import checked
-from hornbook.text.published import sentence_template, unsegmented_template
+from hornbook.text.published import bert_template, roberta_template
 from hornbook.text.tokenizer import Tokenizer, guess_names, refuse_surrogates
 
 SPECIAL_TOKENS = {
@@ -54,7 +54,8 @@ def train_tokenizer(
         raise ValueError(f"add_prefix_space is for kind 'bpe': the tokens of kind {kind!r} do not include spaces")
     vocab_size = checked(vocab_size, int, "vocab_size", high=LARGEST_VOCABULARY)
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
-    backend = train(_with_progress(documents, on_progress), vocab_size, normalizer(kind, cased), on_progress)
+    on_progress = on_progress or (lambda phase, num_documents: None)
+    backend = train(_valid(documents, on_progress), vocab_size, normalizer(kind, cased), on_progress)
     if add_prefix_space:
         backend.pre_tokenizer = with_prefix_space(backend.pre_tokenizer)
     special = SPECIAL_TOKENS[kind]
@@ -64,11 +65,8 @@ def train_tokenizer(
         [AddedToken(token, lstrip=carries_space and "mask" in token.lower(), special=True) for token in special]
     )
     names = guess_names(backend, {})
-    cls_and_sep = [(names[name], backend.token_to_id(names[name])) for name in ("cls_token", "sep_token")]
-    backend.post_processor = sentence_template(*cls_and_sep)
-    if kind == "bpe":
-        trimmed = processors.ByteLevel(trim_offsets=True)
-        backend.post_processor = processors.Sequence([trimmed, unsegmented_template(*cls_and_sep)])
+    template = roberta_template if kind == "bpe" else bert_template
+    backend.post_processor = template(backend, names["cls_token"], names["sep_token"])
     return Tokenizer(backend, names)
 
 
@@ -95,7 +93,7 @@ def normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
     return normalizers.Sequence(steps)
 
 
-def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
+def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress):
     special = SPECIAL_TOKENS["bpe"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_vocab_size(vocab_size, len(special) + len(alphabet), "256 bytes")
@@ -114,7 +112,7 @@ def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progres
     return backend
 
 
-def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
+def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress):
     special = SPECIAL_TOKENS["wordpiece"]
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
@@ -147,7 +145,7 @@ def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_p
     return backend
 
 
-def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
+def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress):
     special = SPECIAL_TOKENS["unigram"]
     # "first", not "always": a full stop after [MASK] must stay a plain full stop
     pre_tokenizer = pre_tokenizers.Sequence(
@@ -225,20 +223,20 @@ def _normalize_into(spool: IO[str], documents: Iterator[str], normalizer: normal
     return counts
 
 
-def _replayed(spool: IO[str], on_progress: Progress | None) -> Iterator[str]:
+def _replayed(spool: IO[str], on_progress: Progress) -> Iterator[str]:
     spool.seek(0)
-    for number, line in enumerate(spool, start=1):
+    for num_documents, line in enumerate(spool, start=1):
         yield line.rstrip("\n")
-        if on_progress and number % PROGRESS_EVERY == 0:
-            on_progress("counting words", number)
+        if num_documents % PROGRESS_EVERY == 0:
+            on_progress("counting words", num_documents)
 
 
-def _with_progress(documents: Iterable[str], on_progress: Progress | None) -> Iterator[str]:
-    number = 0
-    for number, document in enumerate(documents, start=1):
+def _valid(documents: Iterable[str], on_progress: Progress) -> Iterator[str]:
+    """The documents; raises a `ValueError` for one with a lone surrogate."""
+    num_documents = 0
+    for num_documents, document in enumerate(documents, start=1):
         refuse_surrogates(document)
         yield document
-        if on_progress and number % PROGRESS_EVERY == 0:
-            on_progress("reading", number)
-    if on_progress:
-        on_progress("learning", number)
+        if num_documents % PROGRESS_EVERY == 0:
+            on_progress("reading", num_documents)
+    on_progress("learning", num_documents)
