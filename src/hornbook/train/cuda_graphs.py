@@ -55,15 +55,15 @@ def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
     batch = step_inputs.batch
     max_length = min(max_positions, max(SHORTEST, 1 << (batch.max_length - 1).bit_length()))
     # At most all sequences at full length, so that a batch of full sequences needs no padding.
-    tokens = min(_bucket_size(batch.num_tokens), _round_up(batch.num_sequences * max_length, CAPTURE_TOKEN_BUCKET))
+    tokens = min(_bucket_size(batch.num_tokens), round_up(batch.num_sequences * max_length, CAPTURE_TOKEN_BUCKET))
     # Padding sequences cover all padding tokens: attention leaves tokens outside any sequence uninitialised.
     num_padding_sequences = -(-(tokens - batch.num_tokens) // max_length)
     # The number of sequences may vary between batches (documents in a chunk), so it is rounded up too.
     min_sequences = batch.num_sequences + num_padding_sequences
     multiple = max(SEQUENCE_BUCKET, (1 << min_sequences.bit_length()) >> 4)
-    sequences = _round_up(_round_up(min_sequences, multiple), batch.group_size)
+    sequences = round_up(round_up(min_sequences, multiple), batch.group_size)
     is_uniform = batch.is_uniform and batch.max_length == max_length and batch.num_tokens == tokens
-    entries = {name: _entry_bucket_size(each.num_entries, tokens) for name, each in batch.streams.items()}
+    entries = {name: _entry_bucket_size(stream.num_entries, tokens) for name, stream in batch.streams.items()}
     entries |= {TOKENS: tokens, SEQUENCES: sequences}
     shared = tuple((name, value.shape) for name, value in step_inputs.shared.items())
     return Bucket(tokens, sequences, max_length, is_uniform, tuple(entries.items()), batch.num_causal, shared)
@@ -73,7 +73,7 @@ def _bucket_size(number: int) -> int:
     """The smallest bucket size of at least `number`."""
     size = CAPTURE_TOKEN_BUCKET
     while size < number:
-        size = _round_up(int(size * GROWTH), CAPTURE_TOKEN_BUCKET)
+        size = round_up(int(size * GROWTH), CAPTURE_TOKEN_BUCKET)
     return size
 
 
@@ -82,7 +82,8 @@ def _entry_bucket_size(number: int, tokens: int) -> int:
     return min(_bucket_size(number), tokens) if number <= tokens else _bucket_size(number)
 
 
-def _round_up(number: int, multiple: int) -> int:
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is at least `number`."""
     return -(-number // multiple) * multiple
 
 
@@ -202,16 +203,16 @@ def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> 
     """Copies a step into the buffers. Padding entries keep their previous values, as they enter no loss, unless their
     field has a `padding` value, as the weights of targets do."""
     sizes, max_lengths = dict(bucket.entries), {TOKENS: bucket.max_length, SEQUENCES: 1}
-    for name, into in buffers.batch.streams.items():
+    for name, buffer_stream in buffers.batch.streams.items():
         stream = step_inputs.batch.streams[name]
-        for field_name, buffer in into.values.items():
+        for field_name, buffer in buffer_stream.values.items():
             value = stream.values[field_name]
             if (padding := stream.padding_of(field_name)) is not None:
                 buffer[len(value) :].fill_(padding)
             buffer[: len(value)].copy_(value, non_blocking=True)
-        if into.offsets is not None:
+        if buffer_stream.offsets is not None:
             ends = stream.padding_ends(sizes[name], bucket.sequences, max_lengths.get(name))
             offsets = np.concatenate([stream.offsets_host, ends]).astype(np.int32)
-            into.offsets.copy_(to_device(offsets, into.offsets.device), non_blocking=True)
+            buffer_stream.offsets.copy_(to_device(offsets, buffer_stream.offsets.device), non_blocking=True)
     for name, buffer in buffers.shared.items():
         buffer.copy_(step_inputs.shared[name], non_blocking=True)

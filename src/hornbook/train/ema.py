@@ -43,9 +43,9 @@ class AveragedWeights:
     @torch.no_grad()
     def _swap(self) -> None:
         for weight, average in zip(self.weights.values(), self.averages, strict=True):
-            kept = weight.detach().clone()
+            previous = weight.detach().clone()
             weight.copy_(average)
-            average.copy_(kept)
+            average.copy_(previous)
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights themselves, for a checkpoint whose model is the average."""

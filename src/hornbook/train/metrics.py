@@ -15,8 +15,8 @@ class MetricsLog:
 
     def __init__(self, run: Path, at_step: int, tensorboard: bool = True):
         self.path = Path(run) / METRICS
-        kept = [line for line in read_metrics(run) if line["step"] <= at_step]
-        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        lines = [line for line in read_metrics(run) if line["step"] <= at_step]
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
         self.file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
         self.board = _board(Path(run) / "tensorboard", at_step) if tensorboard else None
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.train.cuda_graphs import CapturedSteps
+from hornbook.train.cuda_graphs import CapturedSteps, round_up
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.parallel.gradients import GradientSums
@@ -67,7 +67,7 @@ class Stepper:
         self.seed = seed
         self.max_grad_norm = max_grad_norm
         self.micro_tokens = micro_tokens
-        self.should_stop: Callable[[], object] = lambda: False  # asked between micro-batches: a step may take minutes
+        self.should_stop: Callable[[], object] = lambda: False  # called between micro-batches: a step may take minutes
         # An objective must declare `is_capturable`; a model is capturable unless it declares otherwise.
         parts = {self.objective: False, module.model: True}
         is_capturable = all(getattr(part, "is_capturable", default) for part, default in parts.items())
@@ -117,9 +117,8 @@ class Stepper:
         batch = batch.as_padding(False) if is_padding else batch
         step_inputs = self.objective.prepare(batch, seed_of(self.seed, number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
-            numbers, names = self.captured.train_step(step_inputs, number, lr)
-            terms = dict(zip(names, numbers[2:], strict=True))
-            return StepResult(terms, numbers[0], numbers[1], num_tokens)
+            (loss, norm, *losses), names = self.captured.train_step(step_inputs, number, lr)
+            return StepResult(dict(zip(names, losses, strict=True)), loss, norm, num_tokens)
         counts = step_inputs.counts()
         if self.ranks.size > 1:
             counts = self.ranks.all_reduce({term: count * (not is_padding) for term, count in counts.items()})
@@ -167,10 +166,6 @@ class Stepper:
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
         return terms
 
-    def _raise_oom_on_all(self, compute: Callable[[], Result]) -> Result:
-        """`compute()`; without sharding, which communicates, all ranks learn whether one is out of memory."""
-        return compute() if self.sharded is not None else self.ranks.raise_oom_on_all(compute)
-
     def _evened(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
         """As many micro-batches on each rank, for sharded weights, which all ranks gather for each: further ones repeat
         the last."""
@@ -198,10 +193,12 @@ class Stepper:
                     vectors.append(self.module(self._bucketed(micro_batch), only_vectors=True)["vectors"])
             return torch.cat(vectors[: len(micro_batches)])
 
+        # Without sharding, which communicates, all ranks learn whether one is out of memory.
+        vectors = self.ranks.raise_oom_on_all(compute) if self.sharded is None else compute()
+        own = micro_batches[0].shared | {"vectors": vectors}
         # Values of the whole step are in the order of the ranks; an empty part has none.
-        mine = micro_batches[0].shared | {"vectors": self._raise_oom_on_all(compute)}
-        shared = {name: self.ranks.all_gather(value[:0] if is_padding else value) for name, value in mine.items()}
-        return [dataclasses.replace(each, shared=shared) for each in micro_batches]
+        shared = {name: self.ranks.all_gather(value[:0] if is_padding else value) for name, value in own.items()}
+        return [dataclasses.replace(micro_batch, shared=shared) for micro_batch in micro_batches]
 
     def grad_norm(self) -> Tensor:
         if self.sharded is not None:
@@ -217,9 +214,8 @@ def bucketed(step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, entry_bu
     """The step padded with extra tokens, sequences and targets of weight 0, which leave sums and gradients unchanged.
     Tokens are padded to a multiple of `token_bucket`, targets and other streams to a multiple of `entry_bucket`."""
     batch = step_inputs.batch
-    num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
-    num_padding_sequences = -(-(num_tokens - batch.num_tokens) // batch.max_length)
-    num_padding_sequences = -(-num_padding_sequences // batch.group_size) * batch.group_size
-    sizes = {name: -(-each.num_entries // entry_bucket) * entry_bucket for name, each in batch.streams.items()}
+    num_tokens = round_up(batch.num_tokens, token_bucket)
+    num_padding_sequences = round_up(-(-(num_tokens - batch.num_tokens) // batch.max_length), batch.group_size)
+    sizes = {name: round_up(stream.num_entries, entry_bucket) for name, stream in batch.streams.items()}
     padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences, sizes)
     return dataclasses.replace(step_inputs, batch=padded)

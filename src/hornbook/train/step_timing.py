@@ -12,7 +12,7 @@ from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
-from hornbook.train.step import Stepper
+from hornbook.train.setup import make_stepper
 
 FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
 NUM_TIMED = 12  # timed steps per sequence length
@@ -39,18 +39,7 @@ def seconds_per_step(
     measures its own part of the batches, without the time to exchange gradients.
     """
     job.module.to(runtime.device)
-    if settings.parallel.activation_checkpointing:
-        from hornbook.train.parallel.sharding import checkpoint_activations  # takes a second to import
-
-        runtime = checkpoint_activations(job.model, runtime)
-    stepper = Stepper(
-        job.module,
-        make_optimizer(job.model, settings.optimizer),
-        runtime,
-        settings.runtime.seed,
-        settings.optimizer.max_grad_norm,
-        settings.batch.micro_tokens,
-    )
+    stepper = make_stepper(job.module, make_optimizer(job.model, settings.optimizer), settings, runtime)
     make_batch = current_ranks().own_part(job.make_batch)
 
     def timed_step(batch: Batch, number: int) -> float:

@@ -71,10 +71,10 @@ class Ranks:
         """The largest value of a number on any rank."""
         if self.size == 1:
             return number
-        found = torch.tensor(number, dtype=torch.int64)
+        maximum = torch.tensor(number, dtype=torch.int64)
         with collective():
-            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.cpu_group)
-        return int(found)
+            dist.all_reduce(maximum, dist.ReduceOp.MAX, group=self.cpu_group)
+        return int(maximum)
 
     def from_main(self, compute: Callable[[], Result]) -> Result:
         """What `compute` returns on the main rank; the others do not call it."""
@@ -136,9 +136,8 @@ class Ranks:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return any(words in str(error) for words in ("can't allocate memory", "not enough memory"))  # on a CPU
+    on_cpu = ("can't allocate memory", "not enough memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in on_cpu)
 
 
 def unless_out_of_memory(compute: Callable[[], Result]) -> tuple[Result | None, str | None]:
@@ -160,11 +159,8 @@ def collective() -> Iterator[None]:
     except RuntimeError as error:
         if os.environ.get("HORNBOOK_TRACEBACK"):
             raise
-        raise OtherRankFailed(f"stopped, as another process of the run has ended ({_first_line(error)})") from None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise OtherRankFailed(f"stopped, as another process of the run has ended ({reason})") from None
 
 
 def _nothing(*_: object, **__: object) -> None:
