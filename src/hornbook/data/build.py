@@ -9,7 +9,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -28,6 +27,7 @@ from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.data.state import BuildState, remove_progress
 from hornbook.data.tokenizing import DocumentLinker, EncodedDocuments, EncodingPool, clean_text
+from hornbook.data.worker_pool import explaining_interruptions
 from hornbook.files import num_cores, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.stopping import interruptible
@@ -140,7 +140,7 @@ def _build(
     merger = _Merger(out, state, tokenizer.vocab_size, on_progress)
     pool = None
     try:
-        with interruptible():
+        with explaining_interruptions(lambda: f" ({len(state.shards)} shards are complete)"), interruptible():
             pool = EncodingPool(out, tokenizer, settings["clean"], workers, settings["near_duplicates"], linker)
             batch_characters = min(BATCH_CHARACTERS, 4 * settings["shard_tokens"])
             batches = read_batches(read_sources(out / SOURCES), state, batch_characters)
@@ -148,14 +148,6 @@ def _build(
                 merger.accept(batch, encoded)
             pool.close()
             return merger.finish()
-    except BrokenProcessPool:
-        raise ValueError(
-            f"a worker process was killed, probably for lack of memory ({len(state.shards)} shards are complete): "
-            "run the same command again to resume, with fewer workers if it happens again"
-        ) from None
-    except KeyboardInterrupt:
-        complete = f"{len(state.shards)} shards are complete"
-        raise KeyboardInterrupt(f"stopped ({complete}): run the same command again to resume") from None
     finally:
         if pool:
             pool.kill()

@@ -79,6 +79,7 @@ def no_documents(problems: Problems) -> str:
     return f"no document could be read ({reason}): {fix}"
 
 
+@dataclass
 class FileReader:
     """Iterates over the documents and problems of one file, always in the same order.
 
@@ -86,21 +87,15 @@ class FileReader:
     keep their links (`linked_rows.py`).
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        text_column: str | None = None,
-        documents: DocumentBoundary = "blank-line",
-        part_characters: int = PART_CHARACTERS,
-        linked: bool = False,
-    ):
-        check_documents(documents)
-        self.path = str(path)
-        self.text_column = text_column
-        self.documents = documents
-        self.part_characters = part_characters
-        self.linked = linked
+    path: str | Path
+    text_column: str | None = None
+    documents: DocumentBoundary = "blank-line"
+    part_characters: int = PART_CHARACTERS
+    linked: bool = False
+
+    def __post_init__(self) -> None:
+        check_documents(self.documents)
+        self.path = str(self.path)
         self._bytes = ByteReader(self.path)
 
     @property

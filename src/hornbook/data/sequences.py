@@ -56,7 +56,6 @@ from hornbook.data.segments import (
 )
 from hornbook.data.shards import Shard, unpack_word_starts
 from hornbook.data.stream import DocumentStream
-from hornbook.text.tokenizer import Tokenizer
 
 Layout = Literal["packed", "pairs", "nsp", "sop", "documents"]
 CHUNK_RULES = {"packed": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
@@ -140,48 +139,37 @@ class _Example(NamedTuple):
     label: int
 
 
+@dataclass(eq=False)
 class SequenceSampler:
     """Samples sequences of one length limit from weighted corpora; `batch(k, n)` is the k-th batch of n sequences."""
 
-    def __init__(
-        self,
-        corpora: list[tuple[Corpus, float]],
-        length: int,
-        seed: int,
-        layout: Layout,
-        short_sequence_probability: float = 0.1,
-        single_segment_probability: float = 0.1,
-        held_out: bool = False,
-        crosses_documents: bool = False,
-        with_entities: bool = False,
-        masked_fraction: float = 0.0,
-        shift_chunks: bool = False,
-    ):
-        """`masked_fraction`: fraction of the chunks of documents that are read in both directions.
-        `shift_chunks`: chunks of documents start at other places in each epoch.
-        `with_entities`: batches hold the entities that the texts mention; the corpora must be linked to a graph."""
-        self.with_entities = with_entities
-        self.corpora = [corpus for corpus, _ in corpora]
-        self.length = length
-        self.seed = seed
-        self.layout = layout
-        self.short_sequence_probability = short_sequence_probability
-        self.single_segment_probability = single_segment_probability
-        self.held_out = held_out
-        self.crosses_documents = crosses_documents
-        self.masked_fraction = masked_fraction
-        self.shift_chunks = shift_chunks
-        tokenizer: Tokenizer = self.corpora[0].tokenizer
+    weighted_corpora: list[tuple[Corpus, float]]
+    length: int
+    seed: int
+    layout: Layout
+    short_sequence_probability: float = 0.1
+    single_segment_probability: float = 0.1
+    held_out: bool = False
+    crosses_documents: bool = False
+    with_entities: bool = False  # batches hold the entities that the texts mention; corpora must be linked to a graph
+    masked_fraction: float = 0.0  # fraction of the chunks of documents that are read in both directions
+    shift_chunks: bool = False  # chunks of documents start at other positions in each epoch
+
+    def __post_init__(self) -> None:
+        self.corpora = [corpus for corpus, _ in self.weighted_corpora]
+        tokenizer = self.corpora[0].tokenizer
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.is_segmented = not tokenizer.is_unsegmented
         # The separators between two segments, as this tokenizer writes pairs.
         self.separators = [self.sep_id] if self.is_segmented else [self.sep_id, self.sep_id]
-        self.capacity = length - (2 if layout == "packed" else 2 + len(self.separators))
+        self.capacity = self.length - (2 if self.layout == "packed" else 2 + len(self.separators))
         self.chunks = [self._cut(corpus) for corpus in self.corpora]
-        self.pattern, self.rank, self.num_slots = _mixing_pattern([weight for _, weight in corpora], seed)
+        weights = [weight for _, weight in self.weighted_corpora]
+        self.pattern, self.rank, self.num_slots = _mixing_pattern(weights, self.seed)
         # The documents of this split (training or held out), from which random segments are taken.
         self.documents = [
-            np.flatnonzero(corpus.is_held_out(np.arange(corpus.num_documents)) == held_out) for corpus in self.corpora
+            np.flatnonzero(corpus.is_held_out(np.arange(corpus.num_documents)) == self.held_out)
+            for corpus in self.corpora
         ]
         for corpus, chunks, documents in zip(self.corpora, self.chunks, self.documents, strict=True):
             self._check(corpus, chunks.total, len(documents))

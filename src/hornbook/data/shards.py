@@ -9,6 +9,7 @@ entity_tokens  first token of each mention      entity_ids   number of its entit
 """
 
 import errno
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -137,12 +138,7 @@ class ShardWriter:
 
     def _clear(self) -> None:
         self.num_tokens = self.num_sentences = self.num_documents = self.num_entities = 0
-        self._tokens: list[np.ndarray] = []
-        self._word_starts: list[np.ndarray] = []
-        self._sentence_lengths: list[np.ndarray] = []
-        self._document_starts: list[np.ndarray] = []
-        self._entity_tokens: list[np.ndarray] = []
-        self._entity_ids: list[np.ndarray] = []
+        self._arrays: defaultdict[str, list[np.ndarray]] = defaultdict(list)
 
     def add(
         self,
@@ -157,12 +153,13 @@ class ShardWriter:
         `entity_tokens` those of the first tokens of mentions."""
         assert len(tokens) == len(word_starts) == sentence_lengths.sum()
         assert self.num_sentences or not len(sentence_lengths) or document_starts[0] == 0
-        self._tokens.append(tokens.astype(self.dtype, copy=False))
-        self._word_starts.append(word_starts)
-        self._sentence_lengths.append(sentence_lengths)
-        self._document_starts.append(document_starts + self.num_sentences)
-        self._entity_tokens.append(entity_tokens + self.num_tokens)
-        self._entity_ids.append(entity_ids)
+        arrays = self._arrays
+        arrays["tokens"].append(tokens.astype(self.dtype, copy=False))
+        arrays["word_starts"].append(word_starts)
+        arrays["sentence_lengths"].append(sentence_lengths)
+        arrays["documents"].append(document_starts + self.num_sentences)
+        arrays["entity_tokens"].append(entity_tokens + self.num_tokens)
+        arrays["entity_ids"].append(entity_ids)
         self.num_entities += len(entity_ids)
         self.num_tokens += len(tokens)
         self.num_sentences += len(sentence_lengths)
@@ -176,21 +173,21 @@ class ShardWriter:
             "sentences": self.num_sentences,
             "documents": self.num_documents,
         }
-        sentences = np.cumsum(np.concatenate([[0], *self._sentence_lengths]), dtype=np.int64)
-        self._write("tokens", self._tokens, self.dtype)
-        self._write("word_starts", [np.packbits(np.concatenate(self._word_starts))], np.uint8)
-        self._write("sentences", [sentences])
-        self._write("documents", [*self._document_starts, np.array([self.num_sentences])])
+        arrays = self._arrays
+        arrays["word_starts"] = [np.packbits(np.concatenate(arrays["word_starts"]))]
+        arrays["sentences"] = [np.cumsum(np.concatenate([[0], *arrays.pop("sentence_lengths")]), dtype=np.int64)]
+        arrays["documents"].append(np.array([self.num_sentences]))
+        dtypes = {"tokens": self.dtype, "word_starts": np.uint8}
+        for part in self.parts:
+            self._write(part, arrays[part], dtypes.get(part, np.uint32))
         if "entity_ids" in self.parts:
-            self._write("entity_tokens", self._entity_tokens)
-            self._write("entity_ids", self._entity_ids)
             entry["mentions"] = self.num_entities
         entry["sha256"] = {part: sha256(shard_file(self.folder, self.next_index, part)) for part in self.parts}
         self.next_index += 1
         self._clear()
         return entry
 
-    def _write(self, part: str, arrays: list[np.ndarray], dtype: DTypeLike = np.uint32) -> None:
+    def _write(self, part: str, arrays: list[np.ndarray], dtype: DTypeLike) -> None:
         """Writes the concatenation of `arrays` to one .npy file, without a copy in memory."""
         shape = (sum(map(len, arrays)),)
         header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}

@@ -95,36 +95,30 @@ def _is_folder(entry: os.DirEntry) -> bool:
         return False
 
 
-def summary_of(sources: Iterable[Source]) -> dict[str, int | str]:
-    """Number and total bytes of the files, and a hash of their paths, sizes and modification times."""
+def summary_of(sources: Iterable[Source], file: BinaryIO | None = None) -> dict[str, int | str]:
+    """Number and total bytes of the files, and a hash of their paths, sizes and modification times. With `file`, the
+    list is also written to it."""
     num_files, num_bytes, digest = 0, 0, hashlib.sha256()
     for source in sources:
+        line = json.dumps(asdict(source)).encode() + b"\n"
         num_files += 1
         num_bytes += source.bytes
-        digest.update(_line(source))
+        digest.update(line)
+        if file is not None:
+            file.write(line)
     return {"files": num_files, "bytes": num_bytes, "sha256": digest.hexdigest()}
 
 
 def write_sources(path: Path, sources: Iterable[Source]) -> dict[str, int | str]:
     """Writes a list of files that `read_sources` reads, and returns its summary."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        return summary_of(_written(file, sources))
-
-
-def _written(file: BinaryIO, sources: Iterable[Source]) -> Iterator[Source]:
-    for source in sources:
-        file.write(_line(source))
-        yield source
+        return summary_of(sources, file)
 
 
 def read_sources(path: Path) -> Iterator[Source]:
     with open(path, "rb") as file:
         for line in file:
             yield Source(**json.loads(line))
-
-
-def _line(source: Source) -> bytes:
-    return json.dumps(asdict(source)).encode() + b"\n"
 
 
 class ByteReader:

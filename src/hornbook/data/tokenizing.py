@@ -3,16 +3,12 @@
 Results do not depend on how documents are grouped into batches, so any number of workers gives the same corpus.
 """
 
-import contextlib
 import os
-import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +18,8 @@ from hornbook.data.cleaning import clean_wiki
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import band_hashes, counted_lines, hash_lines, hash_words
 from hornbook.data.shards import token_dtype
-from hornbook.lifecycle.stopping import die_with_parent, starting_children
+from hornbook.data.worker_pool import WorkerPool
+from hornbook.lifecycle.stopping import die_with_parent
 
 DOCUMENT = np.dtype(
     [
@@ -165,60 +162,28 @@ class EncodingPool:
         linker: DocumentLinker | None = None,
     ):
         self._encode = _encoder(corpus_folder, tokenizer, clean, near_duplicates, linker)
-        self._executor = None
         # Two batches per worker keep it busy while this process writes a shard; more would only take memory.
-        self.most_in_flight = max(1, 2 * workers + 1)
-        if workers:
-            self._executor = ProcessPoolExecutor(
-                workers,
-                mp_context=get_context("spawn"),
-                initializer=_start_worker,
-                initargs=(corpus_folder, clean, near_duplicates, linker),
-            )
+        self.most_in_flight = 2 * workers + 1
+        options = (corpus_folder, clean, near_duplicates, linker)
+        self._workers = WorkerPool(workers, _start_worker, options) if workers else None
 
     def submit(self, texts: list[str], given: list | None = None) -> Future:
         """`given`: the mentions of the texts that are linked already."""
-        if not self._executor:
-            future = Future()
-            future.set_result(self._encode(texts, given=given))
-            return future
-        with starting_children(), main_hidden():
-            return self._executor.submit(_encode_in_worker, texts, given)
+        if self._workers:
+            return self._workers.submit(_encode_in_worker, texts, given)
+        future = Future()
+        future.set_result(self._encode(texts, given=given))
+        return future
 
     def close(self) -> None:
         """Ends the workers when all submitted work is done."""
-        if self._executor:
-            self._executor.shutdown(wait=True)
-            self._executor = None
+        if self._workers:
+            self._workers.close()
 
     def kill(self) -> None:
         """Ends the workers immediately and discards their work, unless they are closed already."""
-        if self._executor:
-            kill_workers(self._executor)
-            self._executor = None
-
-
-def kill_workers(executor: ProcessPoolExecutor) -> None:
-    for process in list((executor._processes or {}).values()):
-        process.kill()
-    executor.shutdown(wait=True, cancel_futures=True)
-
-
-_hiding = threading.Lock()
-
-
-@contextlib.contextmanager
-def main_hidden() -> Iterator[None]:
-    """Context in which spawned processes do not import the user's main script, which would run it again."""
-    with _hiding:
-        main = sys.modules["__main__"]
-        hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
-        main.__spec__ = None
-        try:
-            yield
-        finally:
-            vars(main).pop("__spec__")
-            vars(main).update(hidden)
+        if self._workers:
+            self._workers.kill()
 
 
 _encode: Callable[..., EncodedDocuments]  # of a worker process

@@ -26,6 +26,7 @@ PROGRESS_EVERY = 1000
 LARGEST_VOCABULARY = 2**24
 
 Progress = Callable[[str, int], None]
+Trained = tuple[models.Model, pre_tokenizers.PreTokenizer, decoders.Decoder]
 
 
 def train_tokenizer(
@@ -55,9 +56,12 @@ def train_tokenizer(
     vocab_size = checked(vocab_size, int, "vocab_size", high=LARGEST_VOCABULARY)
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
     on_progress = on_progress or (lambda phase, num_documents: None)
-    backend = train(_valid(documents, on_progress), vocab_size, normalizer(kind, cased), on_progress)
-    if add_prefix_space:
-        backend.pre_tokenizer = with_prefix_space(backend.pre_tokenizer)
+    normalizer = new_normalizer(kind, cased)
+    model, pre_tokenizer, decoder = train(_valid(documents, on_progress), vocab_size, normalizer, on_progress)
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = with_prefix_space(pre_tokenizer) if add_prefix_space else pre_tokenizer
+    backend.decoder = decoder
     special = SPECIAL_TOKENS[kind]
     # where tokens include the space before them, the mask replaces that space too
     carries_space = kind != "wordpiece"
@@ -77,7 +81,7 @@ def with_prefix_space(pre_tokenizer: pre_tokenizers.PreTokenizer) -> pre_tokeniz
     return pre_tokenizers.Sequence([prefix, pre_tokenizer])
 
 
-def normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
+def new_normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
     """The normaliser of a new tokenizer. Uncased: clean, strip accents, lower-case. NFC comes last, because stripping
     accents decomposes Hangul."""
     if kind == "bpe" and cased:
@@ -93,14 +97,13 @@ def normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
     return normalizers.Sequence(steps)
 
 
-def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress):
+def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress) -> Trained:
     special = SPECIAL_TOKENS["bpe"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_vocab_size(vocab_size, len(special) + len(alphabet), "256 bytes")
-    backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>"))
-    backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
+    learner = tokenizers.Tokenizer(models.BPE(unk_token="<unk>"))
+    learner.normalizer = normalizer
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
@@ -108,11 +111,11 @@ def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progres
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    backend.train_from_iterator(documents, trainer)
-    return backend
+    learner.train_from_iterator(documents, trainer)
+    return learner.model, learner.pre_tokenizer, decoders.ByteLevel()
 
 
-def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress):
+def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress) -> Trained:
     special = SPECIAL_TOKENS["wordpiece"]
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
@@ -138,14 +141,10 @@ def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_p
         )
         learner.train_from_iterator(_replayed(spool, on_progress), trainer)
     vocabulary = json.loads(learner.to_str())["model"]["vocab"]
-    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizer
-    backend.decoder = decoders.WordPiece(prefix="##")
-    return backend
+    return models.WordPiece(vocabulary, unk_token="[UNK]"), pre_tokenizer, decoders.WordPiece(prefix="##")
 
 
-def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress):
+def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress) -> Trained:
     special = SPECIAL_TOKENS["unigram"]
     # "first", not "always": a full stop after [MASK] must stay a plain full stop
     pre_tokenizer = pre_tokenizers.Sequence(
@@ -163,11 +162,8 @@ def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_pro
         )
         learner.train_from_iterator((text.translate(dropped) for text in _replayed(spool, on_progress)), trainer)
     vocabulary = _rounded_scores(json.loads(learner.to_str())["model"]["vocab"], special)
-    backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=special.index("<unk>"), byte_fallback=False))
-    backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizer
-    backend.decoder = decoders.Metaspace(prepend_scheme="first")
-    return backend
+    model = models.Unigram(vocabulary, unk_id=special.index("<unk>"), byte_fallback=False)
+    return model, pre_tokenizer, decoders.Metaspace(prepend_scheme="first")
 
 
 def _rounded_scores(vocabulary: list[list], special: list[str]) -> list[tuple[str, float]]:

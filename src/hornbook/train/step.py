@@ -43,35 +43,28 @@ class StepInterrupted(Exception):
     """A step was abandoned between two micro-batches; the weights are those before it."""
 
 
+@dataclass(eq=False)
 class Stepper:
     """Runs training steps of one module with one optimizer, together with the other `ranks` if there are any. If the
     weights are `sharded`, `module` is the sharded one."""
 
-    def __init__(
-        self,
-        module: TrainingModule,
-        optimizer: torch.optim.Optimizer,
-        runtime: Runtime,
-        seed: int,
-        max_grad_norm: float,
-        micro_tokens: int,
-        ranks: Ranks = SINGLE_PROCESS,
-        sharded: "Sharded | None" = None,
-    ):
-        self.module = module
-        self.ranks, self.sharded = ranks, sharded
-        self.parameters = list(module.model.parameters() if sharded is None else sharded.parameters.values())
-        self.gradients = GradientSums(ranks, [] if sharded else self.parameters, overlaps=True)
-        self.optimizer = optimizer
-        self.runtime = runtime
-        self.seed = seed
-        self.max_grad_norm = max_grad_norm
-        self.micro_tokens = micro_tokens
+    module: TrainingModule
+    optimizer: torch.optim.Optimizer
+    runtime: Runtime
+    seed: int
+    max_grad_norm: float
+    micro_tokens: int
+    ranks: Ranks = SINGLE_PROCESS
+    sharded: "Sharded | None" = None
+
+    def __post_init__(self) -> None:
+        sharded = self.sharded
+        self.parameters = list(self.model.parameters() if sharded is None else sharded.parameters.values())
+        self.gradients = GradientSums(self.ranks, [] if sharded else self.parameters, overlaps=True)
         self.should_stop: Callable[[], object] = lambda: False  # called between micro-batches: a step may take minutes
         # An objective must declare `is_capturable`; a model is capturable unless it declares otherwise.
-        parts = {self.objective: False, module.model: True}
-        is_capturable = all(getattr(part, "is_capturable", default) for part, default in parts.items())
-        self.captured = CapturedSteps(self) if runtime.cuda_graphs and is_capturable else None
+        is_capturable = getattr(self.objective, "is_capturable", False) and getattr(self.model, "is_capturable", True)
+        self.captured = CapturedSteps(self) if self.runtime.cuda_graphs and is_capturable else None
 
     @property
     def model(self) -> nn.Module:

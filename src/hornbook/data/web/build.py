@@ -20,10 +20,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import astuple, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +29,13 @@ from hornbook import __version__
 from hornbook.config import checked
 from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
-from hornbook.data.tokenizing import kill_workers, main_hidden
 from hornbook.data.web.links import read_links
 from hornbook.data.web.pages import PageFile, find_pages
+from hornbook.data.worker_pool import WorkerPool, explaining_interruptions
 from hornbook.files import num_cores, read_json, refusing_damage, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.resuming import changed_values
-from hornbook.lifecycle.stopping import die_with_parent, interruptible, starting_children
+from hornbook.lifecycle.stopping import interruptible
 
 RECORD, WORK, REQUEST = "web.json", "work", "request.json"
 PACKAGES = ("datatrove", "trafilatura", "py3langid", "warcio", "orjson", "xxhash", "regex")
@@ -120,7 +118,7 @@ def build_web_corpus(
     out = Path(out).absolute()
     files = find_pages([paths] if isinstance(paths, str | Path) else list(map(str, paths)))
     request = {"hornbook_version": __version__, "settings": settings, "inputs": _fingerprint(files, links)}
-    with run_lock(out), interruptible(), _interruptions():
+    with run_lock(out), interruptible(), explaining_interruptions():
         if record := _already_built(out, request):
             return {**record, "already_built": True}
         work = out / WORK
@@ -133,10 +131,14 @@ def build_web_corpus(
             _run_on_ray(work, stages, workers)
         else:
             total = sum(file.bytes for file in files)
-            with contextlib.closing(_LocalRunner(work, workers, total, on_progress)) as runner:
+            pool = WorkerPool(workers)
+            try:
+                runner = _LocalRunner(work, pool, total, on_progress)
                 for name, pipeline, tasks in stages:
                     runner.run(name, pipeline, tasks)
-                runner.finish()
+                pool.close()
+            finally:
+                pool.kill()
         record = read_json(out / RECORD)
         if not record["texts"]["documents"]:
             counts = ", ".join(f"{each['name']} {each['pages']:,}" for each in record["filters"])
@@ -263,27 +265,13 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _interruptions() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("stopped: run the same command again to resume") from None
-    except BrokenProcessPool:
-        raise ValueError(
-            "a worker process was killed, probably for lack of memory: run the same command again to resume, with "
-            "fewer workers if it happens again"
-        ) from None
-
-
 class _LocalRunner:
     """Runs the tasks of datatrove's local executor in processes of this one that end with it. Its own pool starts a
     server process that would stay when this one is killed."""
 
-    def __init__(self, work: Path, workers: int, total: int, on_progress: Callable[[WebProgress], None] | None):
-        self._work, self._total, self._progress = work, total, on_progress
+    def __init__(self, work: Path, pool: WorkerPool, total: int, on_progress: Callable[[WebProgress], None] | None):
+        self._work, self._pool, self._total, self._progress = work, pool, total, on_progress
         self._start = time.perf_counter()
-        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent)
 
     def run(self, name: str, pipeline: list, tasks: int) -> None:
         import dill
@@ -294,8 +282,7 @@ class _LocalRunner:
             executor = LocalPipelineExecutor(pipeline, tasks=tasks, logging_dir=str(self._work / "logs" / name))
             ranks = executor.get_incomplete_ranks()
             pickled = dill.dumps(executor)
-        with starting_children(), main_hidden():
-            pending = {self._pool.submit(_run_task, pickled, rank) for rank in ranks}
+        pending = {self._pool.submit(_run_task, pickled, rank) for rank in ranks}
         while pending:
             done, pending = wait(pending, PROGRESS_SECONDS, FIRST_COMPLETED)
             for future in done:
@@ -312,14 +299,6 @@ class _LocalRunner:
                 pages, read = pages + counts["pages"], read + counts["bytes"]
         seconds = time.perf_counter() - self._start
         self._progress(WebProgress(stage, done, tasks, pages, read, self._total, seconds))
-
-    def finish(self) -> None:
-        """Ends the workers, which are idle."""
-        self._pool.shutdown(wait=True)
-
-    def close(self) -> None:
-        """Ends the workers at once, unless they have ended already."""
-        kill_workers(self._pool)
 
 
 def _run_task(pickled: bytes, rank: int) -> None:
