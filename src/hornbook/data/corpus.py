@@ -210,10 +210,10 @@ def find(ordered: np.ndarray, value: int, side: Literal["left", "right"]) -> int
     return int(ordered.searchsorted(ordered.dtype.type(value), side))
 
 
-def scrambled(numbers: np.ndarray) -> np.ndarray:
-    """A 64-bit hash of each number: the finaliser of SplitMix64 (Steele et al. 2014)."""
+def scrambled(values: np.ndarray) -> np.ndarray:
+    """A 64-bit hash of each value: the finaliser of SplitMix64 (Steele et al. 2014)."""
     with np.errstate(over="ignore"):
-        x = np.asarray(numbers).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = np.asarray(values).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

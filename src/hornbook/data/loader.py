@@ -15,19 +15,19 @@ class _Batches(Dataset):
     def __init__(self, make_batch: Callable[[int], Batch]):
         self.make_batch = make_batch
 
-    def __getitem__(self, number: int) -> Batch:
-        return self.make_batch(number)
+    def __getitem__(self, index: int) -> Batch:
+        return self.make_batch(index)
 
 
 def batches(
-    make_batch: Callable[[int], Batch], numbers: Iterable[int], num_workers: int, device: torch.device
+    make_batch: Callable[[int], Batch], indices: Iterable[int], num_workers: int, device: torch.device
 ) -> Iterator[Batch]:
-    """Yields `make_batch(k)` on the device for each k in `numbers`, in order for any number of workers."""
+    """Yields `make_batch(k)` on the device for each k in `indices`, in order for any number of workers."""
     if num_workers:
         kill_at_exit()
     loader = DataLoader(
         _Batches(make_batch),
-        sampler=numbers,
+        sampler=indices,
         batch_size=None,
         collate_fn=_identity,
         num_workers=num_workers,

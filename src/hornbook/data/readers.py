@@ -143,8 +143,8 @@ class FileReader:
 
     def _read_json_lines(self) -> Iterator[Document | Problem]:
         column = self.text_column
-        for number, line in self._bytes.lines(JSON_LINE_BYTES):
-            place = f"line {number}"
+        for line_number, line in self._bytes.lines(JSON_LINE_BYTES):
+            place = f"line {line_number}"
             if line is None:
                 limit = f"longer than {JSON_LINE_BYTES >> 20} MiB: split it into several lines"
                 yield Problem("line_too_long", self.path, place, limit)

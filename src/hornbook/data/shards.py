@@ -33,6 +33,10 @@ def shard_file(folder: Path, index: int, part: str) -> Path:
     return Path(folder) / f"{shard_name(index)}.{part}.npy"
 
 
+def shard_files(folder: Path, num_shards: int, parts: tuple[str, ...]) -> list[Path]:
+    return [shard_file(folder, index, part) for index in range(num_shards) for part in parts]
+
+
 def token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 

@@ -149,16 +149,16 @@ class ByteReader:
 
     def lines(self, max_length: int) -> Iterator[tuple[int, bytes | None]]:
         """Yields (line number, line without its line feed), with None for a line of more than `max_length` bytes."""
-        number, pending, skipping = 1, b"", False
+        line_number, pending, skipping = 1, b"", False
         for block in self.blocks():
             *lines, pending = (pending + block).split(b"\n")
             for line in lines:
-                yield number, None if skipping else line
-                number, skipping = number + 1, False
+                yield line_number, None if skipping else line
+                line_number, skipping = line_number + 1, False
             if len(pending) > max_length:
                 pending, skipping = b"", True
         if pending or skipping:
-            yield number, None if skipping else pending
+            yield line_number, None if skipping else pending
 
     def _start(self, stream: BinaryIO) -> bytes:
         start = b""

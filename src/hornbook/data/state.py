@@ -16,7 +16,7 @@ from hornbook.config import checked
 from hornbook.data.duplicates import RepeatedLines
 from hornbook.data.hash_set import SeenHashes
 from hornbook.data.problems import Problems
-from hornbook.data.shards import load_array, load_arrays, parts_of, shard_file, write_array, write_arrays
+from hornbook.data.shards import load_array, load_arrays, parts_of, shard_files, write_array, write_arrays
 from hornbook.data.sources import Source, find_sources, read_sources
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.resuming import changed_values
@@ -82,11 +82,10 @@ class BuildState:
         plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}
         if not num_shards:
             return cls(token_counts=np.zeros(vocab_size, np.int64), **plain)
-        parts = parts_of(saved["request"]["settings"])
-        shard_files = [shard_file(folder, index, part) for index in range(num_shards) for part in parts]
+        arrays_of_shards = shard_files(folder, num_shards, parts_of(saved["request"]["settings"]))
         hash_files = [folder / f"progress-{index + 1:05d}.hashes.npy" for index in range(num_shards)]
         array_file = folder / f"progress-{num_shards:05d}.npz"
-        if missing := [file.name for file in (*shard_files, *hash_files, array_file) if not file.exists()]:
+        if missing := [file.name for file in (*arrays_of_shards, *hash_files, array_file) if not file.exists()]:
             raise ValueError(f"{missing[0]} is missing")
         arrays = load_arrays(array_file)
         seen = SeenHashes(folder=folder)

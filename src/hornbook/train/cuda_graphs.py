@@ -46,7 +46,7 @@ class Bucket:
 class _Captured:
     graph: torch.cuda.CUDAGraph
     step_inputs: StepInputs  # the buffers that the graph reads
-    numbers: Tensor  # the loss, the gradient norm, then the terms
+    losses: Tensor  # the loss, the gradient norm, then the terms
 
 
 def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
@@ -95,7 +95,7 @@ class CapturedSteps:
         self.captured: dict[Bucket, _Captured] = {}
         self.pool = None
 
-    def train_step(self, step_inputs: StepInputs, number: int, lr: float) -> tuple[Tensor, list[str]]:
+    def train_step(self, step_inputs: StepInputs, batch_number: int, lr: float) -> tuple[Tensor, list[str]]:
         """One update. Returns a tensor of the loss, the gradient norm and the terms, and the names of the terms."""
         if not self.captured:
             self._prepare_optimizer()
@@ -105,9 +105,9 @@ class CapturedSteps:
         captured = self.captured[bucket]
         _copy_into(step_inputs, captured.step_inputs, bucket)
         set_learning_rate(self.stepper.optimizer, lr)
-        seed_generators(seed_of(self.stepper.seed, number, 0, "dropout"))
+        seed_generators(seed_of(self.stepper.seed, batch_number, 0, "dropout"))
         captured.graph.replay()
-        return captured.numbers.clone(), list(self.stepper.objective.weights)
+        return captured.losses.clone(), list(self.stepper.objective.weights)
 
     def _prepare_optimizer(self) -> None:
         """Puts the learning rate into a device tensor, which the captured step reads."""
@@ -127,10 +127,10 @@ class CapturedSteps:
             loss, terms = self._loss(step_inputs)
             loss.backward()
             norm = self._update()
-            numbers = torch.stack([loss.detach(), norm, *terms]).float()
+            losses = torch.stack([loss.detach(), norm, *terms]).float()
         stepper.optimizer.zero_grad(set_to_none=True)
         self.pool = self.pool or graph.pool()
-        return _Captured(graph, step_inputs, numbers)
+        return _Captured(graph, step_inputs, losses)
 
     def _update(self) -> Tensor:
         """Clips and updates. The optimizer's kernel scales the gradient as it reads it, which saves a pass over it."""

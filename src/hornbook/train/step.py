@@ -84,11 +84,11 @@ class Stepper:
         self.captured = None
         self.gradients.close()
 
-    def train_step(self, batch: Batch, number: int, lr: float) -> StepResult:
-        """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
+    def train_step(self, batch: Batch, batch_number: int, lr: float) -> StepResult:
+        """One update on a batch. If memory runs out, repeats the step with micro-batches of half the size."""
         # All ranks must stop at the same number of tokens, and their longest sequences differ.
         max_length = batch.max_length if self.ranks.size == 1 else 1
-        return self.retry_on_oom(max_length, lambda: self._train_step(batch, number, lr))
+        return self.retry_on_oom(max_length, lambda: self._train_step(batch, batch_number, lr))
 
     def retry_on_oom(self, max_length: int, compute: Callable[[], Result]) -> Result:
         """Returns `compute()`. Whenever memory runs out, halves `micro_tokens` (at least `max_length`) and retries."""
@@ -104,20 +104,20 @@ class Stepper:
             if self.runtime.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _train_step(self, batch: Batch, number: int, lr: float) -> StepResult:
+    def _train_step(self, batch: Batch, batch_number: int, lr: float) -> StepResult:
         self.module.train()
         is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
         batch = batch.as_padding(False) if is_padding else batch
-        step_inputs = self.objective.prepare(batch, seed_of(self.seed, number, "draw"))
+        step_inputs = self.objective.prepare(batch, seed_of(self.seed, batch_number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
-            (loss, norm, *losses), names = self.captured.train_step(step_inputs, number, lr)
+            (loss, norm, *losses), names = self.captured.train_step(step_inputs, batch_number, lr)
             return StepResult(dict(zip(names, losses, strict=True)), loss, norm, num_tokens)
         counts = step_inputs.counts()
         if self.ranks.size > 1:
             counts = self.ranks.all_reduce({term: count * (not is_padding) for term, count in counts.items()})
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in counts.items()}
-        micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), number, is_padding)
-        terms = self.ranks.all_reduce(self._summed_backward(micro_batches, counts, number, is_padding))
+        micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), batch_number, is_padding)
+        terms = self.ranks.all_reduce(self._summed_backward(micro_batches, counts, batch_number, is_padding))
         norm = self.grad_norm()
         if self.max_grad_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.max_grad_norm, norm)
@@ -128,17 +128,17 @@ class Stepper:
         return StepResult(terms, loss, norm, num_tokens)
 
     def _summed_backward(
-        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], number: int, is_padding: bool
+        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], batch_number: int, is_padding: bool
     ) -> dict[str, Tensor]:
         """`_backward`, with gradients summed over the ranks."""
         if self.sharded is None:
-            return self.gradients.summed_after(lambda: self._backward(micro_batches, counts, number, is_padding))
-        terms = self._backward(micro_batches, counts, number, is_padding)
+            return self.gradients.summed_after(lambda: self._backward(micro_batches, counts, batch_number, is_padding))
+        terms = self._backward(micro_batches, counts, batch_number, is_padding)
         self.sharded.collect_gradients()
         return terms
 
     def _backward(
-        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], number: int, is_padding: bool
+        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], batch_number: int, is_padding: bool
     ) -> dict[str, Tensor]:
         """Adds the gradients of all micro-batches to those of the parameters. Returns the mean loss of each term or,
         with several ranks, this rank's share of it. Padding (an empty part of a batch) adds nothing."""
@@ -147,7 +147,7 @@ class Stepper:
         for i, micro_batch in enumerate(self._evened(micro_batches)):
             if i and self.ranks.size == 1 and self.should_stop():
                 raise StepInterrupted
-            self._seed_dropout(number, i)
+            self._seed_dropout(batch_number, i)
             with self.runtime.autocast():
                 sums = self.module(self._bucketed(micro_batch))
             if is_padding or i >= len(micro_batches):
@@ -166,13 +166,13 @@ class Stepper:
             return micro_batches
         return micro_batches + micro_batches[-1:] * (self.ranks.max(len(micro_batches)) - len(micro_batches))
 
-    def _seed_dropout(self, number: int, micro_batch: int) -> None:
+    def _seed_dropout(self, batch_number: int, micro_batch: int) -> None:
         """Seeds dropout by (seed, batch number, micro-batch) and, except for the first rank, the rank."""
         rank = self.ranks.rank
-        seed_generators(seed_of(self.seed, number, micro_batch, "dropout", *((rank,) if rank else ())))
+        seed_generators(seed_of(self.seed, batch_number, micro_batch, "dropout", *((rank,) if rank else ())))
 
     @torch.no_grad()
-    def _with_vectors(self, micro_batches: list[StepInputs], number: int, is_padding: bool) -> list[StepInputs]:
+    def _with_vectors(self, micro_batches: list[StepInputs], batch_number: int, is_padding: bool) -> list[StepInputs]:
         """Micro-batches of an objective that compares the whole batch, with the vectors of all of them, on all ranks.
         The second forward pass of a micro-batch has the same dropout as this one."""
         if not getattr(self.objective, "shares_vectors", False) or (len(micro_batches) == 1 and self.ranks.size == 1):
@@ -181,7 +181,7 @@ class Stepper:
         def compute() -> Tensor:
             vectors = []
             for i, micro_batch in enumerate(self._evened(micro_batches)):
-                self._seed_dropout(number, i)
+                self._seed_dropout(batch_number, i)
                 with self.runtime.autocast():
                     vectors.append(self.module(self._bucketed(micro_batch), only_vectors=True)["vectors"])
             return torch.cat(vectors[: len(micro_batches)])

@@ -26,11 +26,11 @@ def validate(
     was_training, objective, ranks = module.training, module.objective, current_ranks()
     module.eval()
 
-    def totals(numbers: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def totals(indices: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The sums and counts of these batches."""
         sums: dict[str, Tensor] = {}
         counts: dict[str, Tensor] = {}
-        for i in numbers:
+        for i in indices:
             step_inputs = objective.prepare(held_out[i].to(runtime.device), seed_of("validation", i))
             for micro_batch in step_inputs.split(micro_tokens):
                 with runtime.autocast():
