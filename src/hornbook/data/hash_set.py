@@ -82,10 +82,9 @@ class _StoredRun:
             stored[-1, length:] = stored[-1, 0]  # the last block is shorter; 0 may be a hash
         return (stored[row] == hashes[:, None]).any(1) & (blocks >= 0)
 
-    def parts(self) -> Iterator[np.ndarray]:
-        for start in range(0, self._size, COPIED):
-            data = os.pread(self._file.fileno(), COPIED * 8, start * 8)
-            yield np.frombuffer(data, np.uint64)
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        data = os.pread(self._file.fileno(), 8 * (rows.stop - rows.start), 8 * rows.start)
+        return np.frombuffer(data, np.uint64)
 
 
 def contains_sorted(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -106,10 +105,7 @@ def _sorted_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _parts(run: "np.ndarray | _StoredRun") -> Iterator[np.ndarray]:
-    if isinstance(run, _StoredRun):
-        yield from run.parts()
-    else:
-        yield from (run[start : start + COPIED] for start in range(0, len(run), COPIED))
+    return (run[start : start + COPIED] for start in range(0, len(run), COPIED))
 
 
 def _merge(a_parts: Iterator[np.ndarray], b_parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:

@@ -194,12 +194,12 @@ class SequenceSampler:
             )
 
     def batch(
-        self, number: int, num_sequences: int, first: int | None = None, share: tuple[int, int] | None = None
+        self, number: int, num_sequences: int, first: int | None = None, span: tuple[int, int] | None = None
     ) -> Batch:
         """Batch `number`. `first` is the number of sequences in all earlier batches, if batches differ in size. With
-        `share`, only its examples from `share[0]` to `share[1]` (exclusive), as they are in the whole batch."""
+        `span`, only its examples from `span[0]` to `span[1]` (exclusive), as they are in the whole batch."""
         first = number * num_sequences if first is None else first
-        indices = np.arange(*(share or (0, num_sequences)))
+        indices = np.arange(*(span or (0, num_sequences)))
         if self.layout == "documents":
             return self._document_batch(first, indices)
         examples = self._make_examples(number, first, indices)
