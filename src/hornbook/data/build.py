@@ -172,7 +172,7 @@ def read_batches(sources: Iterable[Source], state: BuildState, batch_characters:
                 continue
             if item.mentions is not None and settings["clean"]:
                 raise ValueError(
-                    f"{source.path} is linked to entities, whose places clean= would change: leave out clean="
+                    f"{source.path} has character positions of entities, which clean= would shift: leave out clean="
                 )
             batch.documents.append(item)
             num_characters += len(item.text)

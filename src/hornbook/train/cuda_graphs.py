@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import SEQUENCES, TOKENS, Batch, Stream, to_device
+from hornbook.batch import SEQUENCES, TOKENS, Batch, to_device
 from hornbook.devices import warm_up_on_side_stream
 from hornbook.train.objective import StepInputs
 from hornbook.train.optimizer import set_learning_rate
@@ -40,6 +40,11 @@ class Bucket:
     entries: tuple[tuple[str, int], ...]  # (stream, number of entries)
     num_causal: int | None  # as in `Batch`
     shared: tuple[tuple[str, torch.Size], ...]  # (name, shape) of the values shared by the whole step
+
+    @property
+    def max_lengths(self) -> dict[str, int]:
+        """The largest number of entries of a padding sequence, for the streams that limit it."""
+        return {TOKENS: self.max_length, SEQUENCES: 1}
 
 
 @dataclass(frozen=True)
@@ -167,28 +172,15 @@ def _no_garbage_collection() -> Iterator[None]:
 def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
     """The step copied into new buffers of the bucket's size. Values on the host are left out: a graph cannot read
     them."""
-    batch = step_inputs.batch
-    sizes = dict(bucket.entries)
-
-    def buffer(stream: Stream, size: int) -> Stream:
-        tensors = {name: value for name, value in stream.values.items() if isinstance(value, Tensor)}
-        offsets = None if stream.offsets is None else stream.offsets.new_zeros(bucket.sequences + 1)
-        return dataclasses.replace(
-            stream,
-            **dict.fromkeys(stream.values)
-            | {name: value.new_zeros((size, *value.shape[1:])) for name, value in tensors.items()},
-            offsets_host=np.zeros(bucket.sequences + 1, np.int64),
-            offsets=offsets,
-        )
-
-    streams = {name: buffer(stream, sizes[name]) for name, stream in batch.streams.items()}
+    batch, sizes, streams = step_inputs.batch, dict(bucket.entries), {}
+    for name, stream in batch.streams.items():
+        padded = stream.padded(sizes[name], bucket.sequences, bucket.max_lengths.get(name))
+        on_host = [field for field, value in stream.values.items() if not isinstance(value, Tensor)]
+        zeros = np.zeros(bucket.sequences + 1, np.int64)
+        streams[name] = dataclasses.replace(padded, **dict.fromkeys(on_host), offsets_host=zeros)
     streams[TOKENS] = dataclasses.replace(streams[TOKENS], offsets_host=offsets_host(bucket))
-    buffers = StepInputs(
-        Batch(streams, bucket.max_length, batch.group_size, num_causal=bucket.num_causal),
-        {name: torch.empty_like(value) for name, value in step_inputs.shared.items()},
-    )
-    _copy_into(step_inputs, buffers, bucket)
-    return buffers
+    buffers = Batch(streams, bucket.max_length, batch.group_size, num_causal=bucket.num_causal)
+    return StepInputs(buffers, {name: value.clone() for name, value in step_inputs.shared.items()})
 
 
 def offsets_host(bucket: Bucket) -> np.ndarray:
@@ -202,7 +194,7 @@ def offsets_host(bucket: Bucket) -> np.ndarray:
 def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> None:
     """Copies a step into the buffers. Padding entries keep their previous values, as they enter no loss, unless their
     field has a `padding` value, as the weights of targets do."""
-    sizes, max_lengths = dict(bucket.entries), {TOKENS: bucket.max_length, SEQUENCES: 1}
+    sizes = dict(bucket.entries)
     for name, buffer_stream in buffers.batch.streams.items():
         stream = step_inputs.batch.streams[name]
         for field_name, buffer in buffer_stream.values.items():
@@ -211,7 +203,7 @@ def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> 
                 buffer[len(value) :].fill_(padding)
             buffer[: len(value)].copy_(value, non_blocking=True)
         if buffer_stream.offsets is not None:
-            ends = stream.padding_ends(sizes[name], bucket.sequences, max_lengths.get(name))
+            ends = stream.padding_ends(sizes[name], bucket.sequences, bucket.max_lengths.get(name))
             offsets = np.concatenate([stream.offsets_host, ends]).astype(np.int32)
             buffer_stream.offsets.copy_(to_device(offsets, buffer_stream.offsets.device), non_blocking=True)
     for name, buffer in buffers.shared.items():

@@ -1,4 +1,4 @@
-"""What the training loop (`loop.py`) gets and gives: job, state, progress and outcome."""
+"""Inputs and outputs of the training loop (`loop.py`): job, state, progress and outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

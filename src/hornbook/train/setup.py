@@ -1,4 +1,4 @@
-"""What a loop trains with: the module on its device, the optimizer, the running average and the stepper."""
+"""Builds what the loop trains with: the module on its device, the optimizer, the running average and the stepper."""
 
 from typing import TYPE_CHECKING, NamedTuple
 

@@ -1,5 +1,5 @@
-"""The steps of `corpus web` as blocks of datatrove pipelines: what datatrove lacks, or what it would fetch from the
-internet. They count what they drop; bad pages are noted with their place."""
+"""Steps of the datatrove pipelines of `corpus web` that datatrove lacks, or whose models it would download. Each counts
+the pages that it drops; bad pages are recorded with their place in the input."""
 
 import re
 import time
