@@ -35,17 +35,11 @@ from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import random_bits, token_keys
 
 DiscriminatorTask = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
-TERMS: dict[str, str] = {  # the name of the discriminator's loss in the metrics
-    "rtd": "rtd",
-    "rtd-masked": "rtd",
-    "replace-mlm": "replace_mlm",
-    "all-tokens-mlm": "all_tokens_mlm",
-}
-HEADS: dict[str, tuple[str, ...]] = {
-    "rtd": ("rtd",),
-    "rtd-masked": ("rtd",),
-    "replace-mlm": ("mlm",),
-    "all-tokens-mlm": ("mlm", "rtd"),
+TASKS: dict[str, tuple[str, tuple[str, ...]]] = {  # name of the loss in the metrics, heads of the discriminator
+    "rtd": ("rtd", ("rtd",)),
+    "rtd-masked": ("rtd", ("rtd",)),
+    "replace-mlm": ("replace_mlm", ("mlm",)),
+    "all-tokens-mlm": ("all_tokens_mlm", ("mlm", "rtd")),
 }
 CORRECTION = "correction"
 KEPT_MASK = -1  # hashed with a target's random number where tokens of the vocabulary are hashed for its noise
@@ -130,14 +124,17 @@ class RtdSettings(ValidatedSettings, group="objective"):
             )
 
     @property
+    def term(self) -> str:
+        """The name of the discriminator's loss."""
+        return TASKS[self.discriminator_task][0]
+
+    @property
     def weights(self) -> dict[str, float]:
         """The weight of each loss term."""
         weight = self.weight
         if weight is None:
             weight = DETECTION_WEIGHT if self.discriminator_task.startswith("rtd") else MLM_WEIGHT
-        terms = {"mlm": 1.0, TERMS[self.discriminator_task]: weight} | (
-            {CORRECTION: self.correction} if self.correction else {}
-        )
+        terms = {"mlm": 1.0, self.term: weight} | ({CORRECTION: self.correction} if self.correction else {})
         if self.generator_objective == "adversarial":
             terms |= {"mlm": 0.0, "policy": 1.0, "baseline": 1.0}
         return terms if self.sentence == "none" else terms | {self.sentence: self.sentence_weight}
@@ -146,7 +143,7 @@ class RtdSettings(ValidatedSettings, group="objective"):
     def heads(self) -> tuple[str, ...]:
         """The heads of the discriminator."""
         sentence_heads = () if self.sentence == "none" else ("pooler", "sentence")
-        return *sentence_heads, *(("mlm", "rtd") if self.correction else HEADS[self.discriminator_task])
+        return *sentence_heads, *(("mlm", "rtd") if self.correction else TASKS[self.discriminator_task][1])
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ class RtdObjective:
         self.masking = masking
         self.settings = settings or RtdSettings()
         self.weights = self.settings.weights
-        self.term = TERMS[self.settings.discriminator_task]
+        self.term = self.settings.term
         self.wants_every_token = self.settings.discriminator_task in ("rtd", "all-tokens-mlm")
         self.summed_loss, self.sample_tokens = summed_loss, sample_tokens
         self.copy_or_predict_loss = copy_or_predict_loss

@@ -130,15 +130,7 @@ def build_web_corpus(
         if executor == "ray":
             _run_on_ray(work, stages, workers)
         else:
-            total = sum(file.bytes for file in files)
-            pool = WorkerPool(workers)
-            try:
-                runner = _LocalRunner(work, pool, total, on_progress)
-                for name, pipeline, tasks in stages:
-                    runner.run(name, pipeline, tasks)
-                pool.close()
-            finally:
-                pool.kill()
+            _run_locally(work, stages, workers, sum(file.bytes for file in files), on_progress)
         record = read_json(out / RECORD)
         if not record["texts"]["documents"]:
             counts = ", ".join(f"{each['name']} {each['pages']:,}" for each in record["filters"])
@@ -265,40 +257,42 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-class _LocalRunner:
-    """Runs the tasks of datatrove's local executor in processes of this one that end with it. Its own pool starts a
-    server process that would stay when this one is killed."""
+def _run_locally(
+    work: Path, stages: list, workers: int, bytes_total: int, on_progress: Callable[[WebProgress], None] | None
+) -> None:
+    """Runs the tasks of datatrove's local executor in processes that end with this one. The executor's own pool starts
+    a server process, which would stay when this one is killed."""
+    import dill
 
-    def __init__(self, work: Path, pool: WorkerPool, total: int, on_progress: Callable[[WebProgress], None] | None):
-        self._work, self._pool, self._total, self._progress = work, pool, total, on_progress
-        self._start = time.perf_counter()
+    start, pool = time.perf_counter(), WorkerPool(workers)
+    try:
+        for name, pipeline, tasks in stages:
+            with _quiet():
+                from datatrove.executor import LocalPipelineExecutor
 
-    def run(self, name: str, pipeline: list, tasks: int) -> None:
-        import dill
+                executor = LocalPipelineExecutor(pipeline, tasks=tasks, logging_dir=str(work / "logs" / name))
+                ranks, pickled = executor.get_incomplete_ranks(), dill.dumps(executor)
+            pending = {pool.submit(_run_task, pickled, rank) for rank in ranks}
+            while pending:
+                done, pending = wait(pending, PROGRESS_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                if on_progress is not None:
+                    num_done, seconds = tasks - len(pending), time.perf_counter() - start
+                    on_progress(WebProgress(name, num_done, tasks, *_num_read(work), bytes_total, seconds))
+        pool.close()
+    finally:
+        pool.kill()
 
-        with _quiet():
-            from datatrove.executor import LocalPipelineExecutor
 
-            executor = LocalPipelineExecutor(pipeline, tasks=tasks, logging_dir=str(self._work / "logs" / name))
-            ranks = executor.get_incomplete_ranks()
-            pickled = dill.dumps(executor)
-        pending = {self._pool.submit(_run_task, pickled, rank) for rank in ranks}
-        while pending:
-            done, pending = wait(pending, PROGRESS_SECONDS, FIRST_COMPLETED)
-            for future in done:
-                future.result()
-            self._report(name, tasks - len(pending), tasks)
-
-    def _report(self, stage: str, done: int, tasks: int) -> None:
-        if self._progress is None:
-            return
-        pages = read = 0
-        with contextlib.suppress(OSError):
-            for file in (self._work / "progress").glob("*.json"):
-                counts = read_json(file)
-                pages, read = pages + counts["pages"], read + counts["bytes"]
-        seconds = time.perf_counter() - self._start
-        self._progress(WebProgress(stage, done, tasks, pages, read, self._total, seconds))
+def _num_read(work: Path) -> tuple[int, int]:
+    """(pages, bytes) that all tasks have read."""
+    pages = num_bytes = 0
+    with contextlib.suppress(OSError):
+        for file in (work / "progress").glob("*.json"):
+            counts = read_json(file)
+            pages, num_bytes = pages + counts["pages"], num_bytes + counts["bytes"]
+    return pages, num_bytes
 
 
 def _run_task(pickled: bytes, rank: int) -> None:

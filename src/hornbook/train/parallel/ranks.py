@@ -56,12 +56,7 @@ class Ranks:
 
     def sum(self, *numbers: int) -> list[int]:
         """Each number summed over the ranks."""
-        if self.size == 1:
-            return list(numbers)
-        sums = torch.tensor(numbers, dtype=torch.int64)
-        with collective():
-            dist.all_reduce(sums, group=self.cpu_group)
-        return sums.tolist()
+        return self._reduce(numbers, dist.ReduceOp.SUM)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
@@ -69,12 +64,15 @@ class Ranks:
 
     def max(self, number: int) -> int:
         """The largest value of a number on any rank."""
+        return self._reduce([number], dist.ReduceOp.MAX)[0]
+
+    def _reduce(self, numbers: Sequence[int], operation: dist.ReduceOp.RedOpType) -> list[int]:
         if self.size == 1:
-            return number
-        maximum = torch.tensor(number, dtype=torch.int64)
+            return list(numbers)
+        reduced = torch.tensor(numbers, dtype=torch.int64)
         with collective():
-            dist.all_reduce(maximum, dist.ReduceOp.MAX, group=self.cpu_group)
-        return int(maximum)
+            dist.all_reduce(reduced, operation, group=self.cpu_group)
+        return reduced.tolist()
 
     def from_main(self, compute: Callable[[], Result]) -> Result:
         """What `compute` returns on the main rank; the others do not call it."""
