@@ -58,7 +58,8 @@ class DocumentLinker(Protocol):
     def numbers(
         self, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int, str]] | None]
     ) -> list[list[tuple[int, int, int]]]:
-        """(start, end, number) of the entities that each text mentions, or of those that are given already."""
+        """(start, end, index of the entity) of each mention in each text; a text with `given` mentions has only
+        those."""
         ...
 
 
@@ -73,9 +74,9 @@ def encode_documents(
     near_duplicates: bool = False,
     excluded: ExcludedTexts | None = None,
     linker: DocumentLinker | None = None,
-    given: Sequence | None = None,
+    file_mentions: Sequence | None = None,
 ) -> EncodedDocuments:
-    """Encodes documents; `given` has the mentions of those that are linked already."""
+    """Encodes documents; `file_mentions` has the mentions that their files give, None for a text without them."""
     from hornbook.text.sentences import split_sentences
 
     sentences, lines, rows, bands, cleaned_texts, cleaned = [], [], [], [], [], Counter()
@@ -94,7 +95,7 @@ def encode_documents(
     encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)
     entity_tokens = entity_ids = np.zeros(0, np.int64)
     if linker is not None:
-        mentions = linker.numbers(cleaned_texts, [None] * len(texts) if given is None else given)
+        mentions = linker.numbers(cleaned_texts, [None] * len(texts) if file_mentions is None else file_mentions)
         entity_tokens, entity_ids = _aligned(cleaned_texts, sentences, documents["sentences"], encoded, mentions)
     lengths = np.asarray(encoded.lengths, np.int64)
     document_of = np.repeat(np.arange(len(texts)), documents["sentences"])
@@ -167,12 +168,12 @@ class EncodingPool:
         options = (corpus_folder, clean, near_duplicates, linker)
         self._workers = WorkerPool(workers, _start_worker, options) if workers else None
 
-    def submit(self, texts: list[str], given: list | None = None) -> Future:
-        """`given`: the mentions of the texts that are linked already."""
+    def submit(self, texts: list[str], file_mentions: list | None = None) -> Future:
+        """Encodes texts as `encode_documents` does."""
         if self._workers:
-            return self._workers.submit(_encode_in_worker, texts, given)
+            return self._workers.submit(_encode_in_worker, texts, file_mentions)
         future = Future()
-        future.set_result(self._encode(texts, given=given))
+        future.set_result(self._encode(texts, file_mentions=file_mentions))
         return future
 
     def close(self) -> None:
@@ -200,8 +201,8 @@ def _start_worker(corpus_folder: Path, clean: str | None, near_duplicates: bool,
     _encode = _encoder(corpus_folder, Tokenizer.load(corpus_folder), clean, near_duplicates, linker)
 
 
-def _encode_in_worker(texts: list[str], given: list | None) -> EncodedDocuments:
-    return _encode(texts, given=given)
+def _encode_in_worker(texts: list[str], file_mentions: list | None) -> EncodedDocuments:
+    return _encode(texts, file_mentions=file_mentions)
 
 
 def _encoder(
