@@ -90,9 +90,8 @@ class ErnieObjective(MlmObjective):
         shared = {CANDIDATES: to_device(candidates, device)}
         return StepInputs(step_inputs.batch.with_streams(streams), shared)
 
-    def _logits(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        x_TD = model(step_inputs.batch)
-        logits = self._text_logits(model, x_TD, step_inputs)
+    def _logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
+        logits = super()._logits(model, x_TD, step_inputs)
         if TERM in self.weights:
             x_KD = x_TD.index_select(0, step_inputs.targets[TERM].positions_K)
             logits[TERM] = model.entity_logits(x_KD, step_inputs.shared[CANDIDATES])

@@ -62,19 +62,17 @@ class MlmObjective:
     def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         return {
             term: self.summed_loss(logits, step_inputs.targets[term].values_K, step_inputs.targets[term].weights_K)
-            for term, logits in self._logits(model, step_inputs).items()
+            for term, logits in self._logits(model, model(step_inputs.batch), step_inputs).items()
         }
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         metrics = {}
-        for term, logits in self._logits(model, step_inputs).items():
+        for term, logits in self._logits(model, model(step_inputs.batch), step_inputs).items():
             metrics |= term_metrics(term, logits, step_inputs.targets[term])
         return metrics
 
-    def _logits(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        return self._text_logits(model, model(step_inputs.batch), step_inputs)
-
-    def _text_logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def _logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
+        """The logits at the targets of each term, from the hidden states."""
         logits = {"mlm": model.mlm_logits(x_TD.index_select(0, step_inputs.targets["mlm"].positions_K))}
         if self.sentence:
             logits[self.sentence] = model.sentence_logits(x_TD[step_inputs.targets[self.sentence].positions_K])
