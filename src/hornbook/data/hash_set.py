@@ -21,11 +21,9 @@ class SeenHashes:
     share a hash is 3 in a million.
     """
 
-    def __init__(self, hashes: np.ndarray | None = None, folder: Path | None = None):
+    def __init__(self, folder: Path | None = None):
         self.folder = folder
         self._runs: list[np.ndarray | _StoredRun] = []
-        if hashes is not None and len(hashes):
-            self.add(hashes)
 
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)

@@ -88,7 +88,7 @@ class BuildState:
         if missing := [file.name for file in (*arrays_of_shards, *hash_files, array_file) if not file.exists()]:
             raise ValueError(f"{missing[0]} is missing")
         arrays = load_arrays(array_file)
-        seen = SeenHashes(folder=folder)
+        seen = SeenHashes(folder)
         for file in hash_files:
             seen.add(load_array(file))
         texts = {int(line): text for line, text in saved["line_texts"].items()}
