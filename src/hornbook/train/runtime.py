@@ -35,10 +35,10 @@ class Runtime:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.precision, cache_enabled=self.keeps_casts)
 
-    def about(self) -> dict[str, Any]:
-        """The runtime as recorded; a resumed run uses the same `threads` and `compiles`, on which its bits depend."""
-        names = ("threads", "compiles", "reason")
-        return {"device": str(self.device), **{name: getattr(self, name) for name in names}}
+    def to_record(self) -> dict[str, Any]:
+        """The runtime as in run.json; a resumed run uses the same `threads` and `compiles`, on which its bits depend."""
+        threads, compiles, reason = self.threads, self.compiles, self.reason
+        return {"device": str(self.device), "threads": threads, "compiles": compiles, "reason": reason}
 
 
 def choose_runtime(

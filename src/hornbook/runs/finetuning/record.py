@@ -104,7 +104,7 @@ def write_task_record(
         request.to_dict() | (options or {}),
         {"data": labelled, **(inputs or {})},
         settings,
-        None if runtime is None else runtime.about(),
+        None if runtime is None else runtime.to_record(),
         model=request.model,
         task=request.task,
         kind=data.kind,

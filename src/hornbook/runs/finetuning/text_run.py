@@ -147,7 +147,7 @@ def finetune_text(
             request.to_dict(),
             {"data": {"path": request.data, "fingerprint": fingerprint, "tasks": found.about}},
             settings,
-            runtime.about(),
+            runtime.to_record(),
             preset=", ".join(each["task"] for each in found.about),
             family=trained.family,
             heads=list(trained.heads),

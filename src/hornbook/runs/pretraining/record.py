@@ -82,7 +82,7 @@ def write_run(
             **({"graph": settings.model.graph, "vectors": vectors} if settings.reads_entities else {}),
         },
         settings,
-        runtime.about(),
+        runtime.to_record(),
         preset=request.preset,
         recipe=recipe,
         family=job.model.family,
