@@ -36,9 +36,13 @@ class Runtime:
         return torch.autocast(self.device.type, self.precision, cache_enabled=self.keeps_casts)
 
     def to_record(self) -> dict[str, Any]:
-        """The runtime as in run.json; a resumed run uses the same `threads` and `compiles`, on which its bits depend."""
-        threads, compiles, reason = self.threads, self.compiles, self.reason
-        return {"device": str(self.device), "threads": threads, "compiles": compiles, "reason": reason}
+        """The runtime in run.json; a resumed run uses the same `threads` and `compiles`, on which its bits depend."""
+        return {
+            "device": str(self.device),
+            "threads": self.threads,
+            "compiles": self.compiles,
+            "reason": self.reason,
+        }
 
 
 def choose_runtime(
