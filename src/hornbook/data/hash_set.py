@@ -91,9 +91,19 @@ def contains_sorted(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
     >>> contains_sorted(np.array([2, 4, 7]), np.array([1, 4, 9])).tolist()
     [False, True, False]
     """
+    return find_sorted(ordered, values) >= 0
+
+
+def find_sorted(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The index of each value in a sorted array, -1 where it is not there.
+
+    >>> find_sorted(np.array([2, 4, 7]), np.array([1, 4, 9])).tolist()
+    [-1, 1, -1]
+    """
     if not len(ordered):
-        return np.zeros(np.shape(values), bool)
-    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+        return np.full(np.shape(values), -1)
+    indices = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.where(ordered[indices] == values, indices, -1)
 
 
 def _sorted_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
