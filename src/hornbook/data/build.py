@@ -199,7 +199,7 @@ def _encode_in_order(
     for batch in batches:
         texts, mentions = ([getattr(each, name) for each in batch.documents] for name in ("text", "mentions"))
         waiting.append((batch, pool.submit(texts, mentions)))
-        if len(waiting) >= pool.most_in_flight:
+        if len(waiting) >= pool.max_in_flight:
             batch, future = waiting.popleft()
             yield batch, future.result()
     while waiting:

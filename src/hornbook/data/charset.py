@@ -16,13 +16,13 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-OTHERS = ("cp932", "gb18030", "big5", "cp1250", "cp1251", "cp1253")
+OTHER_ENCODINGS = ("cp932", "gb18030", "big5", "cp1250", "cp1251", "cp1253")
 SAMPLE_BYTES = 1 << 18
-FEWEST_BYTES = 6  # beyond ASCII; fewer are not enough for charset-normalizer
+MIN_HIGH_BYTES = 6  # beyond ASCII; fewer are not enough for charset-normalizer
 HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
-VALID = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+VALID_UTF_8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 HANGUL = re.compile("[가-힣]")
-RARE = "ÿþÞðÐ"  # in cp1252 texts; so are these Unicode categories:
+RARE_CHARACTERS = "ÿþÞðÐ"  # in cp1252 texts; so are these Unicode categories:
 RARE_CATEGORIES = ("Cc", "Cf", "No", "So", "Sk", "Sm")
 
 
@@ -58,7 +58,7 @@ def _wide(sample: bytes) -> str | None:
 
 def _legacy(sample: bytes) -> str | None:
     runs = HIGH_BYTES.findall(sample)
-    if sum(map(len, VALID.findall(sample))) >= sum(map(len, runs)) / 2:
+    if sum(map(len, VALID_UTF_8.findall(sample))) >= sum(map(len, runs)) / 2:
         return None  # UTF-8 with some damaged bytes
     if sum(len(run) == 1 for run in runs) > len(runs) / 2 and (european := _european(sample)):
         return european
@@ -67,12 +67,12 @@ def _legacy(sample: bytes) -> str | None:
     common = [each for each in HANGUL.findall(korean or "") if len(each.encode("euc_kr", "ignore")) == 2]
     if korean is not None and _fraction(common, korean) > 0.95:
         return "cp949"
-    if sum(map(len, runs)) < FEWEST_BYTES:
+    if sum(map(len, runs)) < MIN_HIGH_BYTES:
         return None
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample, cp_isolation=list(OTHERS)).best()
-    return best.encoding if best is not None and best.encoding in OTHERS else None
+    best = from_bytes(sample, cp_isolation=list(OTHER_ENCODINGS)).best()
+    return best.encoding if best is not None and best.encoding in OTHER_ENCODINGS else None
 
 
 def _european(sample: bytes) -> str | None:
@@ -80,7 +80,7 @@ def _european(sample: bytes) -> str | None:
         text = _decoded(sample, encoding)
         if text is not None:
             others = [each for each in text if each > "\x7f"]
-            rare = [each for each in others if each in RARE or unicodedata.category(each) in RARE_CATEGORIES]
+            rare = [each for each in others if each in RARE_CHARACTERS or unicodedata.category(each) in RARE_CATEGORIES]
             return encoding if _fraction(rare, text) < 0.4 else None
     return None
 

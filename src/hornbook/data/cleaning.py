@@ -35,7 +35,7 @@ REWRITTEN = {
     "bracket_remains": ("", re.compile(r"\[\[|\]\]|\{\{|\}\}"), ""),
     "magic_word": ("__", re.compile(r"__[A-Z]{3,}__"), ""),
 }
-LINES = {
+LINE_KINDS = {
     "heading": re.compile(r"(={1,6})[^=].*\1|Section:{2,}.*"),
     "table_row": re.compile(r"\{\||\|\}|\||!\s.*|!.*(?:!!|\|)"),
     "list_item": re.compile(r"[*#;:]|[•·▪‣]|[-–]\s|BULLET:{2,}"),
@@ -77,7 +77,7 @@ def clean_wiki(text: str) -> tuple[str, dict[str, int]]:
 def _kind_of_line(line: str) -> str | None:
     if not line or (line[0].isalnum() and not line.startswith(("Section:", "BULLET:"))):
         return None
-    for kind, pattern in LINES.items():
+    for kind, pattern in LINE_KINDS.items():
         if pattern.fullmatch(line) if kind == "heading" else pattern.match(line):
             return kind
     return None

@@ -16,7 +16,7 @@ from hornbook.data.duplicates import sequence_hashes
 from hornbook.data.hash_set import contains_sorted
 from hornbook.data.sources import ByteReader, format_of
 
-WORDS = 13  # consecutive words that documents and evaluation sets must not share
+SEQUENCE_WORDS = 13  # consecutive words that documents and evaluation sets must not share
 EXCLUDED = "excluded.npy"  # hashes of the sequences, in the folder of a corpus while it is built
 FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
@@ -30,10 +30,10 @@ class ExcludedTexts:
     @classmethod
     def of(cls, sets: Sequence[str | Path | Sequence[str]]) -> "ExcludedTexts":
         """The sequences of files, of all files in folders except training data (`train*`), or of lists of texts."""
-        hashes = [sequence_hashes(text, WORDS) for texts in sets for text in _all_texts(texts)]
+        hashes = [sequence_hashes(text, SEQUENCE_WORDS) for texts in sets for text in _all_texts(texts)]
         if not any(map(len, hashes)):
             names = ", ".join(str(texts) if isinstance(texts, str | Path) else "the list" for texts in sets)
-            raise ValueError(f"{names} has no text of {WORDS} words or more to exclude: check exclude=")
+            raise ValueError(f"{names} has no text of {SEQUENCE_WORDS} words or more to exclude: check exclude=")
         return cls(np.concatenate(hashes))
 
     @property
@@ -42,7 +42,7 @@ class ExcludedTexts:
 
     def are_in(self, text: str) -> bool:
         """Whether a text shares a sequence with the evaluation sets."""
-        return bool(contains_sorted(self.hashes, sequence_hashes(text, WORDS)).any())
+        return bool(contains_sorted(self.hashes, sequence_hashes(text, SEQUENCE_WORDS)).any())
 
 
 def _all_texts(texts: str | Path | Sequence[str]) -> Iterator[str]:

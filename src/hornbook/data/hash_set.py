@@ -10,7 +10,7 @@ import numpy as np
 
 MAX_IN_MEMORY = 8_000_000  # hashes of a run in memory: 64 MB
 BLOCK = 128  # hashes that are read to look for one of them; the first of each block stays in memory
-COPIED = 1 << 20  # hashes of each run that are merged at once
+MERGED_AT_ONCE = 1 << 20  # hashes of each run that are merged at once
 
 
 class SeenHashes:
@@ -113,7 +113,7 @@ def _sorted_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _parts(run: "np.ndarray | _StoredRun") -> Iterator[np.ndarray]:
-    return (run[start : start + COPIED] for start in range(0, len(run), COPIED))
+    return (run[start : start + MERGED_AT_ONCE] for start in range(0, len(run), MERGED_AT_ONCE))
 
 
 def _merge(a_parts: Iterator[np.ndarray], b_parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:

@@ -24,8 +24,8 @@ from hornbook.data.manifest import MANIFEST, read_manifest
 from hornbook.data.shards import Shard, load_array, parts_of, shard_name
 from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
 
-CACHE = "HORNBOOK_CACHE"  # environment variable: folder of the cache
-LATER = ("tokens", "word_starts")  # parts of a shard that are fetched in the background
+CACHE_VARIABLE = "HORNBOOK_CACHE"  # environment variable: folder of the cache
+BACKGROUND_PARTS = ("tokens", "word_starts")  # parts of a shard that are fetched in the background
 BLOCK_BYTES = 1 << 20
 FETCHED_AT_ONCE = 4
 MAX_TRIES = 5
@@ -59,7 +59,7 @@ def file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
 def cache_folder() -> Path:
     """Where corpora from URLs are kept: $HORNBOOK_CACHE, or hornbook in the cache folder of the user."""
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get(CACHE) or user_cache / "hornbook") / "corpora"
+    return Path(os.environ.get(CACHE_VARIABLE) or user_cache / "hornbook") / "corpora"
 
 
 class RemoteCorpus:
@@ -78,10 +78,12 @@ class RemoteCorpus:
         indices = range(len(self.manifest["shards"]))
         with ThreadPoolExecutor(FETCHED_AT_ONCE) as pool:
             others = [pool.submit(self.fetch, name) for name in self._other_files()]
-            first = [pool.submit(self.part, i, part) for part in self.parts if part not in LATER for i in indices]
+            first = [
+                pool.submit(self.part, i, part) for part in self.parts if part not in BACKGROUND_PARTS for i in indices
+            ]
             for future in (*others, *first):
                 future.result()
-        self._waiting = iter([(index, part) for index in indices for part in LATER])
+        self._waiting = iter([(index, part) for index in indices for part in BACKGROUND_PARTS])
         self._lock = threading.Lock()
         for _ in range(FETCHED_AT_ONCE):
             threading.Thread(target=self._fetch_rest, daemon=True).start()
@@ -163,11 +165,11 @@ class RemoteShard(Shard):
     def __init__(self, corpus: RemoteCorpus, index: int):
         object.__setattr__(self, "_open", (corpus, index))
         for part in corpus.parts:
-            if part not in LATER:
+            if part not in BACKGROUND_PARTS:
                 self._load(part)
 
     def __getattr__(self, name: str):
-        if name not in LATER:
+        if name not in BACKGROUND_PARTS:
             raise AttributeError(name)
         return self._load(name)
 

@@ -18,7 +18,7 @@ from hornbook.files import replacing
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 COMPRESSIONS = (".gz", ".xz", ".zst")
-KNOWN = ".txt, .jsonl, .csv, .tsv (also followed by .gz, .xz or .zst) and .parquet"
+KNOWN_EXTENSIONS = ".txt, .jsonl, .csv, .tsv (also followed by .gz, .xz or .zst) and .parquet"
 BLOCK_BYTES = 1 << 20
 
 
@@ -58,7 +58,7 @@ def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | 
         if not os.path.exists(path):
             raise ValueError(f"{path} does not exist: check the spelling (patterns such as *.txt are for the shell)")
         if not os.path.isdir(path) and format_of(path) is None:
-            raise ValueError(f"{path} has an unknown extension: rename it to one of {KNOWN}")
+            raise ValueError(f"{path} has an unknown extension: rename it to one of {KNOWN_EXTENSIONS}")
     is_empty = True
     for path in paths:
         for file in _files_within(path, set()) if os.path.isdir(path) else [path]:
@@ -70,7 +70,7 @@ def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | 
                 is_empty = False
                 yield Source.of(file)
     if is_empty:
-        raise ValueError(f"no text files in {', '.join(paths)}: the known extensions are {KNOWN}")
+        raise ValueError(f"no text files in {', '.join(paths)}: the known extensions are {KNOWN_EXTENSIONS}")
 
 
 def _files_within(folder: str, visited: set[str]) -> Iterator[str]:

@@ -164,7 +164,7 @@ class EncodingPool:
     ):
         self._encode = _encoder(corpus_folder, tokenizer, clean, near_duplicates, linker)
         # Two batches per worker keep it busy while this process writes a shard; more would only take memory.
-        self.most_in_flight = 2 * workers + 1
+        self.max_in_flight = 2 * workers + 1
         options = (corpus_folder, clean, near_duplicates, linker)
         self._workers = WorkerPool(workers, _start_worker, options) if workers else None
 

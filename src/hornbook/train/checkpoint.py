@@ -17,7 +17,7 @@ from torch import Tensor
 from hornbook.files import link, read_json, replacing, replacing_folder, write_json, write_tensors
 from hornbook.lifecycle.temp_files import temporary_for
 
-OWN_FILES = ("optimizer.safetensors", "state.json")
+STATE_FILES = ("optimizer.safetensors", "state.json")
 
 
 class Checkpoints:
@@ -87,7 +87,7 @@ class Checkpoints:
     def publish(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files into the root of the run, without copying."""
         for file in checkpoint.rglob("*"):
-            if file.is_file() and file.name not in OWN_FILES:
+            if file.is_file() and file.name not in STATE_FILES:
                 target = self.run / file.relative_to(checkpoint)
                 target.parent.mkdir(exist_ok=True)
                 with replacing(target) as temporary:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 WEIGHTS = "weights."  # prefix of the names of the weights in a checkpoint
-WARMUP = 10
+WARMUP_STEPS = 10
 
 
 class AveragedWeights:
@@ -28,7 +28,7 @@ class AveragedWeights:
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Adds the weights after update `step`, which counts from 1."""
-        decay = min(self.decay, step / (step + WARMUP))
+        decay = min(self.decay, step / (step + WARMUP_STEPS))
         torch._foreach_lerp_(self.averages, [each.detach() for each in self.weights.values()], 1 - decay)
 
     @contextmanager

@@ -11,7 +11,7 @@ from hornbook.data.problems import Problem
 from hornbook.data.sources import format_of
 
 FORMATS = (".warc", ".html", ".htm", ".xhtml")
-KNOWN = ".warc, .html, .htm and .xhtml, also followed by .gz"
+KNOWN_EXTENSIONS = ".warc, .html, .htm and .xhtml, also followed by .gz"
 LARGEST_PAGE = 20 << 20  # bytes; longer ones are no articles
 CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w-]{1,40})""", re.IGNORECASE)
 GUESSED_BYTES = 1 << 16
@@ -49,12 +49,12 @@ def find_pages(paths: Sequence[str]) -> list[PageFile]:
         elif system.exists(inside):
             files.append(_page_file(system, system.info(inside), PurePosixPath(inside).name))
             if files[-1] is None:
-                raise ValueError(f"{path} has an unknown extension: the known ones are {KNOWN}")
+                raise ValueError(f"{path} has an unknown extension: the known ones are {KNOWN_EXTENSIONS}")
         else:
             raise ValueError(f"{path} does not exist: check the spelling")
     files = [file for file in files if file is not None]
     if not files:
-        raise ValueError(f"no pages in {', '.join(map(str, paths))}: the known extensions are {KNOWN}")
+        raise ValueError(f"no pages in {', '.join(map(str, paths))}: the known extensions are {KNOWN_EXTENSIONS}")
     return files
 
 
