@@ -8,8 +8,9 @@ import pytest
 from numbered import numbered_corpus, random_lengths
 
 from hornbook.data import chunks
-from hornbook.data.chunks import cut, document_of, find
+from hornbook.data.chunks import cut, find
 from hornbook.data.corpus import Corpus
+from hornbook.data.segments import document_of
 
 
 def stretches(corpus: Corpus, number: int, held_out: bool, most: int) -> list[list[tuple[int, int, int]]]:
@@ -202,9 +203,9 @@ def test_a_folder_that_cannot_be_written(corpus, monkeypatch):
     assert same(cut(corpus, 30, "at_least", False), made)
     kept.parent.unlink()
 
-    def read_only(path):
+    def read_only(path, *_):
         raise OSError(30, "Read-only file system", str(path))
 
-    monkeypatch.setattr(chunks, "replacing", read_only)
+    monkeypatch.setattr(chunks, "write_arrays", read_only)
     assert same(cut(corpus, 30, "at_least", False), made)
     assert not kept.parent.exists()

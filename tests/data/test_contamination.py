@@ -9,7 +9,7 @@ from pyarrow import parquet
 from stories import story
 
 from hornbook.data.build import build_corpus
-from hornbook.data.contamination import WORDS, ExcludedTexts
+from hornbook.data.contamination import SEQUENCE_WORDS, ExcludedTexts
 from hornbook.data.duplicates import sequence_hashes
 
 QUESTION = "the quick brown fox that jumps over lazy dogs near old river banks sleeps"  # 14 words
@@ -18,8 +18,8 @@ QUESTION = "the quick brown fox that jumps over lazy dogs near old river banks s
 def slow_overlap(one: str, two: str) -> bool:
     """By definition: whether any 13 words in sequence occur in both."""
     a, b = (text.lower().replace(",", " ").replace(".", " ").split() for text in (one, two))
-    sequences = {tuple(a[i : i + WORDS]) for i in range(len(a) - WORDS + 1)}
-    return any(tuple(b[i : i + WORDS]) in sequences for i in range(len(b) - WORDS + 1))
+    sequences = {tuple(a[i : i + SEQUENCE_WORDS]) for i in range(len(a) - SEQUENCE_WORDS + 1)}
+    return any(tuple(b[i : i + SEQUENCE_WORDS]) in sequences for i in range(len(b) - SEQUENCE_WORDS + 1))
 
 
 def test_overlap_by_definition(random, tmp_path):
@@ -34,8 +34,13 @@ def test_overlap_by_definition(random, tmp_path):
 
 def test_order_and_length_matter():
     words = QUESTION.split()
-    assert len(sequence_hashes(QUESTION, WORDS)) == 2 and len(sequence_hashes(" ".join(words[:12]), WORDS)) == 0
-    assert not set(sequence_hashes(QUESTION, WORDS)) & set(sequence_hashes(" ".join(reversed(words)), WORDS))
+    assert (
+        len(sequence_hashes(QUESTION, SEQUENCE_WORDS)) == 2
+        and len(sequence_hashes(" ".join(words[:12]), SEQUENCE_WORDS)) == 0
+    )
+    assert not set(sequence_hashes(QUESTION, SEQUENCE_WORDS)) & set(
+        sequence_hashes(" ".join(reversed(words)), SEQUENCE_WORDS)
+    )
 
 
 def written(folder, kind: str):

@@ -22,10 +22,10 @@ def test_hashes_ignore_white_space_and_are_the_same_everywhere():
 @pytest.mark.parametrize("most_in_memory", [10**6, 300, 1])
 def test_seen_hashes_are_a_set(most_in_memory, tmp_path, monkeypatch):
     """Also if most of them are in files."""
-    for name, value in (("MAX_IN_MEMORY", most_in_memory), ("BLOCK", 8), ("COPIED", 37)):
+    for name, value in (("MAX_IN_MEMORY", most_in_memory), ("BLOCK", 8), ("MERGED_AT_ONCE", 37)):
         monkeypatch.setattr(seen_hashes, name, value)
     generator = np.random.default_rng(0)
-    seen, known = SeenHashes(folder=tmp_path), set()
+    seen, known = SeenHashes(tmp_path), set()
     for size in generator.integers(0, 400, 60):
         hashes = generator.integers(0, 5000, size).astype(np.uint64)
         expected = []
@@ -37,8 +37,7 @@ def test_seen_hashes_are_a_set(most_in_memory, tmp_path, monkeypatch):
     assert len(seen._runs) <= 14
     assert any(not isinstance(run, np.ndarray) for run in seen._runs) == (most_in_memory < 1000)
     assert all(len(run) <= max(400, most_in_memory) for run in seen._runs if isinstance(run, np.ndarray))
-    again = SeenHashes(np.array(sorted(known), np.uint64))
-    assert not again.add(np.array(sorted(known), np.uint64)).any()
+    assert not seen.add(np.array(sorted(known), np.uint64)).any()
     assert not list(tmp_path.iterdir())  # the files have no names, so that a killed build leaves none
 
 
@@ -46,7 +45,7 @@ def test_seen_hashes_are_a_set(most_in_memory, tmp_path, monkeypatch):
 def test_the_largest_hash_is_found(most_in_memory, tmp_path, monkeypatch):
     monkeypatch.setattr(seen_hashes, "MAX_IN_MEMORY", most_in_memory)
     largest = np.array([2**64 - 1, 0], np.uint64)
-    seen = SeenHashes(folder=tmp_path)
+    seen = SeenHashes(tmp_path)
     assert seen.add(largest).all() and not seen.add(largest).any()
     assert seen.add(np.array([5], np.uint64)).all() and not seen.add(np.array([0, 5, 2**64 - 1], np.uint64)).any()
 

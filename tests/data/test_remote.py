@@ -101,9 +101,7 @@ def test_nothing_is_fetched_twice(url, monkeypatch):
     wait_until(lambda: len(list(corpus.folder.glob("*.npy"))) == 4 * len(corpus.shards) + 1)
     fetched = []
     blocks = RemoteCorpus._blocks
-    monkeypatch.setattr(
-        RemoteCorpus, "_blocks", lambda self, name, *rest: fetched.append(name) or blocks(self, name, *rest)
-    )
+    monkeypatch.setattr(RemoteCorpus, "_blocks", lambda self, name: fetched.append(name) or blocks(self, name))
     batches(Corpus(url))
     assert fetched == ["manifest.json"]
 
@@ -113,10 +111,10 @@ def test_threads_share_one_download(url, monkeypatch):
     corpus = RemoteCorpus(url)
     fetched, blocks = [], RemoteCorpus._blocks
 
-    def slowly(self, name, hashed):
+    def slowly(self, name):
         fetched.append(name)
         time.sleep(0.1)
-        yield from blocks(self, name, hashed)
+        yield from blocks(self, name)
 
     monkeypatch.setattr(RemoteCorpus, "_blocks", slowly)
     threads = [threading.Thread(target=corpus.part, args=(1, "tokens")) for _ in range(6)]
@@ -227,8 +225,8 @@ def test_a_killed_process_leaves_no_half_file(corpus_folder, cache, tmp_path):
         "import sys, time\n"
         "from hornbook.data import remote\n"
         "remote.BLOCK_BYTES = 64\n"
-        "def slow(self, name, hashed, blocks=remote.RemoteCorpus._blocks):\n"
-        "    for block in blocks(self, name, hashed):\n"
+        "def slow(self, name, blocks=remote.RemoteCorpus._blocks):\n"
+        "    for block in blocks(self, name):\n"
         "        yield block\n"
         "        if name.endswith('tokens.npy'):\n"
         "            print(name, flush=True)\n"

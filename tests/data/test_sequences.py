@@ -170,7 +170,7 @@ def test_batches_are_those_that_runs_began_with(layout, held_out, digest, corpus
 @pytest.mark.parametrize("layout", get_args(Layout))
 def test_a_share_of_a_batch_is_made_as_in_the_whole(layout, corpus):
     sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
-    shares, whole = [sampler.batch(3, 60, share=share) for share in ((0, 23), (23, 60))], sampler.batch(3, 60)
+    shares, whole = [sampler.batch(3, 60, span=share) for share in ((0, 23), (23, 60))], sampler.batch(3, 60)
     if layout == "documents":  # an example is several sequences, and a batch is sorted by length
         assert sorted(bytes(each) for share in shares for each in sequences(share)) == sorted(
             map(bytes, sequences(whole))

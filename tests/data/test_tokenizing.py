@@ -7,7 +7,8 @@ import threading
 import pytest
 from stories import story
 
-from hornbook.data.tokenizing import EncodingPool, main_hidden
+from hornbook.data.tokenizing import EncodingPool
+from hornbook.data.worker_pool import main_hidden
 from hornbook.text.tokenizer import Tokenizer
 
 UNGUARDED = """

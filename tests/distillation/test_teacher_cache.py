@@ -20,7 +20,7 @@ from hornbook.objectives.distillation.objective import Distillation, Distillatio
 from hornbook.runs.distillation import teacher_cache
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
-from hornbook.runs.distillation.teacher_cache import TeacherCache, cached_teacher
+from hornbook.runs.distillation.teacher_cache import TeacherCache, open_teacher_cache
 from hornbook.runs.finetuning import steps as expected
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs
@@ -70,7 +70,7 @@ def opened(student: Path, teacher: Path, data: Path, task: str, overrides: dict)
 
 def kept_of(inputs: Inputs, teacher: Teacher, folder: Path, on_progress=lambda status: None) -> TeacherCache:
     settings = inputs.settings
-    return cached_teacher(
+    return open_teacher_cache(
         inputs, settings, teacher, choose_runtime(settings.runtime, 0.0), folder, on_progress, lambda words: None
     )
 
@@ -154,7 +154,7 @@ def test_too_much_to_keep(tmp_path, teacher, small, data):
     settings = dataclasses.replace(inputs.settings.objective, cache_gigabytes=1.0)
     settings = dataclasses.replace(inputs.settings, objective=settings)
     runtime = choose_runtime(settings.runtime, 0.0)
-    cache = cached_teacher(inputs, settings, opened_teacher, runtime, tmp_path, lambda status: None, said.append)
+    cache = open_teacher_cache(inputs, settings, opened_teacher, runtime, tmp_path, lambda status: None, said.append)
     on_disk = sum(file.stat().st_size for file in cache.folder.glob("*.npy"))
     kilobytes = float(re.search(r"outputs: (\S+) kB in", said[0]).group(1))
     assert kilobytes == pytest.approx(on_disk / 1e3, rel=1e-2)

@@ -12,7 +12,7 @@ from finetuning import rules
 from hornbook.inference.predictor import load_predictor
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.distillation.teacher import open_teacher
-from hornbook.runs.distillation.teacher_cache import cached_teacher
+from hornbook.runs.distillation.teacher_cache import open_teacher_cache
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.inputs import open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest
@@ -68,7 +68,7 @@ def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, da
     request = FinetuneRequest(str(student), "classification", str(data), overrides=SCORES, teacher=str(teacher))
     inputs = open_inputs(request, data, lambda words: None)
     runtime = choose_runtime(inputs.settings.runtime, 0.0)
-    kept = cached_teacher(
+    kept = open_teacher_cache(
         inputs, inputs.settings, open_teacher(str(teacher)), runtime, tmp_path, lambda status: None, lambda words: None
     )
     units = np.arange(20)

@@ -185,7 +185,7 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
             (tuple(row), end <= prepared.num_causal) for row, end in zip(rows, prepared.offsets_host[1:], strict=True)
         ]
 
-    parts = [sampler.batch(3, 16, share=share) for share in shares]
+    parts = [sampler.batch(3, 16, span=share) for share in shares]
     assert sorted(corrupted(whole)) == sorted(each for part in parts for each in corrupted(part))
     word_starts = np.split(whole.word_starts_T.numpy(), whole.offsets_host[1:-1])
     assert 0.2 < np.concatenate(word_starts).mean() < 0.9  # words have several tokens

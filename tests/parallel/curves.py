@@ -61,13 +61,14 @@ def in_float64(run, job, *rest):
 
 
 class Recording(Stepper):
-    """Records the loss of each step before it is rounded to float32."""
+    """Records the loss of each step before it is rounded to float32, except those that are only timed."""
 
     losses: ClassVar[list[float]] = []
 
-    def train_step(self, *arguments):
-        result = super().train_step(*arguments)
-        self.losses.append(float(result.loss))
+    def train_step(self, batch, number, lr):
+        result = super().train_step(batch, number, lr)
+        if lr > 0:
+            self.losses.append(float(result.loss))
         return result
 
 

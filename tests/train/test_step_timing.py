@@ -34,7 +34,7 @@ class SlowAtFirst:
 @pytest.mark.parametrize("num_buckets", [1, 12])
 def test_steps_that_capture_are_timed_again(monkeypatch, num_buckets):
     """Also if the batches of all timed steps are in different buckets."""
-    monkeypatch.setattr(step_timing, "Stepper", SlowAtFirst)
+    monkeypatch.setattr(step_timing, "make_stepper", SlowAtFirst)
     monkeypatch.setattr(step_timing.time, "monotonic", lambda: SlowAtFirst.now)
     monkeypatch.setattr(step_timing, "make_optimizer", lambda *_: None)
 

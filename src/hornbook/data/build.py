@@ -9,7 +9,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -28,6 +27,7 @@ from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.data.state import BuildState, remove_progress
 from hornbook.data.tokenizing import DocumentLinker, EncodedDocuments, EncodingPool, clean_text
+from hornbook.data.worker_pool import explaining_interruptions
 from hornbook.files import num_cores, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.stopping import interruptible
@@ -140,22 +140,14 @@ def _build(
     merger = _Merger(out, state, tokenizer.vocab_size, on_progress)
     pool = None
     try:
-        with interruptible():
+        with explaining_interruptions(lambda: f" ({len(state.shards)} shards are complete)"), interruptible():
             pool = EncodingPool(out, tokenizer, settings["clean"], workers, settings["near_duplicates"], linker)
-            sources, most_characters = read_sources(out / SOURCES), min(BATCH_CHARACTERS, 4 * settings["shard_tokens"])
-            batches = read_batches(sources, state, most_characters)
+            batch_characters = min(BATCH_CHARACTERS, 4 * settings["shard_tokens"])
+            batches = read_batches(read_sources(out / SOURCES), state, batch_characters)
             for batch, encoded in _encode_in_order(batches, pool):
                 merger.accept(batch, encoded)
             pool.close()
             return merger.finish()
-    except BrokenProcessPool:
-        raise ValueError(
-            f"a worker process was killed, probably for lack of memory ({len(state.shards)} shards are complete): "
-            "run the same command again to resume, with fewer workers if it happens again"
-        ) from None
-    except KeyboardInterrupt:
-        complete = f"{len(state.shards)} shards are complete"
-        raise KeyboardInterrupt(f"stopped ({complete}): run the same command again to resume") from None
     finally:
         if pool:
             pool.kill()
@@ -164,7 +156,7 @@ def _build(
 def read_batches(sources: Iterable[Source], state: BuildState, batch_characters: int) -> Iterator[DocumentBatch]:
     """Yields all documents after the position of `state`, in batches; the last batch may hold only problems."""
     settings = state.request["settings"]
-    how = {name: settings[name] for name in ("text_column", "documents")}
+    options = {name: settings[name] for name in ("text_column", "documents")}
     bytes_before, num_files, batch, num_characters = 0, 0, DocumentBatch(), 0
     for index, source in enumerate(sources):
         num_files += 1
@@ -172,7 +164,7 @@ def read_batches(sources: Iterable[Source], state: BuildState, batch_characters:
             bytes_before += source.bytes
             continue
         _check_unchanged(source)
-        reader = FileReader(source.path, **how, linked=settings.get("graph") is not None)
+        reader = FileReader(source.path, **options, linked=settings.get("graph") is not None)
         skipped = state.items_taken if index == state.file_index else 0
         for taken, item in enumerate(islice(reader, skipped, None), skipped + 1):
             if isinstance(item, Problem):
@@ -180,7 +172,7 @@ def read_batches(sources: Iterable[Source], state: BuildState, batch_characters:
                 continue
             if item.mentions is not None and settings["clean"]:
                 raise ValueError(
-                    f"{source.path} is linked to entities, whose places clean= would change: leave out clean="
+                    f"{source.path} has character positions of entities, which clean= would shift: leave out clean="
                 )
             batch.documents.append(item)
             num_characters += len(item.text)
@@ -205,9 +197,9 @@ def _encode_in_order(
 ) -> Iterator[tuple[DocumentBatch, EncodedDocuments]]:
     waiting = deque()
     for batch in batches:
-        given = [document.mentions for document in batch.documents]
-        waiting.append((batch, pool.submit([document.text for document in batch.documents], given)))
-        if len(waiting) >= pool.most_in_flight:
+        texts, mentions = ([getattr(each, name) for each in batch.documents] for name in ("text", "mentions"))
+        waiting.append((batch, pool.submit(texts, mentions)))
+        if len(waiting) >= pool.max_in_flight:
             batch, future = waiting.popleft()
             yield batch, future.result()
     while waiting:
@@ -240,9 +232,9 @@ class _Merger:
         for kind, count in encoded.cleaned.items():
             state.cleaned[kind] = state.cleaned.get(kind, 0) + count
         if batch.documents:
-            kept = self._select(batch, encoded)
-            self._count_lines(batch, encoded, kept)
-            self._write(batch, encoded, kept)
+            is_kept = self._select(batch, encoded)
+            self._count_lines(batch, encoded, is_kept)
+            self._write(batch, encoded, is_kept)
         state.file_index, state.items_taken = batch.file_index, batch.items_taken
         state.bytes_read = batch.bytes_read
         if self._writer.num_tokens >= self._settings["shard_tokens"]:
@@ -266,79 +258,79 @@ class _Merger:
 
     def _select(self, batch: DocumentBatch, encoded: EncodedDocuments) -> np.ndarray:
         """A boolean per document: whether it goes into the corpus."""
-        kept = np.ones(len(batch.documents), bool)
+        is_kept = np.ones(len(batch.documents), bool)
 
-        def keep(which: np.ndarray, reason: str) -> None:
-            """Keeps only these of the documents that are kept so far."""
-            for index in np.flatnonzero(kept)[~which]:
+        def keep(is_good: np.ndarray, reason: str) -> None:
+            """Drops those of the documents kept so far that are not good."""
+            for index in np.flatnonzero(is_kept)[~is_good]:
                 document = batch.documents[index]
                 self._state.problems.add(Problem(reason, document.file, document.place))
-            kept[kept] = which
+            is_kept[is_kept] = is_good
 
-        keep(encoded.document_sentences > 0, "no_tokens")
-        keep(~encoded.document_excluded[kept], "evaluation_text")
+        keep(encoded.num_sentences > 0, "no_tokens")
+        keep(~encoded.documents["is_excluded"][is_kept], "evaluation_text")
         if self._settings["deduplicate"]:
-            hashes = encoded.document_hashes[kept]
-            is_new = self._state.seen.add(hashes)
-            self._state.new_hashes.append(hashes[is_new])
-            keep(is_new, "duplicate_document")
+            keep(self._add_hashes(encoded.documents["hash"][is_kept]), "duplicate_document")
         if self._settings["near_duplicates"]:
-            bands = encoded.document_bands[kept]
-            is_new = self._state.seen.add(bands.ravel()).reshape(bands.shape)
-            self._state.new_hashes.append(bands[is_new])
-            keep(is_new.all(1), "near_duplicate")
-        return kept
+            keep(self._add_hashes(encoded.bands[is_kept]).all(1), "near_duplicate")
+        return is_kept
 
-    def _count_lines(self, batch: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
-        document_of = np.repeat(np.arange(len(kept)), encoded.document_lines)
-        rows = np.flatnonzero(kept[document_of])
-        first_line = np.cumsum(encoded.document_lines) - encoded.document_lines
+    def _add_hashes(self, hashes: np.ndarray) -> np.ndarray:
+        """Whether each hash is new."""
+        is_new = self._state.seen.add(hashes.ravel()).reshape(hashes.shape)
+        self._state.new_hashes.append(hashes[is_new])
+        return is_new
 
-        def text_of(row: int) -> str:
-            line = rows[row]
+    def _count_lines(self, batch: DocumentBatch, encoded: EncodedDocuments, is_kept: np.ndarray) -> None:
+        num_lines = encoded.documents["lines"]
+        document_of = np.repeat(np.arange(len(is_kept)), num_lines)
+        lines = np.flatnonzero(is_kept[document_of])
+        first_line = np.cumsum(num_lines) - num_lines
+
+        def text_of(index: int) -> str:
+            line = lines[index]
             document = document_of[line]
             text = clean_text(batch.documents[document].text, self._settings["clean"])[0]
             return counted_lines(text)[line - first_line[document]]
 
-        self._state.lines.add(encoded.line_hashes[rows], text_of)
+        self._state.lines.add(encoded.line_hashes[lines], text_of)
 
-    def _write(self, batch: DocumentBatch, encoded: EncodedDocuments, kept: np.ndarray) -> None:
+    def _write(self, batch: DocumentBatch, encoded: EncodedDocuments, is_kept: np.ndarray) -> None:
         state = self._state
         tokens, word_starts, lengths = encoded.tokens, encoded.word_starts, encoded.sentence_lengths
         entity_tokens, entity_ids = encoded.entity_tokens, encoded.entity_ids
-        if not kept.all():
-            kept_sentences = np.repeat(kept, encoded.document_sentences)
-            kept_tokens = np.repeat(kept_sentences, lengths)
-            tokens, word_starts, lengths = tokens[kept_tokens], word_starts[kept_tokens], lengths[kept_sentences]
-            is_kept = kept_tokens[entity_tokens]
-            entity_tokens, entity_ids = (np.cumsum(kept_tokens) - 1)[entity_tokens[is_kept]], entity_ids[is_kept]
-        starts, sentences = [], 0
-        for document, is_kept, num_sentences in zip(
-            batch.documents, kept.tolist(), encoded.document_sentences.tolist(), strict=True
-        ):
-            if is_kept:
+        if not is_kept.all():
+            keeps_sentence = np.repeat(is_kept, encoded.num_sentences)
+            keeps_token = np.repeat(keeps_sentence, lengths)
+            tokens, word_starts, lengths = tokens[keeps_token], word_starts[keeps_token], lengths[keeps_sentence]
+            keeps_entity = keeps_token[entity_tokens]
+            entity_tokens = (np.cumsum(keeps_token) - 1)[entity_tokens[keeps_entity]]
+            entity_ids = entity_ids[keeps_entity]
+        starts, num_sentences = [], 0
+        for document, keeps, num in zip(batch.documents, is_kept.tolist(), encoded.num_sentences.tolist(), strict=True):
+            if keeps:
                 # A part continues its document only if the previous part was kept and is in the same shard.
                 continues = document.part > 0 and state.previous_kept
-                if continues and not (sentences or self._writer.num_sentences):
+                if continues and not (num_sentences or self._writer.num_sentences):
                     state.problems.add(Problem("divided_document", document.file, document.place))
                     continues = False
                 if not continues:
-                    starts.append(sentences)
-                sentences += num_sentences
-            state.previous_kept = is_kept
-        if not sentences:
+                    starts.append(num_sentences)
+                num_sentences += num
+            state.previous_kept = keeps
+        if not num_sentences:
             return
         self._writer.add(tokens, word_starts, lengths, np.array(starts, np.int64), entity_tokens, entity_ids)
         state.token_counts += np.bincount(tokens, minlength=self._vocab_size)
         totals = state.totals
         totals["documents"] += len(starts)
-        totals["sentences"] += sentences
+        totals["sentences"] += num_sentences
         totals["tokens"] += len(tokens)
         totals["words"] += int(word_starts.sum())
         if self._settings["graph"] is not None:
             totals["mentions"] = totals.get("mentions", 0) + len(entity_ids)
-        totals["text_words"] += int(encoded.document_words[kept].sum())
-        totals["text_bytes"] += int(encoded.document_bytes[kept].sum())
+        totals["text_words"] += int(encoded.documents["words"][is_kept].sum())
+        totals["text_bytes"] += int(encoded.documents["bytes"][is_kept].sum())
 
     def _close_shard(self) -> None:
         self._state.shards.append(self._writer.close_shard())
@@ -349,5 +341,6 @@ class _Merger:
         now = time.perf_counter()
         if self._progress and (last or now - self._reported >= PROGRESS_SECONDS):
             self._reported = now
-            kept = (self._state.totals[name] for name in ("documents", "tokens"))
-            self._progress(BuildProgress(self._state.bytes_read, self._bytes_total, *kept, now - self._started))
+            totals, seconds = self._state.totals, now - self._started
+            num_bytes = self._state.bytes_read, self._bytes_total
+            self._progress(BuildProgress(*num_bytes, totals["documents"], totals["tokens"], seconds))

@@ -16,14 +16,14 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-OTHERS = ("cp932", "gb18030", "big5", "cp1250", "cp1251", "cp1253")
+OTHER_ENCODINGS = ("cp932", "gb18030", "big5", "cp1250", "cp1251", "cp1253")
 SAMPLE_BYTES = 1 << 18
-FEWEST_BYTES = 6  # beyond ASCII; fewer are not enough for charset-normalizer
+MIN_HIGH_BYTES = 6  # beyond ASCII; fewer are not enough for charset-normalizer
 HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
-VALID = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+VALID_UTF_8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 HANGUL = re.compile("[가-힣]")
-RARE = "ÿþÞðÐ"  # in cp1252 texts; so are these Unicode categories:
-RARE_KINDS = ("Cc", "Cf", "No", "So", "Sk", "Sm")
+RARE_CHARACTERS = "ÿþÞðÐ"  # in cp1252 texts; so are these Unicode categories:
+RARE_CATEGORIES = ("Cc", "Cf", "No", "So", "Sk", "Sm")
 
 
 def encoding_of(data: bytes) -> str:
@@ -58,37 +58,31 @@ def _wide(sample: bytes) -> str | None:
 
 def _legacy(sample: bytes) -> str | None:
     runs = HIGH_BYTES.findall(sample)
-    if sum(map(len, VALID.findall(sample))) >= sum(map(len, runs)) / 2:
+    if sum(map(len, VALID_UTF_8.findall(sample))) >= sum(map(len, runs)) / 2:
         return None  # UTF-8 with some damaged bytes
     if sum(len(run) == 1 for run in runs) > len(runs) / 2 and (european := _european(sample)):
         return european
     korean = _decoded(sample, "cp949")
-    if korean is not None and _fraction([each for each in HANGUL.findall(korean) if _is_common(each)], korean) > 0.95:
+    # EUC-KR has 2,350 syllables, which cover nearly all Korean words.
+    common = [each for each in HANGUL.findall(korean or "") if len(each.encode("euc_kr", "ignore")) == 2]
+    if korean is not None and _fraction(common, korean) > 0.95:
         return "cp949"
-    if sum(map(len, runs)) < FEWEST_BYTES:
+    if sum(map(len, runs)) < MIN_HIGH_BYTES:
         return None
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample, cp_isolation=list(OTHERS)).best()
-    return best.encoding if best is not None and best.encoding in OTHERS else None
+    best = from_bytes(sample, cp_isolation=list(OTHER_ENCODINGS)).best()
+    return best.encoding if best is not None and best.encoding in OTHER_ENCODINGS else None
 
 
 def _european(sample: bytes) -> str | None:
     for encoding in ("cp1252", "latin-1"):
         text = _decoded(sample, encoding)
         if text is not None:
-            odd = [each for each in text if each in RARE or _is_rare_sign(each)]
-            return encoding if _fraction(odd, text) < 0.4 else None
+            others = [each for each in text if each > "\x7f"]
+            rare = [each for each in others if each in RARE_CHARACTERS or unicodedata.category(each) in RARE_CATEGORIES]
+            return encoding if _fraction(rare, text) < 0.4 else None
     return None
-
-
-def _is_rare_sign(character: str) -> bool:
-    return character > "\x7f" and unicodedata.category(character) in RARE_KINDS
-
-
-def _is_common(syllable: str) -> bool:
-    """Whether the syllable is one of the 2,350 of EUC-KR, which cover nearly all Korean words."""
-    return len(syllable.encode("euc_kr", "ignore")) == 2
 
 
 def _decoded(sample: bytes, encoding: str) -> str | None:

@@ -13,7 +13,6 @@ A sentence that alone is far longer than the target length is split, so no text 
 """
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,13 +20,12 @@ from typing import Literal
 import numpy as np
 
 from hornbook.data.corpus import Corpus, find
-from hornbook.data.shards import Shard, load_arrays
-from hornbook.files import replacing
+from hornbook.data.shards import load_arrays, write_arrays
 
 Rule = Literal["at_least", "balanced", "at_most"]
 VERSION = 2  # of these rules; a new version makes cached chunks of older rules unused
 DOCUMENTS_PER_RUN = 256  # documents that `at_most` concatenates before a new chunk starts: under 0.2% is part-filled
-OVERFULL = 0.25  # share of the length by which a document may exceed n `balanced` chunks before it is split into n + 1
+OVERFULL = 0.25  # a document is split into n + 1 `balanced` chunks if it exceeds n by more than this fraction of one
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Chunks:
 
     starts: list[np.ndarray]
     stops: list[np.ndarray]
-    first: np.ndarray  # number of the first chunk of each shard, and the total
+    first: np.ndarray  # index of the first chunk of each shard, and the total
 
     @property
     def total(self) -> int:
@@ -58,33 +56,30 @@ def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
     split = "held-out" if held_out else "train"
     name = f"{rule}-{length}-{split}-{corpus.held_out_fraction!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
     file = corpus.folder / "chunks" / name
-    pairs = _read_cached(file, len(corpus.shards))
-    if pairs is None:
-        pairs = [_cut_shard(corpus, i, length, rule, held_out) for i in range(len(corpus.shards))]
-        _write_cache(file, *zip(*pairs, strict=True))
-    starts, stops = map(list, zip(*pairs, strict=True))
+    num_shards = len(corpus.shards)
+    arrays = _read_cached(file, num_shards)
+    if arrays is None:
+        arrays = {}
+        for i in range(num_shards):
+            arrays[f"starts_{i}"], arrays[f"stops_{i}"] = _cut_shard(corpus, i, length, rule, held_out)
+        with contextlib.suppress(OSError):  # on a read-only disk the chunks are computed each time
+            write_arrays(file, arrays)
+    starts, stops = ([arrays[f"{side}_{i}"] for i in range(num_shards)] for side in ("starts", "stops"))
     return Chunks(starts, stops, np.concatenate([[0], np.cumsum([len(s) for s in starts])]).astype(np.int64))
 
 
-def _read_cached(path: Path, num_shards: int) -> list[tuple[np.ndarray, np.ndarray]] | None:
-    """(starts, stops) of each shard from the cache; None if there is no such file or it is damaged."""
+def _read_cached(path: Path, num_shards: int) -> dict[str, np.ndarray] | None:
+    """The arrays `starts_i` and `stops_i` of each shard i; None if there is no such file or it is damaged."""
     try:
         arrays = load_arrays(path)
-        return [(arrays[f"starts_{i}"], arrays[f"stops_{i}"]) for i in range(num_shards)]
-    except (ValueError, KeyError):
+    except ValueError:
         return None
+    return arrays if len(arrays) == 2 * num_shards else None
 
 
-def _write_cache(path: Path, starts: Sequence[np.ndarray], stops: Sequence[np.ndarray]) -> None:
-    arrays = {f"starts_{i}": s for i, s in enumerate(starts)} | {f"stops_{i}": s for i, s in enumerate(stops)}
-    # On a read-only disk the chunks are computed each time.
-    with contextlib.suppress(OSError), replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)
-
-
-def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
-    shard = corpus.shards[number]
-    selected = corpus.held_out_in(number) == held_out
+def _cut_shard(corpus: Corpus, index: int, length: int, rule: Rule, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
+    shard = corpus.shards[index]
+    selected = corpus.held_out_in(index) == held_out
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
     runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "at_most" else 1)
@@ -93,17 +88,17 @@ def _cut_shard(corpus: Corpus, number: int, length: int, rule: Rule, held_out: b
     return _follow(sentences, documents, runs, length, rule)
 
 
-def _runs(selected: np.ndarray, documents: np.ndarray, most: int) -> np.ndarray:
-    """(first sentence, end of sentences) of each run of at most `most` consecutive selected documents."""
-    numbers = np.flatnonzero(selected)
-    if not len(numbers):
+def _runs(selected: np.ndarray, documents: np.ndarray, max_documents: int) -> np.ndarray:
+    """(first sentence, end of sentences) of each run of at most `max_documents` consecutive selected documents."""
+    indices = np.flatnonzero(selected)
+    if not len(indices):
         return np.zeros((0, 2), np.int64)
-    stretch = np.concatenate([[0], np.cumsum(np.diff(numbers) != 1)])
-    within = np.arange(len(numbers)) - np.flatnonzero(np.diff(stretch, prepend=-1))[stretch]
-    breaks = np.flatnonzero((np.diff(stretch, prepend=-1) != 0) | (within % most == 0))
-    firsts = numbers[breaks]
-    lasts = numbers[np.concatenate([breaks[1:] - 1, [len(numbers) - 1]])] + 1
-    return np.stack([documents[firsts], documents[lasts]], axis=1)
+    starts_stretch = np.diff(indices, prepend=-2) != 1
+    stretch_starts = np.flatnonzero(starts_stretch)
+    in_stretch = np.arange(len(indices)) - stretch_starts[np.cumsum(starts_stretch) - 1]
+    run_starts = np.flatnonzero(in_stretch % max_documents == 0)
+    firsts, lasts = indices[run_starts], indices[np.append(run_starts[1:], len(indices)) - 1]
+    return np.stack([documents[firsts], documents[lasts + 1]], axis=1)
 
 
 def _follow(
@@ -112,31 +107,28 @@ def _follow(
     """Splits all runs in parallel, one chunk per iteration. Returns (starts, stops), sorted by start."""
     # Documents that share a chunk are separated by one token, so `at_most` measures tokens + documents started: a chunk
     # that starts at the first sentence of a document includes that document, one that stops there does not.
-    numbers = np.arange(len(sentences))
-    as_start = sentences + np.searchsorted(documents, numbers, side="right")
-    as_stop = sentences + np.searchsorted(documents, numbers, side="left")
-    here = sentences[runs[:, 0]]
-    run_stop_sentence = runs[:, 1]
+    indices = np.arange(len(sentences))
+    as_start = sentences + np.searchsorted(documents, indices, side="right")
+    as_stop = sentences + np.searchsorted(documents, indices, side="left")
+    start, last_sentence = sentences[runs[:, 0]], runs[:, 1]  # of the runs that have text left
     starts, stops = [], []
-    active = np.flatnonzero(here < sentences[run_stop_sentence])
-    while len(active):
-        at = here[active]
-        limit = run_stop_sentence[active]
+    has_text = start < sentences[last_sentence]
+    while has_text.any():
+        start, last_sentence = start[has_text], last_sentence[has_text]
         if rule == "at_least":
-            end = np.minimum(np.searchsorted(sentences, at + length, side="left"), limit)
-            stop = sentences[end]
-            too_long = stop - at > 2 * length
+            end = np.searchsorted(sentences, start + length, side="left")
+            stop = sentences[np.minimum(end, last_sentence)]
+            is_too_long = stop - start > 2 * length
         else:
-            sentence = np.searchsorted(sentences, at, side="right") - 1
-            base = as_start[sentence] + (at - sentences[sentence])  # after a split, `at` is inside a sentence
-            end = np.minimum(np.searchsorted(as_stop, base + length, side="right") - 1, limit)
-            stop = sentences[end]
-            too_long = stop <= at
-        stop = np.where(too_long, np.minimum(at + length, sentences[limit]), stop)
-        starts.append(at)
+            sentence = np.searchsorted(sentences, start, side="right") - 1
+            base = as_start[sentence] + (start - sentences[sentence])  # after a split, it starts inside a sentence
+            end = np.searchsorted(as_stop, base + length, side="right") - 1
+            stop = sentences[np.minimum(end, last_sentence)]
+            is_too_long = stop <= start
+        stop = np.where(is_too_long, np.minimum(start + length, sentences[last_sentence]), stop)
+        starts.append(start)
         stops.append(stop)
-        here[active] = stop
-        active = active[stop < sentences[limit]]
+        start, has_text = stop, stop < sentences[last_sentence]
     if not starts:
         return np.zeros(0, np.uint32), np.zeros(0, np.uint32)
     all_starts, all_stops = np.concatenate(starts), np.concatenate(stops)
@@ -163,8 +155,3 @@ def _balanced(sentences: np.ndarray, runs: np.ndarray, length: int) -> tuple[np.
     stops = np.where(part == num_parts - 1, begin + size, np.append(starts[1:], 0))
     holds_text = stops > starts
     return starts[holds_text].astype(np.uint32), stops[holds_text].astype(np.uint32)
-
-
-def document_of(shard: Shard, token: int) -> int:
-    """The index, within the shard, of the document that contains a token."""
-    return find(shard.documents, find(shard.sentences, token, "right") - 1, "right") - 1

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.data.duplicates import sequence_hashes
+from hornbook.data.hash_set import contains_sorted
 from hornbook.data.sources import ByteReader, format_of
 
-WORDS = 13  # consecutive words that documents and evaluation sets must not share
+SEQUENCE_WORDS = 13  # consecutive words that documents and evaluation sets must not share
 EXCLUDED = "excluded.npy"  # hashes of the sequences, in the folder of a corpus while it is built
 FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
@@ -28,13 +29,12 @@ class ExcludedTexts:
 
     @classmethod
     def of(cls, sets: Sequence[str | Path | Sequence[str]]) -> "ExcludedTexts":
-        """Those of files, of all files in folders but the training data (`train*`), or of lists of texts."""
-        found = [sequence_hashes(text, WORDS) for each in sets for text in _all_texts(each)]
-        hashes = np.concatenate(found) if found else np.empty(0, np.uint64)
-        if not len(hashes):
-            named = ", ".join(str(each) if isinstance(each, str | Path) else "the list" for each in sets)
-            raise ValueError(f"{named} has no text of {WORDS} words or more to exclude: check exclude=")
-        return cls(hashes)
+        """The sequences of files, of all files in folders except training data (`train*`), or of lists of texts."""
+        hashes = [sequence_hashes(text, SEQUENCE_WORDS) for texts in sets for text in _all_texts(texts)]
+        if not any(map(len, hashes)):
+            names = ", ".join(str(texts) if isinstance(texts, str | Path) else "the list" for texts in sets)
+            raise ValueError(f"{names} has no text of {SEQUENCE_WORDS} words or more to exclude: check exclude=")
+        return cls(np.concatenate(hashes))
 
     @property
     def fingerprint(self) -> str:
@@ -42,9 +42,7 @@ class ExcludedTexts:
 
     def are_in(self, text: str) -> bool:
         """Whether a text shares a sequence with the evaluation sets."""
-        hashes = sequence_hashes(text, WORDS)
-        place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        return bool((self.hashes[place] == hashes).any())
+        return bool(contains_sorted(self.hashes, sequence_hashes(text, SEQUENCE_WORDS)).any())
 
 
 def _all_texts(texts: str | Path | Sequence[str]) -> Iterator[str]:
@@ -60,9 +58,9 @@ def _files(path: Path) -> list[Path]:
         raise ValueError(f"{path} does not exist: check exclude=")
     if path.is_dir():
         files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith(("train", ".")))
-        files = [each for each in files if format_of(str(each), FORMATS)]
     else:
-        files = [path] if format_of(str(path), FORMATS) else []
+        files = [path]
+    files = [file for file in files if format_of(str(file), FORMATS)]
     if not files:
         raise ValueError(f"{path} has no file to exclude: give one of {', '.join(FORMATS)}")
     return files

@@ -17,13 +17,14 @@ import numpy as np
 from hornbook.data.manifest import MANIFEST, REPAIR, read_manifest, refuse_changed
 from hornbook.data.remote import RemoteCorpus, is_url, origin_of
 from hornbook.data.shards import Shard, load_array, open_shard, parts_of, shard_file
+from hornbook.data.state import PROGRESS
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.text.tokenizer import Tokenizer
 
 VERIFIED = Path("chunks") / "verified.json"
 SMALL_CORPUS_DOCUMENTS = 100_000
 MIN_HELD_OUT_TOKENS = 50_000  # with fewer, the loss varies by more than 0.02 between random masks
-LARGEST_HELD_OUT_SHARE = 0.05
+MAX_HELD_OUT_FRACTION = 0.05
 SPARE_FILES = 256  # file descriptors for everything else: logs, pipes to workers, batches in transit
 
 
@@ -46,14 +47,13 @@ class Corpus:
         self.origin = origin_of(folder)
         self._remote = RemoteCorpus(self.origin) if remote is None and is_url(folder) else remote
         self.folder = Path(folder) if self._remote is None else self._remote.folder
+        if not self.folder.exists():
+            raise ValueError(f"there is no folder {folder}; make a corpus with 'hornbook corpus build'")
         if not (self.folder / MANIFEST).exists():
-            unfinished = (self.folder / "progress.json").exists()
+            if (self.folder / PROGRESS).exists():
+                raise ValueError(f"{folder} is an unfinished corpus: run 'hornbook corpus build' again to resume it")
             raise ValueError(
-                f"{folder} is an unfinished corpus: run 'hornbook corpus build' again to resume it"
-                if unfinished
-                else f"there is no folder {folder}; make a corpus with 'hornbook corpus build'"
-                if not self.folder.exists()
-                else f"{folder} is not a corpus: it has no manifest.json; make one with 'hornbook corpus build'"
+                f"{folder} is not a corpus: it has no manifest.json; make one with 'hornbook corpus build'"
             )
         self.manifest = read_manifest(self.folder)
         self.held_out_fraction = held_out_fraction
@@ -121,7 +121,7 @@ class Corpus:
         """Documents whose hashed index is below this threshold are held out.
 
         The threshold gives about the fraction `held_out_fraction`; a small corpus holds out more, up to
-        `MIN_HELD_OUT_TOKENS` or `LARGEST_HELD_OUT_SHARE`, for a meaningful validation loss.
+        `MIN_HELD_OUT_TOKENS` or `MAX_HELD_OUT_FRACTION`, for a meaningful validation loss.
         """
         if self.num_documents < 2 or self.held_out_fraction <= 0:
             return 0
@@ -131,23 +131,23 @@ class Corpus:
         lengths = [np.diff(np.asarray(s.sentences, np.int64)[np.asarray(s.documents, np.int64)]) for s in self.shards]
         order = np.argsort(scrambled(np.arange(self.num_documents)))
         tokens = np.cumsum(np.concatenate(lengths)[order])
-        enough = min(MIN_HELD_OUT_TOKENS, LARGEST_HELD_OUT_SHARE * self.num_tokens)
-        num_least = min(int(np.searchsorted(tokens, enough)) + 1, self.num_documents - 1)
-        return max(threshold, int(scrambled(order[num_least - 1 : num_least])[0]) + 1)
+        min_tokens = min(MIN_HELD_OUT_TOKENS, MAX_HELD_OUT_FRACTION * self.num_tokens)
+        last = min(int(np.searchsorted(tokens, min_tokens)), self.num_documents - 2)
+        return max(threshold, int(scrambled(order[last : last + 1])[0]) + 1)
 
-    def document(self, number: int) -> tuple[Shard, int, int]:
+    def document(self, index: int) -> tuple[Shard, int, int]:
         """(shard, first sentence, end of sentences) of a document, given its index in the corpus."""
-        index = find(self.first_document, number, "right") - 1
-        shard, within = self.shards[index], number - int(self.first_document[index])
-        return shard, int(shard.documents[within]), int(shard.documents[within + 1])
+        shard_index = find(self.first_document, index, "right") - 1
+        shard, in_shard = self.shards[shard_index], index - int(self.first_document[shard_index])
+        return shard, int(shard.documents[in_shard]), int(shard.documents[in_shard + 1])
 
     def is_held_out(self, documents: np.ndarray) -> np.ndarray:
         """For each document index in the corpus, whether the document is held out for validation."""
         return scrambled(np.asarray(documents)) < np.uint64(min(self._threshold, 2**64 - 1))
 
-    def held_out_in(self, number: int) -> np.ndarray:
+    def held_out_in(self, shard_index: int) -> np.ndarray:
         """For each document of a shard, whether it is held out for validation."""
-        return self.is_held_out(np.arange(self.first_document[number], self.first_document[number + 1]))
+        return self.is_held_out(np.arange(self.first_document[shard_index], self.first_document[shard_index + 1]))
 
 
 def verify(folder: Path, manifest: dict) -> None:
@@ -174,8 +174,8 @@ def verify(folder: Path, manifest: dict) -> None:
 
 def _read_verified(folder: Path) -> list:
     with contextlib.suppress(OSError, ValueError):
-        found = read_json(folder / VERIFIED).get("shards")
-        return found if isinstance(found, list) else []
+        stamps = read_json(folder / VERIFIED).get("shards")
+        return stamps if isinstance(stamps, list) else []
     return []
 
 
@@ -210,10 +210,10 @@ def find(ordered: np.ndarray, value: int, side: Literal["left", "right"]) -> int
     return int(ordered.searchsorted(ordered.dtype.type(value), side))
 
 
-def scrambled(numbers: np.ndarray) -> np.ndarray:
-    """A 64-bit hash of each number: the finaliser of SplitMix64 (Steele et al. 2014)."""
+def scrambled(values: np.ndarray) -> np.ndarray:
+    """A 64-bit hash of each value: the finaliser of SplitMix64 (Steele et al. 2014)."""
     with np.errstate(over="ignore"):
-        x = np.asarray(numbers).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = np.asarray(values).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -24,10 +24,8 @@ class Dialect:
 
     @property
     def options(self) -> dict:
-        return {
-            **{"delimiter": self.delimiter, "quotechar": self.quote},
-            **{"escapechar": self.escape, "doublequote": self.escape is None},
-        }
+        escape = {"escapechar": self.escape, "doublequote": self.escape is None}
+        return {"delimiter": self.delimiter, "quotechar": self.quote, **escape}
 
     def described(self) -> str:
         traits = [f"delimiter {DELIMITERS.get(self.delimiter) or repr(self.delimiter)}"]
@@ -43,8 +41,8 @@ def is_plain(text: str, suffix: str, dialect: Dialect, is_truncated: bool = Fals
 
 
 def plain_records(text: str, first_line: int = 1) -> Iterator[Record]:
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), first_line):
-        yield f"line {number}", line.split("\t") if line else []
+    for line_number, line in enumerate(text.removesuffix("\n").split("\n"), first_line):
+        yield f"line {line_number}", line.split("\t") if line else []
 
 
 def detected(text: str, delimiter: str, *, is_given: bool = False) -> Dialect:
@@ -53,11 +51,11 @@ def detected(text: str, delimiter: str, *, is_given: bool = False) -> Dialect:
     header = sample.partition("\n")[0]
     delimiters = [delimiter]
     if not is_given:
-        delimiters = [mark for mark in (delimiter, *DELIMITERS) if mark in header] or delimiters
-    plain = [Dialect(mark) for mark in dict.fromkeys(delimiters)]
-    escaped = [replace(each, escape="\\") for each in plain if '\\"' in sample]
-    single = [replace(each, quote="'") for each in plain if _is_single_quoted(header, each.delimiter)]
-    return max([*plain, *escaped, *single], key=lambda each: _regularity(sample, each))  # the first on ties
+        delimiters = [each for each in (delimiter, *DELIMITERS) if each in header] or delimiters
+    plain = [Dialect(each) for each in dict.fromkeys(delimiters)]
+    escaped = [replace(dialect, escape="\\") for dialect in plain if '\\"' in sample]
+    single = [replace(dialect, quote="'") for dialect in plain if _is_single_quoted(header, dialect.delimiter)]
+    return max([*plain, *escaped, *single], key=lambda dialect: _regularity(sample, dialect))  # the first on ties
 
 
 def _is_single_quoted(header: str, delimiter: str) -> bool:
@@ -68,11 +66,11 @@ def _regularity(sample: str, dialect: Dialect) -> float:
     """The fraction of records that have as many fields as the header, minus the fraction with unbalanced quotes; single
     quotes left around all column names count as one unbalanced record."""
     bad_quotes: list[str] = []
-    found = [fields for _, fields in csv_records(sample, dialect, lambda place, _: bad_quotes.append(place)) if fields]
-    if not found:
+    rows = [fields for _, fields in csv_records(sample, dialect, lambda place, _: bad_quotes.append(place)) if fields]
+    if not rows:
         return 0.0
-    num_odd = len(bad_quotes) + all(name[:1] == name[-1:] == "'" for name in found[0])
-    return (sum(len(fields) == len(found[0]) for fields in found) - num_odd) / len(found)
+    num_odd = len(bad_quotes) + all(name[:1] == name[-1:] == "'" for name in rows[0])
+    return (sum(len(fields) == len(rows[0]) for fields in rows) - num_odd) / len(rows)
 
 
 def _is_quoted(text: str, is_truncated: bool) -> bool:

@@ -13,6 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from hornbook.data.hash_set import contains_sorted
+
 LINE_CHARACTERS = 20
 SAMPLED_LINES = 1 << 17
 FREQUENT_LINES = 1 << 16
@@ -31,7 +33,14 @@ def hash_text(text: str) -> int:
 
 
 def hash_words(words: list[str]) -> int:
-    return int.from_bytes(hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest(), "little")
+    return _hash(" ".join(words))
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+_word_hash = lru_cache(1 << 18)(_hash)
 
 
 def sequence_hashes(text: str, num_words: int) -> np.ndarray:
@@ -41,29 +50,24 @@ def sequence_hashes(text: str, num_words: int) -> np.ndarray:
     True
     """
     words = np.array([_word_hash(word) for word in WORD.findall(text.lower())], np.uint64)
-    num = max(0, len(words) - num_words + 1)
-    hashes = np.zeros(num, np.uint64)
-    for place in range(num_words):
-        hashes = hashes * GOLDEN + words[place : place + num]
+    num_sequences = max(0, len(words) - num_words + 1)
+    hashes = np.zeros(num_sequences, np.uint64)
+    for i in range(num_words):
+        hashes = hashes * GOLDEN + words[i : i + num_sequences]
     return hashes
 
 
-@lru_cache(1 << 18)
-def _word_hash(word: str) -> int:
-    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
-
-
 def min_hashes(text: str) -> np.ndarray:
-    """For each of 112 random orders, the first of the text's sequences of 5 words: uint64. The share of equal entries
-    of two texts estimates their Jaccard similarity."""
+    """For each of 112 random orders, the first of the text's sequences of 5 words: uint64. The fraction of equal
+    entries of two texts estimates their Jaccard similarity."""
     shingles = sequence_hashes(text, SHINGLE_WORDS)
     if not len(shingles):
         shingles = np.array([hash_text(text)], np.uint64)
-    least = np.full(_orders.shape[1], np.uint64(2**64 - 1))
+    minima = np.full(_orders.shape[1], np.uint64(2**64 - 1))
     for start in range(0, len(shingles), SHINGLES_AT_ONCE):
-        some = shingles[start : start + SHINGLES_AT_ONCE, None] * (_orders[0] | np.uint64(1)) + _orders[1]
-        least = np.minimum(least, some.min(0))
-    return least
+        hashes = shingles[start : start + SHINGLES_AT_ONCE, None] * (_orders[0] | np.uint64(1)) + _orders[1]
+        minima = np.minimum(minima, hashes.min(0))
+    return minima
 
 
 def band_hashes(text: str) -> np.ndarray:
@@ -87,9 +91,9 @@ def hash_lines(lines: list[str]) -> np.ndarray:
 
 
 class RepeatedLines:
-    """The share of repeated lines and the most repeated lines, in 3 MB of memory for any corpus.
+    """The fraction of repeated lines and the most repeated lines, in 3 MB of memory for any corpus.
 
-    The share is computed from a sample of the distinct lines with their exact counts: those whose hash is below a
+    The fraction is computed from a sample of the distinct lines with their exact counts: those whose hash is below a
     threshold, which is halved whenever the sample exceeds its capacity. Up to 131,072 distinct lines it is exact.
     The most frequent lines come from a Misra-Gries summary: of N lines, a count is too low by at most N / 65,536.
     """
@@ -108,12 +112,10 @@ class RepeatedLines:
             return
         self._lines += len(hashes)
         distinct, first, counts = np.unique(hashes, return_index=True, return_counts=True)
-        inside = self._inside(distinct)
-        self._sample = _merged(self._sample, (distinct[inside], counts[inside]))
+        self._sample = _merged(self._sample, self._sampled(distinct, counts))
         while len(self._sample[0]) > SAMPLED_LINES:
             self._halvings += 1
-            inside = self._inside(self._sample[0])
-            self._sample = self._sample[0][inside], self._sample[1][inside]
+            self._sample = self._sampled(*self._sample)
         self._frequent = _merged(self._frequent, (distinct, counts))
         self._shrink()
         # A line enters the top list only when it is counted, so its text is available then.
@@ -121,8 +123,8 @@ class RepeatedLines:
         self._texts = {line: self._texts[line] for line, _ in top if line in self._texts}
         for line, _ in top:
             if line not in self._texts:
-                place = np.searchsorted(distinct, np.uint64(line))
-                self._texts[line] = text_of(int(first[place])).strip()[:SHOWN_CHARACTERS]
+                index = np.searchsorted(distinct, np.uint64(line))
+                self._texts[line] = text_of(int(first[index])).strip()[:SHOWN_CHARACTERS]
 
     def report(self) -> dict:
         counts = self._sample[1]
@@ -148,16 +150,18 @@ class RepeatedLines:
     def texts(self) -> dict[int, str]:
         return self._texts
 
-    def _inside(self, hashes: np.ndarray) -> np.ndarray:
-        return hashes <= np.uint64((1 << (64 - self._halvings)) - 1)
+    def _sampled(self, hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The entries whose hash is below the threshold."""
+        is_below = hashes <= np.uint64((1 << (64 - self._halvings)) - 1)
+        return hashes[is_below], counts[is_below]
 
     def _shrink(self) -> None:
         hashes, counts = self._frequent
         if len(hashes) > FREQUENT_LINES:
-            taken = int(np.partition(counts, len(counts) - FREQUENT_LINES - 1)[len(counts) - FREQUENT_LINES - 1])
-            is_kept = counts > taken
-            self._frequent = hashes[is_kept], counts[is_kept] - taken
-            self._underestimate += taken
+            subtracted = int(np.partition(counts, -FREQUENT_LINES - 1)[-FREQUENT_LINES - 1])
+            is_kept = counts > subtracted
+            self._frequent = hashes[is_kept], counts[is_kept] - subtracted
+            self._underestimate += subtracted
 
     def _top(self) -> list[tuple[int, int]]:
         hashes, counts = self._frequent
@@ -171,11 +175,9 @@ class RepeatedLines:
 
 def _merged(old: tuple[np.ndarray, np.ndarray], new: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The sum of two tables of sorted hashes and counts."""
-    place = np.searchsorted(old[0], new[0])
-    known = np.zeros(len(new[0]), bool)
-    within = place < len(old[0])
-    known[within] = old[0][place[within]] == new[0][within]
-    counts = old[1].copy()
-    counts[place[known]] += new[1][known]
-    hashes = np.insert(old[0], place[~known], new[0][~known])
-    return hashes, np.insert(counts, place[~known], new[1][~known])
+    (hashes, counts), (new_hashes, new_counts) = old, new
+    indices, is_known = np.searchsorted(hashes, new_hashes), contains_sorted(hashes, new_hashes)
+    counts = counts.copy()
+    counts[indices[is_known]] += new_counts[is_known]
+    at, is_new = indices[~is_known], ~is_known
+    return np.insert(hashes, at, new_hashes[is_new]), np.insert(counts, at, new_counts[is_new])

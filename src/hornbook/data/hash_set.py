@@ -3,13 +3,14 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 MAX_IN_MEMORY = 8_000_000  # hashes of a run in memory: 64 MB
 BLOCK = 128  # hashes that are read to look for one of them; the first of each block stays in memory
-COPIED = 1 << 20  # hashes of each run that are merged at once
+MERGED_AT_ONCE = 1 << 20  # hashes of each run that are merged at once
 
 
 class SeenHashes:
@@ -20,11 +21,9 @@ class SeenHashes:
     share a hash is 3 in a million.
     """
 
-    def __init__(self, hashes: np.ndarray | None = None, folder: Path | None = None):
+    def __init__(self, folder: Path | None = None):
         self.folder = folder
         self._runs: list[np.ndarray | _StoredRun] = []
-        if hashes is not None and len(hashes):
-            self.add(hashes)
 
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)
@@ -35,7 +34,8 @@ class SeenHashes:
         unknown = np.ones(len(distinct), bool)
         for run in self._runs:
             candidates = np.flatnonzero(unknown)
-            unknown[candidates] = ~_are_in(run, distinct[candidates])
+            contains = run.contains if isinstance(run, _StoredRun) else partial(contains_sorted, run)
+            unknown[candidates] = ~contains(distinct[candidates])
         is_new = np.zeros(len(hashes), bool)
         is_new[first[unknown]] = True
         if unknown.any():
@@ -45,12 +45,10 @@ class SeenHashes:
             self._runs[-1] = self._merged(self._runs[-1], last)
         return is_new
 
-    def _merged(self, one: "np.ndarray | _StoredRun", two: "np.ndarray | _StoredRun") -> "np.ndarray | _StoredRun":
-        if self.folder is not None and len(one) + len(two) > MAX_IN_MEMORY:
-            return _StoredRun(self.folder, _merge(_parts(one), _parts(two)))
-        merged = np.concatenate([one, two])
-        merged.sort(kind="stable")
-        return merged
+    def _merged(self, a: "np.ndarray | _StoredRun", b: "np.ndarray | _StoredRun") -> "np.ndarray | _StoredRun":
+        if self.folder is not None and len(a) + len(b) > MAX_IN_MEMORY:
+            return _StoredRun(self.folder, _merge(_parts(a), _parts(b)))
+        return _sorted_union(a, b)
 
 
 class _StoredRun:
@@ -74,49 +72,62 @@ class _StoredRun:
         if not len(hashes):
             return np.zeros(0, bool)
         blocks = np.searchsorted(self._starts, hashes, side="right") - 1
-        wanted, row = np.unique(np.maximum(blocks, 0), return_inverse=True)
-        read = np.zeros((len(wanted), BLOCK), np.uint64)
-        file, size, memory = self._file.fileno(), BLOCK * read.itemsize, memoryview(read).cast("B")
-        for number, block in enumerate(wanted.tolist()):
-            os.preadv(file, [memory[number * size : (number + 1) * size]], block * size)
-        if (length := self._size - int(wanted[-1]) * BLOCK) < BLOCK:
-            read[-1, length:] = read[-1, 0]  # the last block is shorter; 0 may be a hash
-        return (read[row] == hashes[:, None]).any(1) & (blocks >= 0)
+        distinct_blocks, row = np.unique(np.maximum(blocks, 0), return_inverse=True)
+        stored = np.zeros((len(distinct_blocks), BLOCK), np.uint64)
+        for buffer, block in zip(stored, distinct_blocks.tolist(), strict=True):
+            os.preadv(self._file.fileno(), [buffer], block * buffer.nbytes)
+        if (length := self._size - int(distinct_blocks[-1]) * BLOCK) < BLOCK:
+            stored[-1, length:] = stored[-1, 0]  # the last block is shorter; 0 may be a hash
+        return (stored[row] == hashes[:, None]).any(1) & (blocks >= 0)
 
-    def parts(self) -> Iterator[np.ndarray]:
-        for start in range(0, self._size, COPIED):
-            data = os.pread(self._file.fileno(), COPIED * 8, start * 8)
-            yield np.frombuffer(data, np.uint64)
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        data = os.pread(self._file.fileno(), 8 * (rows.stop - rows.start), 8 * rows.start)
+        return np.frombuffer(data, np.uint64)
 
 
-def _are_in(run: "np.ndarray | _StoredRun", hashes: np.ndarray) -> np.ndarray:
-    if isinstance(run, _StoredRun):
-        return run.contains(hashes)
-    place = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
-    return run[place] == hashes
+def contains_sorted(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Whether each value is in a sorted array.
+
+    >>> contains_sorted(np.array([2, 4, 7]), np.array([1, 4, 9])).tolist()
+    [False, True, False]
+    """
+    return find_sorted(ordered, values) >= 0
+
+
+def find_sorted(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The index of each value in a sorted array, -1 where it is not there.
+
+    >>> find_sorted(np.array([2, 4, 7]), np.array([1, 4, 9])).tolist()
+    [-1, 1, -1]
+    """
+    if not len(ordered):
+        return np.full(np.shape(values), -1)
+    indices = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.where(ordered[indices] == values, indices, -1)
+
+
+def _sorted_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    merged = np.concatenate([a, b])
+    merged.sort(kind="stable")
+    return merged
 
 
 def _parts(run: "np.ndarray | _StoredRun") -> Iterator[np.ndarray]:
-    if isinstance(run, _StoredRun):
-        yield from run.parts()
-    else:
-        yield from (run[start : start + COPIED] for start in range(0, len(run), COPIED))
+    return (run[start : start + MERGED_AT_ONCE] for start in range(0, len(run), MERGED_AT_ONCE))
 
 
-def _merge(one: Iterator[np.ndarray], two: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+def _merge(a_parts: Iterator[np.ndarray], b_parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     """The parts of the sorted union of two sorted runs."""
-    nothing = np.empty(0, np.uint64)
-    a, b = next(one, nothing), next(two, nothing)
+    empty = np.empty(0, np.uint64)
+    a, b = next(a_parts, empty), next(b_parts, empty)
     while len(a) and len(b):
         least = min(a[-1], b[-1])
         num_a, num_b = np.searchsorted(a, least, side="right"), np.searchsorted(b, least, side="right")
-        merged = np.concatenate([a[:num_a], b[:num_b]])
-        merged.sort(kind="stable")
-        yield merged
+        yield _sorted_union(a[:num_a], b[:num_b])
         a, b = a[num_a:], b[num_b:]
-        a = a if len(a) else next(one, nothing)
-        b = b if len(b) else next(two, nothing)
-    for rest, more in ((a, one), (b, two)):
+        a = a if len(a) else next(a_parts, empty)
+        b = b if len(b) else next(b_parts, empty)
+    for rest, more in ((a, a_parts), (b, b_parts)):
         if len(rest):
             yield rest
             yield from more

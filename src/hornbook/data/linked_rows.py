@@ -23,9 +23,8 @@ def is_linked(row: Mapping[str, Any]) -> bool:
     >>> is_linked({"text": "Two trowels.", "mentions": []}), is_linked({"text": "Two trowels."})
     (True, False)
     """
-    if "tokens" in row and "entities" in row:
-        return True
-    return "evidences" in row or ("text" in row and ("entities" in row or "mentions" in row))
+    is_annotated_text = "text" in row and ("entities" in row or "mentions" in row)
+    return "evidences" in row or is_annotated_text or ("tokens" in row and "entities" in row)
 
 
 def linked_texts(row: Mapping[str, Any]) -> Iterator[tuple[str, Spans]]:
@@ -41,33 +40,30 @@ def linked_texts(row: Mapping[str, Any]) -> Iterator[tuple[str, Spans]]:
 
 def _facts(row: Mapping[str, Any]) -> Iterator[tuple[str, Spans]]:
     """The sentences of a T-REx fact: [MASK] is replaced by the object, and the subject is looked for."""
-    seen = set()
+    names = ("sub_surface", "obj_surface", "masked_sentence")
+    seen = {""}
     for evidence in row["evidences"] if isinstance(row["evidences"], list) else ():
-        subject, other, masked = (
-            str(evidence.get(name) or "") for name in ("sub_surface", "obj_surface", "masked_sentence")
-        )
-        if not masked or masked in seen:
+        subject, other, masked = (str(evidence.get(name) or "") for name in names)
+        if masked in seen:
             continue
         seen.add(masked)
-        start = masked.find(MASK)
-        text = masked.replace(MASK, other)
-        spans = [] if start < 0 else [(start, start + len(other), str(row.get("obj_uri")))]
-        taken = range(start, start + len(other)) if start >= 0 else range(0)
+        text, mask = masked.replace(MASK, other), masked.find(MASK)
+        other_spans = [] if mask < 0 else [(mask, mask + len(other), str(row.get("obj_uri")))]
         whole_word = rf"(?<!\w){re.escape(subject)}(?!\w)"
-        places = [found.start() for found in re.finditer(whole_word, text) if found.start() not in taken]
-        place = places[0] if subject and places else -1
-        yield text, [*spans, (place, place + len(subject), str(row.get("sub_uri")))]
+        starts = [match.start() for match in re.finditer(whole_word, text)] if subject else []
+        start = next((start for start in starts if mask < 0 or not mask <= start < mask + len(other)), -1)
+        yield text, [*other_spans, (start, start + len(subject), str(row.get("sub_uri")))]
 
 
 def _documents(row: Mapping[str, Any]) -> Iterator[tuple[str, Spans]]:
     spans = []
-    for each in row.get("mentions") or row.get("entities") or ():
-        if not isinstance(each, dict):
+    for mention in row.get("mentions") or row.get("entities") or ():
+        if not isinstance(mention, dict):
             continue
-        bounds = each.get("boundaries") or (each.get("start", -1), each.get("end", -1))
-        entity = str(each.get("entity") or each.get("uri") or "")
-        is_whole = len(bounds) == 2 and all(isinstance(bound, int) for bound in bounds)
-        spans.append((*(bounds if is_whole else (-1, -1)), entity.rpartition("/")[2] or entity))
+        bounds = mention.get("boundaries") or (mention.get("start", -1), mention.get("end", -1))
+        entity = str(mention.get("entity") or mention.get("uri") or "")
+        is_valid = len(bounds) == 2 and all(isinstance(bound, int) for bound in bounds)
+        spans.append((*(bounds if is_valid else (-1, -1)), entity.rpartition("/")[2] or entity))
     yield str(row["text"]), spans
 
 
@@ -76,10 +72,10 @@ def _tokens(row: Mapping[str, Any]) -> Iterator[tuple[str, Spans]]:
     words, entities = row["tokens"], row["entities"]
     if not isinstance(words, list) or not isinstance(entities, list):
         return
-    spans, place = [], 0
+    spans, start = [], 0
     for entity, run in groupby(zip(map(str, words), entities, strict=False), key=lambda each: each[1]):
         length = sum(len(word) + 1 for word, _ in run) - 1
         if entity not in NO_ENTITY:
-            spans.append((place, place + length, str(entity)))
-        place += length + 1
+            spans.append((start, start + length, str(entity)))
+        start += length + 1
     yield " ".join(map(str, words)), spans

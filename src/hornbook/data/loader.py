@@ -9,25 +9,25 @@ from hornbook.batch import Batch
 from hornbook.lifecycle.stopping import die_with_parent, ignore_signals, kill_at_exit
 
 
-class _Numbered(Dataset):
+class _Batches(Dataset):
     """A `Dataset` whose item k is batch k."""
 
-    def __init__(self, make: Callable[[int], Batch]):
-        self.make = make
+    def __init__(self, make_batch: Callable[[int], Batch]):
+        self.make_batch = make_batch
 
-    def __getitem__(self, number: int) -> Batch:
-        return self.make(number)
+    def __getitem__(self, index: int) -> Batch:
+        return self.make_batch(index)
 
 
 def batches(
-    make: Callable[[int], Batch], numbers: Iterable[int], num_workers: int, device: torch.device
+    make_batch: Callable[[int], Batch], indices: Iterable[int], num_workers: int, device: torch.device
 ) -> Iterator[Batch]:
-    """Yields `make(k)` on the device for each k in `numbers`, in order for any number of workers."""
+    """Yields `make_batch(k)` on the device for each k in `indices`, in order for any number of workers."""
     if num_workers:
         kill_at_exit()
     loader = DataLoader(
-        _Numbered(make),
-        sampler=numbers,
+        _Batches(make_batch),
+        sampler=indices,
         batch_size=None,
         collate_fn=_identity,
         num_workers=num_workers,

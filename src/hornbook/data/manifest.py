@@ -11,7 +11,7 @@ import numpy as np
 from hornbook import __version__
 from hornbook.config import checked
 from hornbook.data.problems import DROPPED, Problems
-from hornbook.data.shards import parts_of, shard_file, shard_name, token_dtype
+from hornbook.data.shards import parts_of, shard_files, shard_name, token_dtype
 from hornbook.data.sources import find_sources, write_sources
 from hornbook.data.state import PROGRESS, SOURCES, BuildState, difference, remove_progress
 from hornbook.files import read_json, refusing_damage, sha256
@@ -36,9 +36,9 @@ def read_manifest(folder: Path) -> dict:
             raise ValueError("its fingerprint does not match its shards and tokenizer")
         if any(entry["name"] != shard_name(index) for index, entry in enumerate(manifest["shards"])):
             raise ValueError("its shards are not numbered in order")
-        for what in COUNTS:
-            if manifest["totals"][what] != sum(entry[what] for entry in manifest["shards"]):
-                raise ValueError(f"the {what} of its shards do not sum to the total")
+        for unit in COUNTS:
+            if manifest["totals"][unit] != sum(entry[unit] for entry in manifest["shards"]):
+                raise ValueError(f"the {unit} of its shards do not sum to the total")
     return manifest
 
 
@@ -89,10 +89,9 @@ def already_built(folder: Path, request: dict, paths: Sequence[str | Path]) -> d
         reason = difference(manifest, request, folder, paths)
     if reason:
         raise ValueError(f"{folder} already holds another corpus ({reason}): {OTHER_FOLDER}")
-    for index in range(len(manifest["shards"])):
-        for part in parts_of(manifest["settings"]):
-            if not shard_file(folder, index, part).exists():
-                raise ValueError(f"{shard_file(folder, index, part)} is missing: remove {folder} and build it again")
+    for file in shard_files(folder, len(manifest["shards"]), parts_of(manifest["settings"])):
+        if not file.exists():
+            raise ValueError(f"{file} is missing: remove {folder} and build it again")
     remove_progress(folder)
     return manifest
 
@@ -103,13 +102,10 @@ def prepare_folder(
     """The state of an interrupted build of the same request, to resume it, or a new state with these problems. The list
     of its files is in the folder."""
     state = _interrupted(folder, request, tokenizer, paths)
-    is_new = state is None
-    if is_new:
-        state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64), problems=problems)
-        folder.mkdir(parents=True, exist_ok=True)
     if write_sources(folder / SOURCES, find_sources(paths)) != request["sources"]:
         raise ValueError("input files changed during the build: build the corpus again when they no longer change")
-    if is_new:
+    if state is None:
+        state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64), problems=problems)
         tokenizer.save(folder)
         state.save(folder)
     return state
@@ -137,13 +133,11 @@ def _interrupted(folder: Path, request: dict, tokenizer, paths: Sequence[str | P
 
 
 def make_manifest(state: BuildState, vocab_size: int) -> dict:
-    request = state.request
-    problems = state.problems
+    """The manifest of a finished build: its request, and what it has written, dropped and cleaned."""
+    request, problems = state.request, state.problems
     return {
-        "format_version": request["format_version"],
-        "hornbook_version": request["hornbook_version"],
+        **request,
         "fingerprint": content_fingerprint(request["tokenizer_fingerprint"], state.shards),
-        "tokenizer_fingerprint": request["tokenizer_fingerprint"],
         "vocab_size": vocab_size,
         "dtype": token_dtype(vocab_size).name,
         "totals": {**state.totals, "bytes_read": state.bytes_read},
@@ -152,8 +146,6 @@ def make_manifest(state: BuildState, vocab_size: int) -> dict:
         "problems": problems.to_dict(),
         "cleaned": dict(sorted(state.cleaned.items())),
         "repeated_lines": state.lines.report(),
-        "settings": request["settings"],
-        "sources": request["sources"],
         "seconds": round(state.seconds, 2),
         "megabytes_per_second": round(state.bytes_read / 1e6 / max(state.seconds, 1e-9), 3),
     }

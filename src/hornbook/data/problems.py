@@ -1,8 +1,8 @@
 """Problems found while reading files, counted by kind and by file, with examples."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-KINDS = {
+DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "empty_file": "files without any text",
     "unknown_extension": "files in a folder with an unknown extension, skipped",
     "unreadable": "files that could not be read to the end (the text before the error is kept)",
@@ -53,9 +53,9 @@ LEFT_OUT_OF_TRAINING = {
     "no_span": "answers that do not occur in their passage",
     "no_mention": "examples without a marked mention",
 }
-KINDS |= {kind: f"{what}, dropped from training" for kind, what in LEFT_OUT_OF_TRAINING.items()}
+DESCRIPTIONS |= {kind: f"{examples}, dropped from training" for kind, examples in LEFT_OUT_OF_TRAINING.items()}
 # A dev or test split keeps every example, because each one needs a prediction.
-KINDS |= {f"kept_{kind}": f"{what}, kept as they are" for kind, what in LEFT_OUT_OF_TRAINING.items()}
+DESCRIPTIONS |= {f"kept_{kind}": f"{examples}, kept as they are" for kind, examples in LEFT_OUT_OF_TRAINING.items()}
 DROPPED = (
     "not_json",
     "line_too_long",
@@ -91,20 +91,22 @@ class Problems:
         self._kinds: dict[str, dict] = saved or {}
 
     def add(self, problem: Problem) -> None:
-        entry = self._entry(problem.kind)
-        entry["count"] += problem.count
-        _count_file(entry["files"], problem.file, problem.count)
-        if len(entry["examples"]) < EXAMPLES_PER_KIND:
-            example = asdict(problem)
-            entry["examples"].append({key: example[key] for key in ("file", "place", "detail") if example[key]})
+        details = {"file": problem.file, "place": problem.place, "detail": problem.detail}
+        example = {name: value for name, value in details.items() if value}
+        self._add(problem.kind, problem.count, {problem.file: problem.count}, [example])
 
     def merge(self, other: "Problems") -> None:
-        for kind, theirs in other._kinds.items():
-            entry = self._entry(kind)
-            entry["count"] += theirs["count"]
-            for file, count in theirs["files"].items():
-                _count_file(entry["files"], file, count)
-            entry["examples"] = (entry["examples"] + theirs["examples"])[:EXAMPLES_PER_KIND]
+        for kind, entry in other._kinds.items():
+            self._add(kind, entry["count"], entry["files"], entry["examples"])
+
+    def _add(self, kind: str, count: int, files: dict[str, int], examples: list[dict[str, str]]) -> None:
+        description = DESCRIPTIONS[kind]
+        entry = self._kinds.setdefault(kind, {"count": 0, "what": description, "files": {}, "examples": []})
+        entry["count"] += count
+        entry["examples"] += examples[: max(0, EXAMPLES_PER_KIND - len(entry["examples"]))]
+        for file, num in files.items():
+            if file in entry["files"] or len(entry["files"]) < FILES_PER_KIND:
+                entry["files"][file] = entry["files"].get(file, 0) + num
 
     def count(self, kind: str) -> int:
         return self._kinds[kind]["count"] if kind in self._kinds else 0
@@ -116,25 +118,17 @@ class Problems:
             return ""
         example = self._kinds[kind]["examples"][0]
         where = " ".join(filter(None, (example["file"], example.get("place"))))
-        return f"{where}: {example.get('detail') or KINDS[kind]}"
+        return f"{where}: {example.get('detail') or DESCRIPTIONS[kind]}"
 
     def to_dict(self) -> dict:
         return self._kinds
-
-    def _entry(self, kind: str) -> dict:
-        assert kind in KINDS, kind
-        return self._kinds.setdefault(kind, {"count": 0, "what": KINDS[kind], "files": {}, "examples": []})
-
-
-def _count_file(files: dict[str, int], file: str, count: int) -> None:
-    if file in files or len(files) < FILES_PER_KIND:
-        files[file] = files.get(file, 0) + count
 
 
 def problem_lines(problems: dict) -> list[str]:
     """`Problems.to_dict` as text, one line per kind: the count and the places of the first two."""
     lines = []
     for entry in problems.values():
-        places = [" ".join(filter(None, map(each.get, ("file", "place", "detail")))) for each in entry["examples"][:2]]
+        examples = entry["examples"][:2]
+        places = [" ".join(filter(None, map(each.get, ("file", "place", "detail")))) for each in examples]
         lines.append(f"  note: {entry['what']}: {entry['count']:,} ({'; '.join(places)})")
     return lines

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -53,15 +53,15 @@ def read_documents(
     ['The first.', 'The second.']
     """
     problems = Problems() if problems is None else problems
-    found = False
+    is_empty = True
     for source in find_sources(paths, problems):
         for item in FileReader(source.path, text_column=text_column, documents=documents):
             if isinstance(item, Problem):
                 problems.add(item)
             else:
-                found = True
+                is_empty = False
                 yield item
-    if not found:
+    if is_empty:
         raise ValueError(no_documents(problems))
 
 
@@ -79,6 +79,7 @@ def no_documents(problems: Problems) -> str:
     return f"no document could be read ({reason}): {fix}"
 
 
+@dataclass
 class FileReader:
     """Iterates over the documents and problems of one file, always in the same order.
 
@@ -86,21 +87,15 @@ class FileReader:
     keep their links (`linked_rows.py`).
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        text_column: str | None = None,
-        documents: DocumentBoundary = "blank-line",
-        part_characters: int = PART_CHARACTERS,
-        linked: bool = False,
-    ):
-        check_documents(documents)
-        self.path = str(path)
-        self.text_column = text_column
-        self.documents = documents
-        self.part_characters = part_characters
-        self.linked = linked
+    path: str | Path
+    text_column: str | None = None
+    documents: DocumentBoundary = "blank-line"
+    part_characters: int = PART_CHARACTERS
+    linked: bool = False
+
+    def __post_init__(self) -> None:
+        check_documents(self.documents)
+        self.path = str(self.path)
         self._bytes = ByteReader(self.path)
 
     @property
@@ -108,11 +103,10 @@ class FileReader:
         return self._bytes.bytes_read
 
     def __iter__(self) -> Iterator[Document | Problem]:
-        kind = format_of(self.path)[0]
         readers = {".txt": self._read_text, ".jsonl": self._read_json_lines, ".parquet": self._read_parquet}
-        items = readers.get(kind, self._read_table)()
+        read = readers.get(format_of(self.path)[0], self._read_table)
         has_content = False
-        for item in items:
+        for item in read():
             has_content = has_content or isinstance(item, Document) or item.kind in DROPPED
             yield item
         if self._bytes.byte_order_mark:
@@ -140,24 +134,24 @@ class FileReader:
                 line += pending.count("\n", 0, len(pending) - len(stripped))
                 pending = stripped
             while len(pending) > self.part_characters:
-                cut = _split_position(pending, self.part_characters)
-                yield from self._part(pending[:cut], f"line {line}", part)
-                line += pending.count("\n", 0, cut)
-                pending, part = pending[cut:], part + 1
+                split = _split_position(pending, self.part_characters)
+                yield from self._part(pending[:split], f"line {line}", part)
+                line += pending.count("\n", 0, split)
+                pending, part = pending[split:], part + 1
         yield from decoder.take_problems()
         yield from self._parts(pending, f"line {line}", part)
 
     def _read_json_lines(self) -> Iterator[Document | Problem]:
         column = self.text_column
-        for number, line in self._bytes.lines(JSON_LINE_BYTES):
-            place = f"line {number}"
+        for line_number, line in self._bytes.lines(JSON_LINE_BYTES):
+            place = f"line {line_number}"
             if line is None:
                 limit = f"longer than {JSON_LINE_BYTES >> 20} MiB: split it into several lines"
                 yield Problem("line_too_long", self.path, place, limit)
                 continue
-            text, bad = _decode(line)
-            if bad:
-                yield Problem("invalid_utf8", self.path, place, count=bad)
+            text, num_invalid = _decode(line)
+            if num_invalid:
+                yield Problem("invalid_utf8", self.path, place, count=num_invalid)
             if not text.strip():
                 continue
             try:
@@ -172,17 +166,17 @@ class FileReader:
                 yield from self._linked_row(row, place)
                 continue
             column = column or _guess_column(row)
-            if column not in row:
+            if column in row:
+                yield from self._row(row[column], place)
+            else:
                 yield self._no_column(column, list(row), place)
-                continue
-            yield from self._row(row[column], place)
 
     def _read_table(self) -> Iterator[Document | Problem]:
         """The text column of a .csv or .tsv, whose first row has the names of the columns. Delimiter and quotes are
         detected in the first lines, as in tables of labelled examples."""
         decoder, suffix = _Decoder(self.path), format_of(self.path)[0]
         csv.field_size_limit(max(csv.field_size_limit(), FIELD_CHARACTERS))
-        number = 0
+        row_number = 0
         try:
             lines = _lines(decoder.texts(self._bytes.blocks()))
             first = _first_lines(lines)
@@ -192,31 +186,31 @@ class FileReader:
             rows = csv.reader(chain(first, lines), **dialect.options, quoting=quoting)
             names = next(rows, [])
             column = self.text_column or _guess_column(names)
-            for number, row in enumerate(rows, 1):
+            index = names.index(column) if column in names else None
+            for row_number, fields in enumerate(rows, 1):
                 yield from decoder.take_problems()
-                if not row:  # a blank line
-                    continue
-                if column not in names or len(row) <= names.index(column):
-                    yield self._no_column(column, names, f"row {number}")
-                    continue
-                yield from self._row(row[names.index(column)], f"row {number}")
+                place = f"row {row_number}"
+                if index is not None and len(fields) > index:
+                    yield from self._row(fields[index], place)
+                elif fields:  # not a blank line
+                    yield self._no_column(column, names, place)
         except csv.Error as error:
-            detail = f"after row {number}: {error}; is a quote not closed?"
+            detail = f"after row {row_number}: {error}; is a quote not closed?"
             self._bytes.failure = Problem("unreadable", self.path, detail=detail)
         yield from decoder.take_problems()
 
     def _linked_row(self, row: dict, place: str) -> Iterator[Document | Problem]:
         """The texts of a linked row as one document, a line each. Characters that are removed from other texts are
-        replaced here, so that offsets stay."""
-        texts, mentions, start = [], [], 0
+        replaced here, so that the offsets of mentions stay valid."""
+        texts, mentions, offset = [], [], 0
         for text, spans in linked_texts(row):
             texts.append(SURROGATES.sub("\ufffd", text.replace("\0", " ").replace("\r", " ")))
-            for first, last, entity in spans:
-                if 0 <= first < last <= len(text):
-                    mentions.append((start + first, start + last, entity))
+            for start, end, entity in spans:
+                if 0 <= start < end <= len(text):
+                    mentions.append((offset + start, offset + end, entity))
                 else:
                     yield Problem("missing_surface", self.path, place, entity)
-            start += len(text) + 1
+            offset += len(text) + 1
         text = "\n".join(texts)
         if text.strip():
             yield Document(text, self.path, place, mentions=tuple(sorted(mentions)))
@@ -255,9 +249,9 @@ class FileReader:
             yield Problem("null_text", self.path, place)
             return
         if isinstance(value, bytes):
-            value, bad = _decode(value)
-            if bad:
-                yield Problem("invalid_utf8", self.path, place, count=bad)
+            value, num_invalid = _decode(value)
+            if num_invalid:
+                yield Problem("invalid_utf8", self.path, place, count=num_invalid)
         if not isinstance(value, str):
             yield Problem("text_not_string", self.path, place, f"a {type(value).__name__}")
             return
@@ -280,9 +274,9 @@ class FileReader:
     def _parts(self, text: str, place: str, part: int = 0) -> Iterator[Document | Problem]:
         text = text.lstrip() if part == 0 else text
         while len(text) > self.part_characters:
-            cut = _split_position(text, self.part_characters)
-            yield from self._part(text[:cut], place, part)
-            text, part = text[cut:], part + 1
+            split = _split_position(text, self.part_characters)
+            yield from self._part(text[:split], place, part)
+            text, part = text[split:], part + 1
         yield from self._part(text, place, part)
 
     def _part(self, text: str, place: str, part: int) -> Iterator[Document | Problem]:
@@ -323,8 +317,8 @@ class _Decoder:
         except UnicodeDecodeError as error:
             line = self._line + data.count(b"\n", 0, error.start)
             text, used = codecs.utf_8_decode(data, "replace", final)
-            bad = _replaced(text, data[:used])
-            self._problems.append(Problem("invalid_utf8", self._path, f"line {line}", count=bad))
+            num_invalid = _num_replaced(text, data[:used])
+            self._problems.append(Problem("invalid_utf8", self._path, f"line {line}", count=num_invalid))
             return text, used
 
     def _tidied(self, text: str) -> str:
@@ -348,13 +342,13 @@ def _lines(texts: Iterator[str]) -> Iterator[str]:
 
 def _first_lines(lines: Iterator[str]) -> list[str]:
     """Enough lines to detect the dialect of a table."""
-    found, num_characters = [], 0
-    for line in lines:
-        found.append(line)
+    first, num_characters = [], 0
+    for line in islice(lines, SAMPLE_LINES):
+        first.append(line)
         num_characters += len(line)
-        if len(found) == SAMPLE_LINES or num_characters > PART_CHARACTERS:
+        if num_characters > PART_CHARACTERS:
             break
-    return found
+    return first
 
 
 def _tidy(text: str, path: str, place: str) -> tuple[str, list[Problem]]:
@@ -369,14 +363,12 @@ def _tidy(text: str, path: str, place: str) -> tuple[str, list[Problem]]:
 
 
 def _decode(data: bytes) -> tuple[str, int]:
-    try:
-        return data.decode("utf-8"), 0
-    except UnicodeDecodeError:
-        text = data.decode("utf-8", "replace")
-        return text, _replaced(text, data)
+    """(text, number of replacements of invalid UTF-8)."""
+    text = data.decode("utf-8", "replace")
+    return text, _num_replaced(text, data)
 
 
-def _replaced(text: str, data: bytes) -> int:
+def _num_replaced(text: str, data: bytes) -> int:
     return text.count("\ufffd") - data.count("\ufffd".encode())
 
 
@@ -387,9 +379,9 @@ def _guess_column(names: Sequence[str] | dict) -> str | None:
 def _split_position(text: str, limit: int) -> int:
     """Where to split a text that is too long: after the last line end before `limit`, else after the last space, else
     at `limit`."""
-    for mark in ("\n", " "):
-        if (place := text.rfind(mark, limit // 2, limit)) >= 0:
-            return place + 1
+    for separator in ("\n", " "):
+        if (index := text.rfind(separator, limit // 2, limit)) >= 0:
+            return index + 1
     return limit
 
 
@@ -397,9 +389,5 @@ def _as_bytes(values, pyarrow) -> list:
     """A column as Python values, with strings as bytes: to_pylist raises an error for invalid UTF-8."""
     if pyarrow.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    kind = values.type
-    if kind == pyarrow.string():
-        values = values.view(pyarrow.binary())
-    elif kind == pyarrow.large_string():
-        values = values.view(pyarrow.large_binary())
-    return values.to_pylist()
+    binary = {pyarrow.string(): pyarrow.binary(), pyarrow.large_string(): pyarrow.large_binary()}.get(values.type)
+    return (values.view(binary) if binary else values).to_pylist()

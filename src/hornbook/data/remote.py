@@ -1,9 +1,9 @@
 """Corpora and files at a URL (`s3://`, `gs://`, `http://`, `memory://`, `file://`), through fsspec.
 
-A corpus at a URL is copied into a local cache, from which it is memory-mapped as any other. What is needed at once (the
-manifest, the tokenizer, where documents and sentences start) is fetched when it is opened. The tokens, which are most
-of it, follow in the background, shard by shard; who needs a shard before it is there fetches it first. Each epoch is a
-permutation of the whole corpus, so the cache holds all of it.
+A corpus at a URL is copied into a local cache, from which it is memory-mapped as any other. The small files (manifest,
+tokenizer, offsets of documents and sentences) are fetched when it is opened. The tokens, which are most of it, follow
+in the background, shard by shard; a shard that is needed earlier is fetched at once. Each epoch is a permutation of the
+whole corpus, so the cache holds all of it.
 """
 
 import contextlib
@@ -11,8 +11,10 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import fsspec
 import numpy as np
@@ -22,8 +24,8 @@ from hornbook.data.manifest import MANIFEST, read_manifest
 from hornbook.data.shards import Shard, load_array, parts_of, shard_name
 from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
 
-CACHE = "HORNBOOK_CACHE"  # environment variable: folder of the cache
-LATER = ("tokens", "word_starts")  # parts of a shard that are fetched in the background
+CACHE_VARIABLE = "HORNBOOK_CACHE"  # environment variable: folder of the cache
+BACKGROUND_PARTS = ("tokens", "word_starts")  # parts of a shard that are fetched in the background
 BLOCK_BYTES = 1 << 20
 FETCHED_AT_ONCE = 4
 MAX_TRIES = 5
@@ -40,7 +42,7 @@ def is_url(path: object) -> bool:
 
 
 def origin_of(path: str | Path) -> str:
-    """What a record says of where a corpus was: its URL, or its absolute path."""
+    """The location of a corpus as records hold it: its URL, or its absolute path."""
     return str(path) if is_url(path) else str(Path(path).resolve())
 
 
@@ -56,8 +58,8 @@ def file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
 
 def cache_folder() -> Path:
     """Where corpora from URLs are kept: $HORNBOOK_CACHE, or hornbook in the cache folder of the user."""
-    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get(CACHE) or users / "hornbook") / "corpora"
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get(CACHE_VARIABLE) or user_cache / "hornbook") / "corpora"
 
 
 class RemoteCorpus:
@@ -65,20 +67,23 @@ class RemoteCorpus:
 
     def __init__(self, url: str):
         self.url = url.rstrip("/")
-        data = b"".join(self._blocks(MANIFEST, hashlib.sha256()))
+        data = b"".join(self._blocks(MANIFEST))
         # Corpora of the same contents share a folder, and one that is built again at the same URL gets another.
         self.folder = cache_folder() / hashlib.sha256(data).hexdigest()[:16]
         self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self.folder / MANIFEST, [data])
+        with _replacing(self.folder / MANIFEST) as file:
+            file.write(data)
         self.manifest = read_manifest(self.folder)
         self.parts = parts_of(self.manifest["settings"])
-        numbers = range(len(self.manifest["shards"]))
+        indices = range(len(self.manifest["shards"]))
         with ThreadPoolExecutor(FETCHED_AT_ONCE) as pool:
             others = [pool.submit(self.fetch, name) for name in self._other_files()]
-            first = [pool.submit(self.part, i, part) for part in self.parts if part not in LATER for i in numbers]
+            first = [
+                pool.submit(self.part, i, part) for part in self.parts if part not in BACKGROUND_PARTS for i in indices
+            ]
             for future in (*others, *first):
                 future.result()
-        self._waiting = iter([(index, part) for index in numbers for part in LATER])
+        self._waiting = iter([(index, part) for index in indices for part in BACKGROUND_PARTS])
         self._lock = threading.Lock()
         for _ in range(FETCHED_AT_ONCE):
             threading.Thread(target=self._fetch_rest, daemon=True).start()
@@ -101,8 +106,15 @@ class RemoteCorpus:
             return path
         with FileLock(self.folder / f".{name}.lock"):
             if not path.exists():
-                found = hashlib.sha256()
-                _write(path, self._blocks(name, found), lambda: self._check(name, found.hexdigest(), sha256))
+                digest = hashlib.sha256()
+                with _replacing(path) as file:
+                    for block in self._blocks(name):
+                        file.write(block)
+                        digest.update(block)
+                    if sha256 not in (None, digest.hexdigest()):
+                        raise ValueError(
+                            f"{self.url}/{name} differs from the manifest (sha256): copy the corpus there again"
+                        )
         return path
 
     def _other_files(self) -> list[str]:
@@ -113,21 +125,15 @@ class RemoteCorpus:
     def _fetch_rest(self) -> None:
         while True:
             with self._lock:
-                wanted = next(self._waiting, None)
-            if wanted is None:
+                shard_part = next(self._waiting, None)
+            if shard_part is None:
                 return
             # Whoever needs the shard tries again, and raises.
             with contextlib.suppress(Exception):
-                self.part(*wanted)
+                self.part(*shard_part)
 
-    def _check(self, name: str, found: str, expected: str | None) -> None:
-        if expected is not None and found != expected:
-            raise ValueError(
-                f"{self.url}/{name} differs from the manifest (sha256): copy the corpus again to where it is"
-            )
-
-    def _blocks(self, name: str, hashed):
-        """The contents of a file in blocks. If the connection fails, it continues where it was."""
+    def _blocks(self, name: str) -> Iterator[bytes]:
+        """The contents of a file in blocks. If the connection fails, reading resumes at the same position."""
         position, tries = 0, 0
         while True:
             try:
@@ -135,7 +141,6 @@ class RemoteCorpus:
                 with system.open(f"{inside}/{name}", "rb") as file:
                     file.seek(position)
                     while block := file.read(BLOCK_BYTES):
-                        hashed.update(block)
                         position += len(block)
                         tries = 0
                         yield block
@@ -160,11 +165,11 @@ class RemoteShard(Shard):
     def __init__(self, corpus: RemoteCorpus, index: int):
         object.__setattr__(self, "_open", (corpus, index))
         for part in corpus.parts:
-            if part not in LATER:
+            if part not in BACKGROUND_PARTS:
                 self._load(part)
 
     def __getattr__(self, name: str):
-        if name not in LATER:
+        if name not in BACKGROUND_PARTS:
             raise AttributeError(name)
         return self._load(name)
 
@@ -175,17 +180,16 @@ class RemoteShard(Shard):
         return array
 
 
-def _write(path: Path, blocks, check=lambda: None) -> None:
-    """Writes a file atomically, also in a process whose other files another one writes: each machine has a cache."""
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """As `files.replacing`, but also in ranks whose other writes are discarded: each machine has a cache."""
     remove_stale_files_of(path)
     temporary = temporary_for(path)
     try:
         with open(temporary, "wb") as file:
-            for block in blocks:
-                file.write(block)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        check()
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -34,17 +34,28 @@ may be read in both directions, to mask tokens of them; the others come first in
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from hornbook.batch import Batch, pack
 from hornbook.config import ValidatedSettings, setting
-from hornbook.data.chunks import Chunks, cut, document_of
+from hornbook.data.chunks import Chunks, cut
 from hornbook.data.corpus import Corpus, find, shuffled
+from hornbook.data.segments import (
+    are_one_sentence_documents,
+    boundaries_inside,
+    boundary_from,
+    boundary_to,
+    document_of,
+    random_other,
+    random_sentences,
+    split_near_middle,
+    truncate_pair,
+    with_neighbour,
+)
 from hornbook.data.shards import Shard, unpack_word_starts
 from hornbook.data.stream import DocumentStream
-from hornbook.text.tokenizer import Tokenizer
 
 Layout = Literal["packed", "pairs", "nsp", "sop", "documents"]
 CHUNK_RULES = {"packed": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
@@ -99,48 +110,66 @@ class DataSettings(ValidatedSettings, group="data"):
         return round(self.short_fraction * num_steps)
 
 
+class _Chunk(NamedTuple):
+    """Tokens `start` to `stop` (exclusive) of a shard of a corpus."""
+
+    corpus_index: int
+    corpus: Corpus
+    shard_index: int
+    start: int
+    stop: int
+
+    @property
+    def shard(self) -> Shard:
+        return self.corpus.shards[self.shard_index]
+
+    @property
+    def document(self) -> int:
+        """The index in the corpus of the document in which the chunk starts."""
+        return int(self.corpus.first_document[self.shard_index]) + document_of(self.shard, self.start)
+
+
+class _Example(NamedTuple):
+    """A sequence: `entities` are (positions, entities), the label is that of a sentence task."""
+
+    ids: np.ndarray
+    segments: np.ndarray
+    word_starts: np.ndarray
+    entities: tuple[np.ndarray, np.ndarray] | None
+    label: int
+
+
+@dataclass(eq=False)
 class SequenceSampler:
     """Samples sequences of one length limit from weighted corpora; `batch(k, n)` is the k-th batch of n sequences."""
 
-    def __init__(
-        self,
-        corpora: list[tuple[Corpus, float]],
-        length: int,
-        seed: int,
-        layout: Layout,
-        short_sequence_probability: float = 0.1,
-        single_segment_probability: float = 0.1,
-        held_out: bool = False,
-        crosses_documents: bool = False,
-        with_entities: bool = False,
-        masked_fraction: float = 0.0,
-        shift_chunks: bool = False,
-    ):
-        """`masked_fraction`: fraction of the chunks of documents that are read in both directions.
-        `shift_chunks`: chunks of documents start at other places in each epoch.
-        `with_entities`: batches hold the entities that the texts mention; the corpora must be linked to a graph."""
-        self.with_entities = with_entities
-        self.corpora = [corpus for corpus, _ in corpora]
-        self.length = length
-        self.seed = seed
-        self.layout = layout
-        self.short_sequence_probability = short_sequence_probability
-        self.single_segment_probability = single_segment_probability
-        self.held_out = held_out
-        self.crosses_documents = crosses_documents
-        self.masked_fraction = masked_fraction
-        self.shift_chunks = shift_chunks
-        tokenizer: Tokenizer = self.corpora[0].tokenizer
+    weighted_corpora: list[tuple[Corpus, float]]
+    length: int
+    seed: int
+    layout: Layout
+    short_sequence_probability: float = 0.1
+    single_segment_probability: float = 0.1
+    held_out: bool = False
+    crosses_documents: bool = False
+    with_entities: bool = False  # batches hold the entities that the texts mention; corpora must be linked to a graph
+    masked_fraction: float = 0.0  # fraction of the chunks of documents that are read in both directions
+    shift_chunks: bool = False  # chunks of documents start at other positions in each epoch
+
+    def __post_init__(self) -> None:
+        self.corpora = [corpus for corpus, _ in self.weighted_corpora]
+        tokenizer = self.corpora[0].tokenizer
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.is_segmented = not tokenizer.is_unsegmented
         # The separators between two segments, as this tokenizer writes pairs.
         self.separators = [self.sep_id] if self.is_segmented else [self.sep_id, self.sep_id]
-        self.capacity = length - (2 if layout == "packed" else 2 + len(self.separators))
+        self.capacity = self.length - (2 if self.layout == "packed" else 2 + len(self.separators))
         self.chunks = [self._cut(corpus) for corpus in self.corpora]
-        self.pattern, self.rank, self.share = _mixing_pattern([weight for _, weight in corpora], seed)
+        weights = [weight for _, weight in self.weighted_corpora]
+        self.pattern, self.rank, self.num_slots = _mixing_pattern(weights, self.seed)
         # The documents of this split (training or held out), from which random segments are taken.
         self.documents = [
-            np.flatnonzero(corpus.is_held_out(np.arange(corpus.num_documents)) == held_out) for corpus in self.corpora
+            np.flatnonzero(corpus.is_held_out(np.arange(corpus.num_documents)) == self.held_out)
+            for corpus in self.corpora
         ]
         for corpus, chunks, documents in zip(self.corpora, self.chunks, self.documents, strict=True):
             self._check(corpus, chunks.total, len(documents))
@@ -165,58 +194,56 @@ class SequenceSampler:
             )
 
     def batch(
-        self, number: int, num_sequences: int, first: int | None = None, share: tuple[int, int] | None = None
+        self, number: int, num_sequences: int, first: int | None = None, span: tuple[int, int] | None = None
     ) -> Batch:
         """Batch `number`. `first` is the number of sequences in all earlier batches, if batches differ in size. With
-        `share`, only its examples from `share[0]` to `share[1]` (exclusive), as they are in the whole batch."""
+        `span`, only its examples from `span[0]` to `span[1]` (exclusive), as they are in the whole batch."""
         first = number * num_sequences if first is None else first
-        indices = np.arange(*(share or (0, num_sequences)))
+        indices = np.arange(*(span or (0, num_sequences)))
         if self.layout == "documents":
             return self._document_batch(first, indices)
-        made = self._make_examples(number, first, indices)
-        sequences, segments, word_starts, entities, labels = zip(*(example for example, *_ in made), strict=True)
+        examples = self._make_examples(number, first, indices)
+        sequences, segments, word_starts, entities, labels = zip(*(example for example, *_ in examples), strict=True)
         labels = np.array(labels) if self.layout in LABELLED else None
-        step_index = np.array([index for *_, index in made])
+        step_index = np.array([index for *_, index in examples])
         entities = entities if self.with_entities else None
         return pack(sequences, segments, word_starts, labels, self.length, step_index=step_index, entities=entities)
 
     def documents_of(self, number: int, num_sequences: int) -> list[tuple[int, int]]:
         """(corpus, document) in which each sequence of the batch starts, in batch order."""
-        found = []
-        for _, (which, chunk), _ in self._make_examples(number, number * num_sequences, np.arange(num_sequences)):
-            shard, start, _ = self.chunks[which].locate(chunk)
-            corpus = self.corpora[which]
-            found.append((which, int(corpus.first_document[shard]) + document_of(corpus.shards[shard], start)))
-        return found
+        examples = self._make_examples(number, number * num_sequences, np.arange(num_sequences))
+        return [(chunk.corpus_index, chunk.document) for _, chunk, _ in examples]
 
-    def _make_examples(self, number: int, first: int, indices: np.ndarray) -> list[tuple[tuple, tuple[int, int], int]]:
-        """The sequences of a batch at these indices, sorted by length, each with its (corpus, chunk) and index."""
+    def _make_examples(self, number: int, first: int, indices: np.ndarray) -> list[tuple[_Example, _Chunk, int]]:
+        """(sequence, chunk, index) of a batch's sequences at these indices, sorted by length."""
         makers = {"packed": self._packed, "pairs": self._pairs, "nsp": self._nsp, "sop": self._sop}
         make = makers[self.layout]
         seeds = np.random.SeedSequence([self.seed, number, self.length, self.held_out])
         key = int(seeds.generate_state(1, np.uint64)[0]) << 64
-        made = []
-        for index, (which, chunk, _) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
+        examples = []
+        chunk_indices = self._chunks_of(first + indices)
+        for index, (corpus_index, chunk_index, _) in zip(indices.tolist(), chunk_indices, strict=True):
             # Each example has random numbers of its own. Philox takes half the time of `default_rng` to make.
             random = np.random.Generator(np.random.Philox(key=key + index))
-            made.append((make(which, chunk, random), (which, chunk), index))
+            location = self.chunks[corpus_index].locate(chunk_index)
+            chunk = _Chunk(corpus_index, self.corpora[corpus_index], *location)
+            examples.append((make(chunk, random), chunk, index))
         # On a CPU, neighbouring sequences of equal length are batched in attention.
-        made.sort(key=lambda each: len(each[0][0]))
-        return made
+        examples.sort(key=lambda each: len(each[0].ids))
+        return examples
 
     def _document_batch(self, first: int, indices: np.ndarray) -> Batch:
         """A batch of sequences without special tokens around them, with a label per token."""
-        made = []
-        for index, (which, chunk, epoch) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
-            slices = self.chunks[which].slices(chunk, self._offset(which, epoch))
+        rows = []
+        for index, (corpus_index, chunk, epoch) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
+            slices = self.chunks[corpus_index].slices(chunk, self._offset(corpus_index, epoch))
             if self.crosses_documents:
                 slices = [tuple(map(np.concatenate, zip(*slices, strict=True)))]
             # An index of its own for each slice: a chunk has at most `length` of them.
-            numbers = range(index * self.length, (index + 1) * self.length)
             is_masked = self._is_masked(first + index)
-            made += [(is_masked, *each, number) for each, number in zip(slices, numbers, strict=False)]
-        made.sort(key=lambda each: (each[0], len(each[1])))
-        are_masked, sequences, next_ids, word_starts, step_index = zip(*made, strict=True)
+            rows += [(is_masked, *each, i) for i, each in enumerate(slices, index * self.length)]
+        rows.sort(key=lambda row: (row[0], len(row[1])))
+        are_masked, sequences, next_ids, word_starts, step_index = zip(*rows, strict=True)
         num_causal = None
         if self.masked_fraction:
             num_causal = sum(len(ids) for is_masked, ids in zip(are_masked, sequences, strict=True) if not is_masked)
@@ -234,210 +261,125 @@ class SequenceSampler:
         permuted in each epoch, so it is another fraction of them each time."""
         return math.floor((example + 1) * self.masked_fraction) > math.floor(example * self.masked_fraction)
 
-    def _offset(self, which: int, epoch: int) -> int:
+    def _offset(self, corpus_index: int, epoch: int) -> int:
         """The number of tokens by which the chunks of a corpus start earlier in an epoch."""
         if not self.shift_chunks or epoch == 0:
             return 0
-        seeds = np.random.SeedSequence([self.seed, which, epoch, self.length, 1])
+        seeds = np.random.SeedSequence([self.seed, corpus_index, epoch, self.length, 1])
         return int(seeds.generate_state(1)[0]) % self.length
 
     def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int, int]]:
         """(corpus, chunk, epoch) of each example: the corpus from a fixed pattern, the chunk from a random permutation
         per epoch."""
         slot, period = examples % MIX_PERIOD, examples // MIX_PERIOD
-        which = self.pattern[slot]
-        out, epochs = np.zeros((2, len(examples)), np.int64)
-        for number, chunks in enumerate(self.chunks):
-            is_mine = which == number
-            place = period[is_mine] * self.share[number] + self.rank[slot[is_mine]]
-            epoch = place // chunks.total
-            found = np.zeros(len(place), np.int64)
-            for each in np.unique(epoch):
-                in_epoch = epoch == each
-                key = int(
-                    np.random.SeedSequence([self.seed, number, int(each), self.length]).generate_state(1, np.uint64)[0]
-                )
-                found[in_epoch] = shuffled(place[in_epoch] % chunks.total, chunks.total, key)
-            out[is_mine], epochs[is_mine] = found, epoch
-        return list(zip(which.tolist(), out.tolist(), epochs.tolist(), strict=True))
+        corpus_indices = self.pattern[slot]
+        chunk_indices, epochs = np.zeros((2, len(examples)), np.int64)
+        for i, chunks in enumerate(self.chunks):
+            of_corpus = np.flatnonzero(corpus_indices == i)
+            order = period[of_corpus] * self.num_slots[i] + self.rank[slot[of_corpus]]
+            epochs[of_corpus] = order // chunks.total
+            for epoch in np.unique(epochs[of_corpus]).tolist():
+                in_epoch = epochs[of_corpus] == epoch
+                seeds = np.random.SeedSequence([self.seed, i, epoch, self.length])
+                key = int(seeds.generate_state(1, np.uint64)[0])
+                chunk_indices[of_corpus[in_epoch]] = shuffled(order[in_epoch] % chunks.total, chunks.total, key)
+        return list(zip(corpus_indices.tolist(), chunk_indices.tolist(), epochs.tolist(), strict=True))
 
-    def _nsp(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        corpus = self.corpora[which]
-        shard_number, start, stop = self.chunks[which].locate(chunk)
-        shard = corpus.shards[shard_number]
-        stop, capacity = self._maybe_shorter(shard, start, stop, random)
-        bounds = _boundaries_inside(shard, start, stop)
+    def _nsp(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
+        shard, start = chunk.shard, chunk.start
+        stop, capacity = self._maybe_shorter(shard, start, chunk.stop, random)
+        bounds = boundaries_inside(shard, start, stop)
         if len(bounds):
             split = int(bounds[random.integers(len(bounds))])  # A is at least one of the chunk's sentences, but not all
         else:
-            start, split, stop = _with_neighbour(shard, start, stop, capacity)
+            start, split, stop = with_neighbour(shard, start, stop, capacity)
         is_random = split == stop or random.random() < 0.5
         if is_random:
-            mine = int(corpus.first_document[shard_number]) + document_of(shard, start)
-            other = _other(self.documents[which], mine, random)
-            b_shard, b_start, b_stop = self._random_sentences(corpus, other, capacity - (split - start), random)
+            other = random_other(self.documents[chunk.corpus_index], chunk.document, random)
+            b_shard, b_start, b_stop = random_sentences(chunk.corpus, other, capacity - (split - start), random)
         else:
             b_shard, b_start, b_stop = shard, split, stop
-        a_start, a_stop, b_start, b_stop = _truncate(self.capacity, start, split, b_start, b_stop, random)
-        return *self._assemble((shard, a_start, a_stop), (b_shard, b_start, b_stop)), int(is_random)
+        a_start, a_stop, b_start, b_stop = truncate_pair(self.capacity, start, split, b_start, b_stop, random)
+        return self._assemble((shard, a_start, a_stop), (b_shard, b_start, b_stop), label=int(is_random))
 
     def _maybe_shorter(self, shard: Shard, start: int, stop: int, random: np.random.Generator) -> tuple[int, int]:
         """(stop, capacity) of a pair: those of the chunk, or with `short_sequence_probability` random smaller ones."""
         if random.random() >= self.short_sequence_probability:
             return stop, self.capacity
         capacity = int(random.integers(2, self.capacity + 1))
-        return min(stop, max(_boundary_from(shard, start + capacity), start + 1)), capacity
+        return min(stop, max(boundary_from(shard, start + capacity), start + 1)), capacity
 
     def not_next_share(self) -> float:
         """The expected share of pairs with label 1: half of the pairs, and all pairs from documents of one sentence."""
         shares = []
         for corpus, chunks in zip(self.corpora, self.chunks, strict=True):
             per_shard = zip(chunks.starts, chunks.stops, corpus.shards, strict=True)
-            shares.append(np.concatenate([_are_one_sentence_documents(*each) for each in per_shard]).mean())
-        return float(0.5 + 0.5 * np.average(shares, weights=self.share))
+            shares.append(np.concatenate([are_one_sentence_documents(*each) for each in per_shard]).mean())
+        return float(0.5 + 0.5 * np.average(shares, weights=self.num_slots))
 
-    def _random_sentences(
-        self, corpus: Corpus, document: int, capacity: int, random: np.random.Generator
-    ) -> tuple[Shard, int, int]:
-        """(shard, start, stop) of whole sentences from a random one on, until they have `capacity` tokens or the
-        document ends."""
-        shard, first, last = corpus.document(document)
-        sentence = int(random.integers(first, last))
-        start, document_stop = int(shard.sentences[sentence]), int(shard.sentences[last])
-        stop = min(_boundary_from(shard, start + max(capacity, 1)), document_stop)
-        return shard, start, stop
-
-    def _sop(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        shard_number, start, stop = self.chunks[which].locate(chunk)
-        shard = self.corpora[which].shards[shard_number]
-        bounds = _boundaries_inside(shard, start, stop)
-        split = int(bounds[random.integers(len(bounds))]) if len(bounds) else _middle(shard, start, stop, random)
+    def _sop(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
+        shard, start, stop = chunk.shard, chunk.start, chunk.stop
+        bounds = boundaries_inside(shard, start, stop)
+        split = (
+            int(bounds[random.integers(len(bounds))]) if len(bounds) else split_near_middle(shard, start, stop, random)
+        )
         if random.random() < self.short_sequence_probability:
             capacity = int(random.integers(2, self.capacity + 1))
             num_before = int(random.integers(1, capacity))
-            start = max(start, _boundary_to(shard, split - num_before))
-            stop = min(stop, _boundary_from(shard, split + capacity - num_before))
+            start = max(start, boundary_to(shard, split - num_before))
+            stop = min(stop, boundary_from(shard, split + capacity - num_before))
         first, second = ((start, split), (split, stop)) if stop - start > 1 else ((start, stop), (start, stop))
         is_swapped = random.random() < 0.5
         if is_swapped:
             first, second = second, first
         # Truncated after the swap: an odd token is always removed from the second segment; before the swap, the label
         # would decide which one loses it.
-        a_start, a_stop, b_start, b_stop = _truncate(self.capacity, *first, *second, random)
-        return *self._assemble((shard, a_start, a_stop), (shard, b_start, b_stop)), int(is_swapped)
+        a_start, a_stop, b_start, b_stop = truncate_pair(self.capacity, *first, *second, random)
+        return self._assemble((shard, a_start, a_stop), (shard, b_start, b_stop), label=int(is_swapped))
 
-    def _pairs(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        shard_number, start, stop = self.chunks[which].locate(chunk)
-        shard = self.corpora[which].shards[shard_number]
-        stop, capacity = self._maybe_shorter(shard, start, stop, random)
-        bounds = _boundaries_inside(shard, start, stop)
+    def _pairs(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
+        shard, start = chunk.shard, chunk.start
+        stop, capacity = self._maybe_shorter(shard, start, chunk.stop, random)
+        bounds = boundaries_inside(shard, start, stop)
         if len(bounds) == 0 or random.random() < self.single_segment_probability:
             # A single segment may use the positions of the separators between two.
-            return *self._assemble((shard, start, min(stop, start + self.capacity + len(self.separators)))), 0
+            return self._assemble((shard, start, min(stop, start + self.capacity + len(self.separators))))
         # A holds the sentences that fit in half the capacity, at least one; the next one goes to A or B with equal
         # probability, unless it is the last.
         num_fitting = find(bounds, start + capacity // 2, "left")
-        place = num_fitting if num_fitting == 0 or random.random() < 0.5 else num_fitting - 1
-        split = int(bounds[min(place, len(bounds) - 1)])
-        return *self._assemble((shard, start, split), (shard, split, min(stop, start + self.capacity))), 0
+        index = num_fitting if num_fitting == 0 or random.random() < 0.5 else num_fitting - 1
+        split = int(bounds[min(index, len(bounds) - 1)])
+        return self._assemble((shard, start, split), (shard, split, min(stop, start + self.capacity)))
 
-    def _assemble(self, *parts: tuple[Shard, int, int]) -> tuple[np.ndarray, ...]:
-        """(ids, segments, word starts, entities) of `[CLS]`, the segments with separators between them, and `[SEP]`;
-        the entities are (positions, numbers)."""
+    def _assemble(self, *parts: tuple[Shard, int, int], label: int = 0) -> _Example:
+        """`[CLS]`, the segments with separators between them, and `[SEP]`."""
         ids, segments, word_starts, entities, length = [[self.cls_id]], [[0]], [[True]], [], 1
-        for number, (shard, start, stop) in enumerate(parts):
-            after = self.separators if number + 1 < len(parts) else [self.sep_id]
+        for segment, (shard, start, stop) in enumerate(parts):
+            after = self.separators if segment + 1 < len(parts) else [self.sep_id]
             ids += [shard.tokens[start:stop], after]
-            segments.append(np.full(stop - start + len(after), number if self.is_segmented else 0))
+            segments.append(np.full(stop - start + len(after), segment if self.is_segmented else 0))
             word_starts += [unpack_word_starts(shard.word_starts, start, stop), [True] * len(after)]
             if self.with_entities:
-                places, numbers = shard.entities(start, stop)
-                entities.append((places + length, numbers))
+                positions, entity_ids = shard.entities(start, stop)
+                entities.append((positions + length, entity_ids))
             length += stop - start + len(after)
         entities = tuple(map(np.concatenate, zip(*entities, strict=True))) or None
-        return np.concatenate(ids), np.concatenate(segments), np.concatenate(word_starts), entities
+        return _Example(*map(np.concatenate, (ids, segments, word_starts)), entities, label)
 
-    def _packed(self, which: int, chunk: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        shard_number, start, stop = self.chunks[which].locate(chunk)
-        shard = self.corpora[which].shards[shard_number]
+    def _packed(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
+        shard, start, stop = chunk.shard, chunk.start, chunk.stop
         ids = np.asarray(shard.tokens[start:stop], np.int64)
         word_starts = unpack_word_starts(shard.word_starts, start, stop)
         first, last = document_of(shard, start), document_of(shard, stop - 1)
-        places, numbers = shard.entities(start, stop) if self.with_entities else (np.zeros(0, np.int64),) * 2
+        positions, entity_ids = shard.entities(start, stop) if self.with_entities else (np.zeros(0, np.int64),) * 2
         if last > first:
             begins = np.asarray(shard.sentences[shard.documents[first + 1 : last + 1]], np.int64) - start
             ids = np.insert(ids, begins, self.sep_id)
             word_starts = np.insert(word_starts, begins, True)
-            places = places + np.searchsorted(begins, places, side="right")
+            positions = positions + np.searchsorted(begins, positions, side="right")
         ids = np.concatenate([[self.cls_id], ids, [self.sep_id]])
         word_starts = np.concatenate([[True], word_starts, [True]])
-        return ids, np.zeros(len(ids), np.int64), word_starts, (places + 1, numbers), 0
-
-
-def _other(documents: np.ndarray, mine: int, random: np.random.Generator) -> int:
-    """A uniformly random document other than `mine`, or `mine` if there is no other."""
-    if len(documents) == 1:
-        return mine
-    place = int(random.integers(len(documents) - 1))
-    return int(documents[place + (place >= find(documents, mine, "left"))])
-
-
-def _boundary_from(shard: Shard, token: int) -> int:
-    """The first sentence boundary at or after a token."""
-    return int(shard.sentences[min(find(shard.sentences, token, "left"), len(shard.sentences) - 1)])
-
-
-def _boundary_to(shard: Shard, token: int) -> int:
-    """The last sentence boundary at or before a token."""
-    return int(shard.sentences[find(shard.sentences, max(0, token), "right") - 1])
-
-
-def _boundaries_inside(shard: Shard, start: int, stop: int) -> np.ndarray:
-    """Sentence boundaries strictly between two tokens."""
-    return shard.sentences[find(shard.sentences, start, "right") : find(shard.sentences, stop, "left")]
-
-
-def _with_neighbour(shard: Shard, start: int, stop: int, capacity: int) -> tuple[int, int, int]:
-    """(start, split, stop) of a chunk without a sentence boundary inside, extended by the text after it or, at the end
-    of its document, by the sentence before it; if there is neither, split equals stop."""
-    document = document_of(shard, start)
-    first, last = (int(shard.sentences[shard.documents[number]]) for number in (document, document + 1))
-    if stop < last:
-        return start, stop, min(_boundary_from(shard, stop + max(1, capacity - (stop - start))), last)
-    if start > first:
-        return _boundary_to(shard, start - 1), start, stop
-    return start, stop, stop
-
-
-def _are_one_sentence_documents(starts: np.ndarray, stops: np.ndarray, shard: Shard) -> np.ndarray:
-    """For each chunk, whether it is a whole document of one sentence."""
-    is_single = np.diff(np.asarray(shard.documents, np.int64)) == 1
-    firsts = np.asarray(shard.sentences[shard.documents[:-1][is_single]])
-    lasts = np.asarray(shard.sentences[shard.documents[1:][is_single]])
-    return np.isin(starts, firsts) & np.isin(stops, lasts)
-
-
-def _middle(shard: Shard, start: int, stop: int, random: np.random.Generator) -> int:
-    """The word start nearest to the middle (ties are broken at random), or the middle if there is no word start."""
-    middle = (start + stop + random.random() - 0.5) / 2
-    inside = start + 1 + np.flatnonzero(unpack_word_starts(shard.word_starts, start + 1, stop))
-    return int(inside[np.abs(inside - middle).argmin()]) if len(inside) else round(middle)
-
-
-def _truncate(
-    capacity: int, a_start: int, a_stop: int, b_start: int, b_stop: int, random: np.random.Generator
-) -> tuple[int, int, int, int]:
-    """Removes tokens from the longer segment, each from the front or back at random, until both fit in `capacity`."""
-    num_a, num_b = a_stop - a_start, b_stop - b_start
-    excess = num_a + num_b - capacity
-    if excess <= 0:
-        return a_start, a_stop, b_start, b_stop
-    from_longer = min(excess, abs(num_a - num_b))
-    rest = excess - from_longer
-    cut_a = rest // 2 + (from_longer if num_a > num_b else 0)
-    cut_b = rest - rest // 2 + (from_longer if num_b > num_a else 0)
-    front_a, front_b = int(random.binomial(cut_a, 0.5)), int(random.binomial(cut_b, 0.5))
-    return a_start + front_a, a_stop - (cut_a - front_a), b_start + front_b, b_stop - (cut_b - front_b)
+        return _Example(ids, np.zeros(len(ids), np.int64), word_starts, (positions + 1, entity_ids), 0)
 
 
 def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
@@ -446,17 +388,16 @@ def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.nda
         if not 0 < weight < float("inf"):
             raise ValueError(f"the weight of a corpus must be above 0, not {weight}")
     exact = np.array(weights) / sum(weights) * MIX_PERIOD
-    share = np.floor(exact).astype(np.int64)
-    for number in np.argsort(share - exact, kind="stable")[: MIX_PERIOD - share.sum()]:
-        share[number] += 1
-    if not share.all():
+    num_slots = np.floor(exact).astype(np.int64)
+    num_slots[np.argsort(num_slots - exact, kind="stable")[: MIX_PERIOD - num_slots.sum()]] += 1
+    if not num_slots.all():
         raise ValueError(
             f"a corpus has less than 1/{MIX_PERIOD} of the total weight and would never be read: raise its weight or "
             "leave it out"
         )
-    pattern = np.repeat(np.arange(len(weights)), share)
+    pattern = np.repeat(np.arange(len(weights)), num_slots)
     np.random.default_rng([seed, 7]).shuffle(pattern)
     rank = np.zeros(MIX_PERIOD, np.int64)
-    for number in range(len(weights)):
-        rank[pattern == number] = np.arange(share[number])
-    return pattern, rank, share.tolist()
+    for i, num in enumerate(num_slots):
+        rank[pattern == i] = np.arange(num)
+    return pattern, rank, num_slots.tolist()

@@ -9,11 +9,13 @@ entity_tokens  first token of each mention      entity_ids   number of its entit
 """
 
 import errno
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hornbook.files import replacing, sha256
 
@@ -29,6 +31,10 @@ def shard_name(index: int) -> str:
 
 def shard_file(folder: Path, index: int, part: str) -> Path:
     return Path(folder) / f"{shard_name(index)}.{part}.npy"
+
+
+def shard_files(folder: Path, num_shards: int, parts: tuple[str, ...]) -> list[Path]:
+    return [shard_file(folder, index, part) for index in range(num_shards) for part in parts]
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
@@ -78,6 +84,12 @@ def write_array(path: Path, values: np.ndarray) -> None:
         np.save(file, values)
 
 
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes a .npz file that `load_arrays` reads."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+
+
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays in a .npz file by name, which has a checksum for each; raises a `ValueError` if it is damaged."""
     try:
@@ -112,7 +124,7 @@ def unpack_word_starts(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
     return bits[start - 8 * first : stop - 8 * first].view(bool)
 
 
-_NONE = np.zeros(0, np.int64)
+_EMPTY = np.zeros(0, np.int64)
 
 
 class ShardWriter:
@@ -130,12 +142,7 @@ class ShardWriter:
 
     def _clear(self) -> None:
         self.num_tokens = self.num_sentences = self.num_documents = self.num_entities = 0
-        self._tokens: list[np.ndarray] = []
-        self._word_starts: list[np.ndarray] = []
-        self._sentence_lengths: list[np.ndarray] = []
-        self._document_starts: list[np.ndarray] = []
-        self._entity_tokens: list[np.ndarray] = []
-        self._entity_ids: list[np.ndarray] = []
+        self._arrays: defaultdict[str, list[np.ndarray]] = defaultdict(list)
 
     def add(
         self,
@@ -143,19 +150,20 @@ class ShardWriter:
         word_starts: np.ndarray,
         sentence_lengths: np.ndarray,
         document_starts: np.ndarray,
-        entity_tokens: np.ndarray = _NONE,
-        entity_ids: np.ndarray = _NONE,
+        entity_tokens: np.ndarray = _EMPTY,
+        entity_ids: np.ndarray = _EMPTY,
     ) -> None:
         """Adds sentences and their tokens; `document_starts` are the indices of the first sentences of documents,
         `entity_tokens` those of the first tokens of mentions."""
         assert len(tokens) == len(word_starts) == sentence_lengths.sum()
         assert self.num_sentences or not len(sentence_lengths) or document_starts[0] == 0
-        self._tokens.append(tokens.astype(self.dtype, copy=False))
-        self._word_starts.append(word_starts)
-        self._sentence_lengths.append(sentence_lengths)
-        self._document_starts.append(document_starts + self.num_sentences)
-        self._entity_tokens.append(entity_tokens + self.num_tokens)
-        self._entity_ids.append(entity_ids)
+        arrays = self._arrays
+        arrays["tokens"].append(tokens.astype(self.dtype, copy=False))
+        arrays["word_starts"].append(word_starts)
+        arrays["sentence_lengths"].append(sentence_lengths)
+        arrays["documents"].append(document_starts + self.num_sentences)
+        arrays["entity_tokens"].append(entity_tokens + self.num_tokens)
+        arrays["entity_ids"].append(entity_ids)
         self.num_entities += len(entity_ids)
         self.num_tokens += len(tokens)
         self.num_sentences += len(sentence_lengths)
@@ -163,33 +171,31 @@ class ShardWriter:
 
     def close_shard(self) -> dict:
         """Writes the collected documents as a shard and returns its entry in the manifest."""
-        index = self.next_index
         entry = {
-            "name": shard_name(index),
+            "name": shard_name(self.next_index),
             "tokens": self.num_tokens,
             "sentences": self.num_sentences,
             "documents": self.num_documents,
         }
-        sentences = np.cumsum(np.concatenate([[0], *self._sentence_lengths]), dtype=np.int64)
-        documents = np.concatenate([*self._document_starts, [self.num_sentences]])
-        self._write(index, "tokens", self._tokens, self.dtype)
-        self._write(index, "word_starts", [np.packbits(np.concatenate(self._word_starts))], np.dtype(np.uint8))
-        self._write(index, "sentences", [sentences.astype(np.uint32)], np.dtype(np.uint32))
-        self._write(index, "documents", [documents.astype(np.uint32)], np.dtype(np.uint32))
+        arrays = self._arrays
+        arrays["word_starts"] = [np.packbits(np.concatenate(arrays["word_starts"]))]
+        arrays["sentences"] = [np.cumsum(np.concatenate([[0], *arrays.pop("sentence_lengths")]), dtype=np.int64)]
+        arrays["documents"].append(np.array([self.num_sentences]))
+        dtypes = {"tokens": self.dtype, "word_starts": np.uint8}
+        for part in self.parts:
+            self._write(part, arrays[part], dtypes.get(part, np.uint32))
         if "entity_ids" in self.parts:
-            self._write(index, "entity_tokens", self._entity_tokens, np.dtype(np.uint32))
-            self._write(index, "entity_ids", self._entity_ids, np.dtype(np.uint32))
             entry["mentions"] = self.num_entities
-        entry["sha256"] = {part: sha256(shard_file(self.folder, index, part)) for part in self.parts}
+        entry["sha256"] = {part: sha256(shard_file(self.folder, self.next_index, part)) for part in self.parts}
         self.next_index += 1
         self._clear()
         return entry
 
-    def _write(self, index: int, part: str, arrays: list[np.ndarray], dtype: np.dtype) -> None:
+    def _write(self, part: str, arrays: list[np.ndarray], dtype: DTypeLike) -> None:
         """Writes the concatenation of `arrays` to one .npy file, without a copy in memory."""
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-        header["shape"] = (sum(map(len, arrays)),)
-        with replacing(shard_file(self.folder, index, part)) as temporary, open(temporary, "wb") as file:
+        shape = (sum(map(len, arrays)),)
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+        with replacing(shard_file(self.folder, self.next_index, part)) as temporary, open(temporary, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             for array in arrays:
                 file.write(np.ascontiguousarray(array, dtype).data)

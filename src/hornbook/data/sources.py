@@ -18,7 +18,7 @@ from hornbook.files import replacing
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 COMPRESSIONS = (".gz", ".xz", ".zst")
-KNOWN = ".txt, .jsonl, .csv, .tsv (also followed by .gz, .xz or .zst) and .parquet"
+KNOWN_EXTENSIONS = ".txt, .jsonl, .csv, .tsv (also followed by .gz, .xz or .zst) and .parquet"
 BLOCK_BYTES = 1 << 20
 
 
@@ -47,12 +47,6 @@ def format_of(path: str, formats: Sequence[str] = FORMATS) -> tuple[str, str] | 
     return suffixes[-1], compression
 
 
-def compression_of(path: str) -> str:
-    """The extension of a compressed file, such as .gz, or an empty text."""
-    suffix = Path(path).suffix.lower()
-    return suffix if suffix in COMPRESSIONS else ""
-
-
 def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | None = None) -> Iterator[Source]:
     """Yields the given files, with folders replaced by the files of known formats in them (recursive, sorted by path).
     Files that are skipped are added to `problems`. There may be millions of files: they are never all in memory."""
@@ -64,7 +58,7 @@ def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | 
         if not os.path.exists(path):
             raise ValueError(f"{path} does not exist: check the spelling (patterns such as *.txt are for the shell)")
         if not os.path.isdir(path) and format_of(path) is None:
-            raise ValueError(f"{path} has an unknown extension: rename it to one of {KNOWN}")
+            raise ValueError(f"{path} has an unknown extension: rename it to one of {KNOWN_EXTENSIONS}")
     is_empty = True
     for path in paths:
         for file in _files_within(path, set()) if os.path.isdir(path) else [path]:
@@ -76,7 +70,7 @@ def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | 
                 is_empty = False
                 yield Source.of(file)
     if is_empty:
-        raise ValueError(f"no text files in {', '.join(paths)}: the known extensions are {KNOWN}")
+        raise ValueError(f"no text files in {', '.join(paths)}: the known extensions are {KNOWN_EXTENSIONS}")
 
 
 def _files_within(folder: str, visited: set[str]) -> Iterator[str]:
@@ -101,36 +95,30 @@ def _is_folder(entry: os.DirEntry) -> bool:
         return False
 
 
-def summary_of(sources: Iterable[Source]) -> dict[str, int | str]:
-    """Number and total bytes of the files, and a hash of their paths, sizes and modification times."""
-    found, digest = {"files": 0, "bytes": 0}, hashlib.sha256()
+def summary_of(sources: Iterable[Source], file: BinaryIO | None = None) -> dict[str, int | str]:
+    """Number and total bytes of the files, and a hash of their paths, sizes and modification times. With `file`, the
+    list is also written to it."""
+    num_files, num_bytes, digest = 0, 0, hashlib.sha256()
     for source in sources:
-        found["files"] += 1
-        found["bytes"] += source.bytes
-        digest.update(_line(source))
-    return {**found, "sha256": digest.hexdigest()}
+        line = json.dumps(asdict(source)).encode() + b"\n"
+        num_files += 1
+        num_bytes += source.bytes
+        digest.update(line)
+        if file is not None:
+            file.write(line)
+    return {"files": num_files, "bytes": num_bytes, "sha256": digest.hexdigest()}
 
 
 def write_sources(path: Path, sources: Iterable[Source]) -> dict[str, int | str]:
     """Writes a list of files that `read_sources` reads, and returns its summary."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        return summary_of(_written(file, sources))
-
-
-def _written(file: BinaryIO, sources: Iterable[Source]) -> Iterator[Source]:
-    for source in sources:
-        file.write(_line(source))
-        yield source
+        return summary_of(sources, file)
 
 
 def read_sources(path: Path) -> Iterator[Source]:
     with open(path, "rb") as file:
         for line in file:
             yield Source(**json.loads(line))
-
-
-def _line(source: Source) -> bytes:
-    return json.dumps(asdict(source)).encode() + b"\n"
 
 
 class ByteReader:
@@ -148,7 +136,7 @@ class ByteReader:
 
     def blocks(self) -> Iterator[bytes]:
         try:
-            with open(self.path, "rb") as raw, _decompressed(raw, compression_of(self.path)) as stream:
+            with open(self.path, "rb") as raw, _decompressed(raw, Path(self.path).suffix.lower()) as stream:
                 start = self._start(stream)
                 self.bytes_read = raw.tell()
                 yield start
@@ -161,16 +149,16 @@ class ByteReader:
 
     def lines(self, max_length: int) -> Iterator[tuple[int, bytes | None]]:
         """Yields (line number, line without its line feed), with None for a line of more than `max_length` bytes."""
-        number, pending, skipping = 1, b"", False
+        line_number, pending, skipping = 1, b"", False
         for block in self.blocks():
             *lines, pending = (pending + block).split(b"\n")
             for line in lines:
-                yield number, None if skipping else line
-                number, skipping = number + 1, False
+                yield line_number, None if skipping else line
+                line_number, skipping = line_number + 1, False
             if len(pending) > max_length:
                 pending, skipping = b"", True
         if pending or skipping:
-            yield number, None if skipping else pending
+            yield line_number, None if skipping else pending
 
     def _start(self, stream: BinaryIO) -> bytes:
         start = b""
@@ -198,11 +186,11 @@ class _ArrowStream:
             raise OSError(str(error)) from None
 
 
-def _decompressed(raw: BinaryIO, compression: str) -> contextlib.AbstractContextManager:
-    if compression == ".gz":
+def _decompressed(raw: BinaryIO, suffix: str) -> contextlib.AbstractContextManager:
+    if suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
-    if compression == ".xz":
+    if suffix == ".xz":
         return lzma.LZMAFile(raw)
-    if compression == ".zst":
+    if suffix == ".zst":
         return contextlib.nullcontext(_ArrowStream(raw))
     return contextlib.nullcontext(raw)

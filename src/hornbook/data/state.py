@@ -16,9 +16,9 @@ from hornbook.config import checked
 from hornbook.data.duplicates import RepeatedLines
 from hornbook.data.hash_set import SeenHashes
 from hornbook.data.problems import Problems
-from hornbook.data.shards import load_array, load_arrays, parts_of, shard_file
+from hornbook.data.shards import load_array, load_arrays, parts_of, shard_files, write_array, write_arrays
 from hornbook.data.sources import Source, find_sources, read_sources
-from hornbook.files import read_json, refusing_damage, replacing, write_json
+from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import block_signals
 
@@ -30,6 +30,9 @@ TOTALS = ("documents", "sentences", "tokens", "words", "text_words", "text_bytes
 
 @dataclass
 class BuildState:
+    """The build up to the last complete shard: the reading position is item `items_taken` of file `file_index`.
+    `previous_kept` tells whether the last document was kept, which a further part of it continues."""
+
     request: dict
     token_counts: np.ndarray
     shards: list[dict] = field(default_factory=list)
@@ -48,18 +51,19 @@ class BuildState:
     PLAIN = ("request", "shards", "file_index", "items_taken", "bytes_read", "totals", "cleaned", "previous_kept")
 
     def save(self, folder: Path) -> None:
-        number = len(self.shards)
-        if number:
+        num_shards = len(self.shards)
+        if num_shards:
             # Each file holds only the hashes of one shard, so every hash (8 bytes per document) is written once.
             hashes = np.concatenate([*self.new_hashes, np.empty(0, np.uint64)])
-            _save(folder / f"progress-{number:05d}.hashes.npy", lambda file: np.save(file, hashes))
-            arrays = {"token_counts": self.token_counts, **self.lines.arrays()}
-            _save(folder / f"progress-{number:05d}.npz", lambda file: np.savez(file, **arrays))
+            with block_signals():  # a signal in the middle of an .npz file makes the zip module print errors
+                write_array(folder / f"progress-{num_shards:05d}.hashes.npy", hashes)
+                arrays = {"token_counts": self.token_counts, **self.lines.arrays()}
+                write_arrays(folder / f"progress-{num_shards:05d}.npz", arrays)
         plain = {name: getattr(self, name) for name in self.PLAIN}
         texts = {str(line): text for line, text in self.lines.texts().items()}
         plain |= {"seconds": round(self.seconds, 3), "problems": self.problems.to_dict(), "line_texts": texts}
         write_json(folder / PROGRESS, plain)
-        (folder / f"progress-{number - 1:05d}.npz").unlink(missing_ok=True)
+        (folder / f"progress-{num_shards - 1:05d}.npz").unlink(missing_ok=True)
         self.new_hashes = []
 
     @classmethod
@@ -71,30 +75,24 @@ class BuildState:
     @classmethod
     def _load(cls, folder: Path, vocab_size: int) -> "BuildState":
         saved = read_json(folder / PROGRESS)
-        number = len(saved["shards"])
+        num_shards = len(saved["shards"])
         plain = {name: saved[name] for name in cls.PLAIN}
         for name in ("totals", "cleaned"):
             plain[name] = {each: checked(value, int, f"{name}.{each}", low=0) for each, value in saved[name].items()}
         plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}
-        if not number:
+        if not num_shards:
             return cls(token_counts=np.zeros(vocab_size, np.int64), **plain)
-        parts = parts_of(saved["request"]["settings"])
-        needed = [shard_file(folder, index, part) for index in range(number) for part in parts]
-        needed += [folder / f"progress-{index + 1:05d}.hashes.npy" for index in range(number)]
-        needed.append(folder / f"progress-{number:05d}.npz")
-        if missing := [file.name for file in needed if not file.exists()]:
+        arrays_of_shards = shard_files(folder, num_shards, parts_of(saved["request"]["settings"]))
+        hash_files = [folder / f"progress-{index + 1:05d}.hashes.npy" for index in range(num_shards)]
+        array_file = folder / f"progress-{num_shards:05d}.npz"
+        if missing := [file.name for file in (*arrays_of_shards, *hash_files, array_file) if not file.exists()]:
             raise ValueError(f"{missing[0]} is missing")
-        arrays = load_arrays(folder / f"progress-{number:05d}.npz")
-        seen = SeenHashes(folder=folder)
-        for index in range(number):
-            seen.add(load_array(folder / f"progress-{index + 1:05d}.hashes.npy"))
+        arrays = load_arrays(array_file)
+        seen = SeenHashes(folder)
+        for file in hash_files:
+            seen.add(load_array(file))
         texts = {int(line): text for line, text in saved["line_texts"].items()}
-        return cls(
-            token_counts=arrays.pop("token_counts"),
-            lines=RepeatedLines(arrays, texts),
-            seen=seen,
-            **plain,
-        )
+        return cls(token_counts=arrays.pop("token_counts"), lines=RepeatedLines(arrays, texts), seen=seen, **plain)
 
 
 def remove_progress(folder: Path) -> None:
@@ -122,17 +120,11 @@ def difference(built: dict, requested: dict, folder: Path, paths: Sequence[str |
 def _different_files(before: Callable[[], Iterator[Source]], now: Callable[[], Iterator[Source]]) -> str:
     """The first difference between two lists of files, which may be too long for memory."""
     pairs = zip_longest(before(), now())
-    one, other = next(((one, other) for one, other in pairs if one != other), (None, None))
-    if one is not None and other is not None and one.path == other.path:
-        return f"{one.path} has changed since (size or modification time)"
-    if one is not None and all(one.path != each.path for each in now()):
-        return f"{one.path} was an input then and is not now"
-    if other is not None and all(other.path != each.path for each in before()):
-        return f"{other.path} is an input now and was not then"
+    old, new = next(((old, new) for old, new in pairs if old != new), (None, None))
+    if old is not None and new is not None and old.path == new.path:
+        return f"{old.path} has changed since (size or modification time)"
+    if old is not None and all(old.path != source.path for source in now()):
+        return f"{old.path} was an input then and is not now"
+    if new is not None and all(new.path != source.path for source in before()):
+        return f"{new.path} is an input now and was not then"
     return "the files are given in another order"
-
-
-def _save(path: Path, write) -> None:
-    # Signals wait: one in the middle of an .npz file makes the zip module print errors.
-    with block_signals(), replacing(path) as temporary, open(temporary, "wb") as file:
-        write(file)

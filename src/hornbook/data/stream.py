@@ -31,11 +31,11 @@ class DocumentStream:
         self.corpus, self.length, self.eos_id = corpus, length, eos_id
         self.documents: list[np.ndarray] = []  # per shard: indices of the selected documents
         self.document_offsets: list[np.ndarray] = []  # per shard: start of each document in the stream, and the end
-        for number, shard in enumerate(corpus.shards):
-            bounds = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
-            documents = np.flatnonzero((corpus.held_out_in(number) == held_out) & (np.diff(bounds) > 0))
+        for i, shard in enumerate(corpus.shards):
+            lengths = np.diff(np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)])
+            documents = np.flatnonzero((corpus.held_out_in(i) == held_out) & (lengths > 0))
             self.documents.append(documents)
-            self.document_offsets.append(np.concatenate([[0], np.cumsum(np.diff(bounds)[documents] + 1)]))
+            self.document_offsets.append(np.concatenate([[0], np.cumsum(lengths[documents] + 1)]))
         num_chunks = [-(-int(document_offsets[-1]) // length) for document_offsets in self.document_offsets]
         self.first = np.concatenate([[0], np.cumsum(num_chunks)]).astype(np.int64)
 
@@ -45,20 +45,20 @@ class DocumentStream:
         return int(self.first[-1])
 
     def slices(self, chunk: int, offset: int = 0) -> list[DocumentSlice]:
-        """The slice of each document in a chunk, in order. With an `offset` below the length, all chunks start so
-        many tokens earlier: the first of a shard is shorter, and the end of the last may be lost."""
-        number = find(self.first, chunk, "right") - 1
-        document_offsets = self.document_offsets[number]
-        begin = (chunk - int(self.first[number])) * self.length - offset
+        """The slice of each document in a chunk, in order. With an `offset` below the length, all chunks start
+        `offset` tokens earlier: the first of a shard is shorter, and the end of the last may be lost."""
+        shard_index = find(self.first, chunk, "right") - 1
+        document_offsets = self.document_offsets[shard_index]
+        begin = (chunk - int(self.first[shard_index])) * self.length - offset
         begin, stop = max(begin, 0), min(begin + self.length, int(document_offsets[-1]))
         first, last = find(document_offsets, begin, "right") - 1, find(document_offsets, stop, "left")
-        return [self._slice(number, place, begin, stop) for place in range(first, last)]
+        return [self._slice(shard_index, i, begin, stop) for i in range(first, last)]
 
-    def _slice(self, number: int, place: int, begin: int, stop: int) -> DocumentSlice:
-        """The tokens of a document between two positions of the stream."""
-        shard, document_offsets = self.corpus.shards[number], self.document_offsets[number]
-        start, end = int(document_offsets[place]), int(document_offsets[place + 1])
-        token = int(shard.sentences[shard.documents[self.documents[number][place]]])
+    def _slice(self, shard_index: int, i: int, begin: int, stop: int) -> DocumentSlice:
+        """The tokens of the i-th selected document of a shard between two positions of the stream."""
+        shard, document_offsets = self.corpus.shards[shard_index], self.document_offsets[shard_index]
+        start, end = int(document_offsets[i]), int(document_offsets[i + 1])
+        token = int(shard.sentences[shard.documents[self.documents[shard_index][i]]])
         # With an end-of-text token before it, token i of the document is at position i + 1.
         low, high = max(begin, start) - start, min(stop, end) - start
         first, last = token + max(low - 1, 0), token + min(high, end - start - 1)

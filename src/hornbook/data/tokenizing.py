@@ -3,15 +3,12 @@
 Results do not depend on how documents are grouped into batches, so any number of workers gives the same corpus.
 """
 
-import contextlib
 import os
-import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +18,19 @@ from hornbook.data.cleaning import clean_wiki
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import band_hashes, counted_lines, hash_lines, hash_words
 from hornbook.data.shards import token_dtype
-from hornbook.lifecycle.stopping import die_with_parent, starting_children
+from hornbook.data.worker_pool import WorkerPool
+from hornbook.lifecycle.stopping import die_with_parent
+
+DOCUMENT = np.dtype(
+    [
+        ("hash", np.uint64),
+        ("sentences", np.int64),  # as split, including those without tokens
+        ("lines", np.int64),  # that the report on repeated lines counts
+        ("bytes", np.int64),
+        ("words", np.int64),  # separated by white space
+        ("is_excluded", bool),  # whether it shares text with an evaluation set
+    ]
+)
 
 
 @dataclass(slots=True)
@@ -32,14 +41,10 @@ class EncodedDocuments:
     tokens: np.ndarray
     word_starts: np.ndarray
     sentence_lengths: np.ndarray
-    document_sentences: np.ndarray
-    document_hashes: np.ndarray
+    num_sentences: np.ndarray  # with tokens, of each document
+    documents: np.ndarray  # a `DOCUMENT` each
+    bands: np.ndarray  # hashes that near duplicates share, a row per document; without columns if not needed
     line_hashes: np.ndarray
-    document_lines: np.ndarray
-    document_bytes: np.ndarray
-    document_words: np.ndarray  # separated by white space
-    document_excluded: np.ndarray  # whether a document shares text with an evaluation set
-    document_bands: np.ndarray  # hashes that near duplicates share, a row per document; without columns if not needed
     cleaned: dict[str, int]
     entity_tokens: np.ndarray
     entity_ids: np.ndarray
@@ -68,49 +73,39 @@ def encode_documents(
     near_duplicates: bool = False,
     excluded: ExcludedTexts | None = None,
     linker: DocumentLinker | None = None,
-    given: Sequence | None = None,
+    file_mentions: Sequence | None = None,
 ) -> EncodedDocuments:
-    """Encodes documents; `given` has the mentions of those that are linked already."""
+    """Encodes documents; `file_mentions` has the mentions that their files give, None for a text without them."""
     from hornbook.text.sentences import split_sentences
 
-    sentences, hashes, lines, cleaned_texts = [], [], [], []
-    num_sentences, num_lines, num_bytes, num_words, is_excluded, bands = [], [], [], [], [], []
-    cleaned = Counter()
+    sentences, lines, rows, bands, cleaned_texts, cleaned = [], [], [], [], [], Counter()
     for text in texts:
         text, counts = clean_text(text, clean)
         cleaned.update(counts)
         cleaned_texts.append(text)
-        text_sentences = split_sentences(text)
-        words = text.split()
-        counted = counted_lines(text)
+        text_sentences, text_lines, words = split_sentences(text), counted_lines(text), text.split()
         sentences += text_sentences
-        lines += counted
-        hashes.append(hash_words(words))
-        num_sentences.append(len(text_sentences))
-        num_lines.append(len(counted))
-        num_bytes.append(len(text.encode()))
-        num_words.append(len(words))
-        is_excluded.append(excluded is not None and excluded.are_in(text))
+        lines += text_lines
+        is_excluded = excluded is not None and excluded.are_in(text)
+        sizes = len(text_sentences), len(text_lines), len(text.encode()), len(words)
+        rows.append((hash_words(words), *sizes, is_excluded))
         bands.append(band_hashes(text) if near_duplicates else np.empty(0, np.uint64))
+    documents = np.array(rows, DOCUMENT)
     encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)
     entity_tokens = entity_ids = np.zeros(0, np.int64)
     if linker is not None:
-        mentions = linker.link(cleaned_texts, [None] * len(texts) if given is None else given)
-        entity_tokens, entity_ids = _aligned(cleaned_texts, sentences, num_sentences, encoded, mentions)
+        mentions = linker.link(cleaned_texts, [None] * len(texts) if file_mentions is None else file_mentions)
+        entity_tokens, entity_ids = _aligned(cleaned_texts, sentences, documents["sentences"], encoded, mentions)
     lengths = np.asarray(encoded.lengths, np.int64)
-    document_of = np.repeat(np.arange(len(texts)), num_sentences)
+    document_of = np.repeat(np.arange(len(texts)), documents["sentences"])
     return EncodedDocuments(
         tokens=np.asarray(encoded.ids).astype(token_dtype(tokenizer.vocab_size)),
         word_starts=np.asarray(encoded.word_starts, bool),
         sentence_lengths=lengths[lengths > 0].astype(np.int32),
-        document_sentences=np.bincount(document_of[lengths > 0], minlength=len(texts)),
-        document_hashes=np.array(hashes, np.uint64),
+        num_sentences=np.bincount(document_of[lengths > 0], minlength=len(texts)),
+        documents=documents,
+        bands=np.array(bands, np.uint64),
         line_hashes=hash_lines(lines),
-        document_lines=np.array(num_lines, np.int64),
-        document_bytes=np.array(num_bytes, np.int64),
-        document_words=np.array(num_words, np.int64),
-        document_excluded=np.array(is_excluded, bool),
-        document_bands=np.array(bands, np.uint64),
         cleaned=dict(cleaned),
         entity_tokens=entity_tokens,
         entity_ids=entity_ids,
@@ -119,22 +114,20 @@ def encode_documents(
 
 def _aligned(texts, sentences, num_sentences, encoded, mentions) -> tuple[np.ndarray, np.ndarray]:
     """The index of the first token of each mention, and its entity; a token has at most one. Characters are counted
-    over all texts of the batch."""
+    over all texts of the batch. A text is the concatenation of its sentences, unless it has none."""
     text_starts = np.cumsum([0, *map(len, texts)])
     sizes = np.array([len(sentence) for sentence in sentences], np.int64)
-    starts = np.cumsum(sizes) - sizes  # as if the sentences covered the texts completely
-    firsts = np.cumsum(num_sentences) - num_sentences
-    shifts = [text_starts[i] - starts[first] for i, first in enumerate(firsts) if num_sentences[i]]
-    starts += np.repeat(np.array(shifts, np.int64), [num for num in num_sentences if num])
+    starts = np.cumsum(sizes) - sizes
+    first_sentences = (np.cumsum(num_sentences) - num_sentences)[num_sentences > 0]
+    shifts = text_starts[:-1][num_sentences > 0] - starts[first_sentences]
+    starts += np.repeat(shifts, num_sentences[num_sentences > 0])
     offsets = encoded.offsets + np.repeat(starts, encoded.lengths)[:, None]
-    return mention_tokens(
-        offsets,
-        [
-            (text_starts[i] + start, text_starts[i] + end, each)
-            for i, m in enumerate(mentions)
-            for start, end, each in m
-        ],
-    )
+    shifted = [
+        (text_start + start, text_start + end, entity)
+        for text_start, of_text in zip(text_starts, mentions, strict=False)
+        for start, end, entity in of_text
+    ]
+    return mention_tokens(offsets, shifted)
 
 
 def mention_tokens(offsets: np.ndarray, mentions: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -168,82 +161,55 @@ class EncodingPool:
         near_duplicates: bool = False,
         linker: DocumentLinker | None = None,
     ):
-        self._tokenizer = tokenizer
-        self._options = (clean, near_duplicates, _excluded_in(corpus_folder), linker)
-        self._executor = None
+        self._encode = _encoder(corpus_folder, tokenizer, clean, near_duplicates, linker)
         # Two batches per worker keep it busy while this process writes a shard; more would only take memory.
-        self.most_in_flight = max(1, 2 * workers + 1)
-        if workers:
-            self._executor = ProcessPoolExecutor(
-                workers,
-                mp_context=get_context("spawn"),
-                initializer=_start_worker,
-                initargs=(str(corpus_folder), clean, near_duplicates, linker),
-            )
+        self.max_in_flight = 2 * workers + 1
+        options = (corpus_folder, clean, near_duplicates, linker)
+        self._workers = WorkerPool(workers, _start_worker, options) if workers else None
 
-    def submit(self, texts: list[str], given: list | None = None) -> Future:
-        """`given`: the mentions of the texts that are linked already."""
-        if not self._executor:
-            future = Future()
-            future.set_result(encode_documents(self._tokenizer, texts, *self._options, given))
-            return future
-        with starting_children(), main_hidden():
-            return self._executor.submit(_encode, texts, given)
+    def submit(self, texts: list[str], file_mentions: list | None = None) -> Future:
+        """Encodes texts as `encode_documents` does."""
+        if self._workers:
+            return self._workers.submit(_encode_in_worker, texts, file_mentions)
+        future = Future()
+        future.set_result(self._encode(texts, file_mentions=file_mentions))
+        return future
 
     def close(self) -> None:
         """Ends the workers when all submitted work is done."""
-        if self._executor:
-            self._executor.shutdown(wait=True)
-            self._executor = None
+        if self._workers:
+            self._workers.close()
 
     def kill(self) -> None:
         """Ends the workers immediately and discards their work, unless they are closed already."""
-        if self._executor:
-            kill_workers(self._executor)
-            self._executor = None
+        if self._workers:
+            self._workers.kill()
 
 
-def kill_workers(executor: ProcessPoolExecutor) -> None:
-    for process in list((executor._processes or {}).values()):
-        process.kill()
-    executor.shutdown(wait=True, cancel_futures=True)
+_encode: Callable[..., EncodedDocuments]  # of a worker process
 
 
-_hiding = threading.Lock()
-
-
-@contextlib.contextmanager
-def main_hidden() -> Iterator[None]:
-    """Context in which spawned processes do not import the user's main script, which would run it again."""
-    with _hiding:
-        main = sys.modules["__main__"]
-        hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
-        main.__spec__ = None
-        try:
-            yield
-        finally:
-            vars(main).pop("__spec__")
-            vars(main).update(hidden)
-
-
-_worker = {}
-
-
-def _start_worker(corpus_folder: str, clean: str | None, near_duplicates: bool, linker: DocumentLinker | None) -> None:
+def _start_worker(corpus_folder: Path, clean: str | None, near_duplicates: bool, linker: DocumentLinker | None) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
     die_with_parent()
     from hornbook.text.tokenizer import Tokenizer
 
-    _worker["tokenizer"] = Tokenizer.load(Path(corpus_folder))
-    _worker["options"] = (clean, near_duplicates, _excluded_in(Path(corpus_folder)), linker)
+    global _encode
+    _encode = _encoder(corpus_folder, Tokenizer.load(corpus_folder), clean, near_duplicates, linker)
 
 
-def _encode(texts: list[str], given: list | None) -> EncodedDocuments:
-    return encode_documents(_worker["tokenizer"], texts, *_worker["options"], given)
+def _encode_in_worker(texts: list[str], file_mentions: list | None) -> EncodedDocuments:
+    return _encode(texts, file_mentions=file_mentions)
 
 
-def _excluded_in(folder: Path) -> ExcludedTexts | None:
-    file = Path(folder) / EXCLUDED
-    return ExcludedTexts(np.load(file)) if file.exists() else None
+def _encoder(
+    corpus_folder: Path, tokenizer, clean: str | None, near_duplicates: bool, linker: DocumentLinker | None
+) -> Callable[..., EncodedDocuments]:
+    """`encode_documents` with the options of a build."""
+    file = corpus_folder / EXCLUDED
+    excluded = ExcludedTexts(np.load(file)) if file.exists() else None
+    return partial(
+        encode_documents, tokenizer, clean=clean, near_duplicates=near_duplicates, excluded=excluded, linker=linker
+    )

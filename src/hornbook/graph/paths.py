@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hornbook.data.hash_set import find_sorted
+
 MAX_HOPS = 4
 MAX_PARTIAL = 200_000  # partial paths of a query that are kept while it is extended
 MAX_AT_ONCE = 4_000_000  # neighbours that are looked at together, which bounds the memory
@@ -34,9 +36,7 @@ class Adjacency:
 
     def find(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The index in `pairs` of each (a, b), or -1 where the two are not connected."""
-        keys = a.astype(np.int64) * self.num_entities + b
-        indices = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
-        return np.where(self.pairs[indices] == keys, indices, -1)
+        return find_sorted(self.pairs, a.astype(np.int64) * self.num_entities + b)
 
 
 @dataclass(frozen=True)

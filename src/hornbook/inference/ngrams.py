@@ -16,8 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hornbook.data.hash_set import find_sorted
+
 ORDER = 5
-UNKNOWN = -1  # number of an n-gram that does not occur in the training data
+UNKNOWN = -1  # number of an n-gram that does not occur in the training data, as `find_sorted` returns it
 DEFAULT_DISCOUNTS = (0.5, 1.0, 1.5)  # where there are too few n-grams for an estimate
 
 
@@ -71,8 +73,7 @@ class NGrams:
         contexts = np.zeros(len(tokens), np.int64)
         for each in self.orders:
             keys = contexts * (self.vocab_size + 1) + tokens
-            numbers = np.searchsorted(each.keys, keys).clip(max=len(each.keys) - 1)
-            numbers[(each.keys[numbers] != keys) | (contexts == UNKNOWN)] = UNKNOWN
+            numbers = np.where(contexts == UNKNOWN, UNKNOWN, find_sorted(each.keys, keys))
             discounted = np.where(numbers == UNKNOWN, 0, each.discounted[numbers])
             probabilities = discounted + np.where(contexts == UNKNOWN, 1, each.backoff[contexts]) * probabilities
             contexts = np.concatenate([[UNKNOWN], numbers[:-1]])

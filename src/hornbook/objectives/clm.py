@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import Batch
+from hornbook.batch import Batch, to_offsets
 from hornbook.config import ValidatedSettings, setting
-from hornbook.objectives.mlm import summed_loss
+from hornbook.objectives.mlm import summed_loss, term_metrics
 from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
 from hornbook.train.objective import Objective, StepInputs, Targets
 
@@ -63,9 +63,7 @@ class ClmObjective:
         x_TD, metrics = model(step_inputs.batch), {}
         for term in self.weights:
             targets = step_inputs.targets[term]
-            logits = model.clm_logits(x_TD.index_select(0, targets.positions_K))
-            metrics[term] = summed_loss(logits, targets.values_K, targets.weights_K)
-            metrics[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
+            metrics |= term_metrics(term, model.clm_logits(x_TD.index_select(0, targets.positions_K)), targets)
         return metrics
 
 
@@ -74,16 +72,16 @@ class AuxiliaryLanguageModel:
 
     task + weight x clm, where clm is the mean over sequences of the mean over their tokens, as in the published code
 
-    `own` is the objective of the task (`tasks/objective.py`). Both terms share one forward pass.
+    `task_objective` is in `tasks/objective.py`. Both terms share one forward pass.
     """
 
-    def __init__(self, own: Objective, weight: float):
-        self.own = own
-        self.weights = own.weights | {"clm": weight}
-        self.is_capturable = own.is_capturable
+    def __init__(self, task_objective: Objective, weight: float):
+        self.task_objective = task_objective
+        self.weights = task_objective.weights | {"clm": weight}
+        self.is_capturable = task_objective.is_capturable
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        batch = self.own.prepare(batch, seed).batch
+        batch = self.task_objective.prepare(batch, seed).batch
         return StepInputs(batch.with_streams({"clm": next_tokens(batch, each_sequence_once=True)}))
 
     def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
@@ -92,7 +90,8 @@ class AuxiliaryLanguageModel:
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         x_TD, targets = model(step_inputs.batch), step_inputs.targets["clm"]
-        losses, is_right, weights = self.own.losses(model.outputs_of(x_TD, step_inputs.batch), step_inputs)
+        outputs = model.outputs_of(x_TD, step_inputs.batch)
+        losses, is_right, weights = self.task_objective.losses(outputs, step_inputs)
         return {
             "task": (losses * weights).sum(),
             "task_accuracy": (is_right * weights).sum(),
@@ -101,17 +100,17 @@ class AuxiliaryLanguageModel:
 
 
 def next_token_loss(
-    model: nn.Module, x_TD: Tensor, targets: Targets, plain: Callable[..., Tensor] = summed_loss
+    model: nn.Module, x_TD: Tensor, targets: Targets, loss_of_logits: Callable[..., Tensor] = summed_loss
 ) -> Tensor:
     """The loss summed over the targets, from the hidden states. Where possible, logits and loss are one fused operation
-    (`vocabulary_loss.py`); otherwise `plain` computes the loss from the logits."""
+    (`vocabulary_loss.py`); otherwise `loss_of_logits` computes the loss."""
     has_matrix = model.clm_matrix is not None
     if has_matrix and is_fused(x_TD) and len(targets.positions_K) > NEARLY_ALL * len(x_TD):
         return fused_loss(x_TD, model.clm_matrix, *_at_every_token(targets, len(x_TD)), model.config.vocab_size)
     x_KD = x_TD.index_select(0, targets.positions_K)
     if has_matrix and is_fused(x_KD):
         return fused_loss(x_KD, model.clm_matrix, targets.values_K, targets.weights_K, model.config.vocab_size)
-    return plain(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
+    return loss_of_logits(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
 
 
 def _at_every_token(targets: Targets, num_tokens: int) -> tuple[Tensor, Tensor]:
@@ -131,10 +130,9 @@ def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
     """The next token of every token but the last of each sequence. Each target has weight 1 or, if
     `each_sequence_once`, the targets of each sequence have total weight 1."""
     device, num_real = batch.ids_T.device, batch.num_real_sequences
-    num_targets = np.maximum(np.diff(batch.offsets_host[: num_real + 1]) - 1, 0)
-    offsets_host = np.concatenate(
-        [[0], np.cumsum(num_targets), np.full(batch.num_padding_sequences, num_targets.sum())]
-    )
+    num_targets = np.maximum(np.diff(batch.offsets_host) - 1, 0)
+    num_targets[num_real:] = 0
+    offsets_host = to_offsets(num_targets)
     starts_N = batch.offsets[:num_real].long()
     num_targets_N = (batch.offsets[1 : num_real + 1] - starts_N - 1).clamp(min=0)
     sequence_K = torch.repeat_interleave(

@@ -70,8 +70,8 @@ class ErnieObjective(MlmObjective):
         )
         keys = keys_at(torch.from_numpy(batch.step_index_host[sequence_E]), torch.from_numpy(positions), seed)
         change, other = random_bits(keys, "alignment", "random entity").numpy()
-        shares = np.cumsum([self.settings.replaced_fraction, self.settings.unlinked_fraction])
-        replaced_below, unlinked_below = np.round(shares * 2**NUM_BITS)
+        fractions = np.cumsum([self.settings.replaced_fraction, self.settings.unlinked_fraction])
+        replaced_below, unlinked_below = np.round(fractions * 2**NUM_BITS)
         random_ids = self.known[other * len(self.known) >> NUM_BITS] if len(ids) else ids
         read_ids = np.where(change < replaced_below, random_ids, ids)
         is_read = (change < replaced_below) | (change >= unlinked_below)
@@ -84,15 +84,14 @@ class ErnieObjective(MlmObjective):
         candidates, values = np.unique(ids, return_inverse=True)
         candidates = candidates if len(ids) else np.zeros(1, np.int64)  # a softmax needs at least one
         offsets_host = to_offsets(np.bincount(sequence_E, minlength=batch.num_sequences))
-        weights = torch.ones(len(ids), device=device)
-        found = (to_device(each.astype(np.int64), device) for each in (tokens, values))
-        streams[TERM] = Targets(*found, weights, offsets_host=offsets_host)
+        weights_K = torch.ones(len(ids), device=device)
+        positions_K, values_K = (to_device(each.astype(np.int64), device) for each in (tokens, values))
+        streams[TERM] = Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
         shared = {CANDIDATES: to_device(candidates, device)}
         return StepInputs(step_inputs.batch.with_streams(streams), shared)
 
-    def _logits(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        x_TD = model(step_inputs.batch)
-        logits = self._text_logits(model, x_TD, step_inputs)
+    def _logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
+        logits = super()._logits(model, x_TD, step_inputs)
         if TERM in self.weights:
             x_KD = x_TD.index_select(0, step_inputs.targets[TERM].positions_K)
             logits[TERM] = model.entity_logits(x_KD, step_inputs.shared[CANDIDATES])

@@ -14,6 +14,8 @@ its share of the text.
     objective.loss_sums(model, step_inputs)              # {"clm": ..., "mlm": ...}
 """
 
+import dataclasses
+
 import numpy as np
 import torch
 
@@ -33,25 +35,18 @@ class HybridObjective(ClmObjective):
         self.weights = {"clm": 1 - masked_fraction, "mlm": masked_fraction}
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        num_sequences = int(np.searchsorted(batch.offsets_host, batch.num_causal))  # read causally
-        left, both = batch.slice(0, num_sequences), batch.slice(num_sequences, batch.num_sequences)
-        clm = next_token_targets(left)
-        num_clm = np.full(both.num_sequences, clm.offsets_host[-1])
-        ids_T, mlm = self.masking.prepare(both, token_keys(both, seed))
-        is_first_K = both.positions_T[mlm.positions_K] == 0
-        targets = {
-            "clm": Targets(
-                clm.positions_K,
-                clm.values_K,
-                clm.weights_K,
-                offsets_host=np.concatenate([clm.offsets_host, num_clm]),
-            ),
-            "mlm": Targets(
-                mlm.positions_K - (~is_first_K).long() + batch.num_causal,
-                mlm.values_K,
-                mlm.weights_K * ~is_first_K,
-                offsets_host=np.concatenate([np.zeros(num_sequences, np.int64), mlm.offsets_host]),
-            ),
-        }
-        corrupted = batch.with_values("tokens", ids_T=torch.cat([left.ids_T, ids_T]))
-        return StepInputs(corrupted.with_streams(targets))
+        num_causal = int(np.searchsorted(batch.offsets_host, batch.num_causal))  # sequences
+        causal, bidirectional = batch.slice(0, num_causal), batch.slice(num_causal, batch.num_sequences)
+        clm = next_token_targets(causal)
+        ids_T, mlm = self.masking.prepare(bidirectional, token_keys(bidirectional, seed))
+        is_first_K = bidirectional.positions_T[mlm.positions_K] == 0
+        num_clm = np.full(bidirectional.num_sequences, clm.offsets_host[-1])
+        clm = dataclasses.replace(clm, offsets_host=np.concatenate([clm.offsets_host, num_clm]))
+        mlm = Targets(
+            mlm.positions_K - (~is_first_K).long() + batch.num_causal,
+            mlm.values_K,
+            mlm.weights_K * ~is_first_K,
+            offsets_host=np.concatenate([np.zeros(num_causal, np.int64), mlm.offsets_host]),
+        )
+        corrupted = batch.with_values("tokens", ids_T=torch.cat([causal.ids_T, ids_T]))
+        return StepInputs(corrupted.with_streams({"clm": clm, "mlm": mlm}))

@@ -82,8 +82,8 @@ class Masking:
         values_K = batch.ids_T[positions_K]
         token_bits_K, bits_K = (bits_T[positions_K] for bits_T in others)
         random_K = self.ordinary_ids[token_bits_K * len(self.ordinary_ids) >> NUM_BITS]
-        shares = np.cumsum([self.settings.mask_fraction, self.settings.random_fraction])
-        mask_below, random_below = (round(share * 2**NUM_BITS) for share in shares.tolist())
+        fractions = np.cumsum([self.settings.mask_fraction, self.settings.random_fraction])
+        mask_below, random_below = (round(fraction * 2**NUM_BITS) for fraction in fractions.tolist())
         new_K = torch.where(bits_K < random_below, random_K, values_K)
         new_K = torch.where(bits_K < mask_below, self.mask_id, new_K)
         new_K = torch.where(weights_K > 0, new_K, values_K)
@@ -95,10 +95,8 @@ class Masking:
         and for the lengths of n-grams."""
         device = batch.ids_T.device
         lengths = np.diff(batch.offsets_host)
-        num_selected = np.maximum(
-            np.round(self.settings.probability_at(batch.run_fraction) * lengths).astype(np.int64), 1
-        )
-        num_selected = np.minimum(num_selected, lengths)
+        rounded = np.round(self.settings.probability_at(batch.run_fraction) * lengths).astype(np.int64)
+        num_selected = np.minimum(np.maximum(rounded, 1), lengths)
         num_selected[batch.num_real_sequences :] = 0
         offsets_host = to_offsets(num_selected)
 
@@ -144,8 +142,8 @@ class Masking:
         first_T = batch.offsets.long()[sequence_T]
         ends_T = torch.cumsum(lengths_T, 0)
         ends_T = ends_T - (ends_T - lengths_T)[first_T]  # the word of the sequence at which the next n-gram starts
-        places_T = torch.where(ends_T < batch.lengths_N[sequence_T], first_T + ends_T, batch.num_tokens)
-        is_first = starts_T.new_zeros(batch.num_tokens + 1).scatter(0, places_T, True)
+        next_T = torch.where(ends_T < batch.lengths_N[sequence_T], first_T + ends_T, batch.num_tokens)
+        is_first = starts_T.new_zeros(batch.num_tokens + 1).scatter(0, next_T, True)
         word_T = torch.cumsum(starts_T, 0)
         return is_first[first_T + word_T - word_T[first_T]]
 

@@ -12,7 +12,6 @@ weight x sum / count.
     objective.loss_sums(model, step_inputs)              # {"mlm": ..., "nsp": ...}
 """
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.masking import Masking
-from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.objective import StepInputs, Targets, group_targets
 from hornbook.train.randomness import token_keys
 
 SentenceTask = Literal["none", "nsp", "sop"]
@@ -63,21 +62,17 @@ class MlmObjective:
     def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         return {
             term: self.summed_loss(logits, step_inputs.targets[term].values_K, step_inputs.targets[term].weights_K)
-            for term, logits in self._logits(model, step_inputs).items()
+            for term, logits in self._logits(model, model(step_inputs.batch), step_inputs).items()
         }
 
     def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
         metrics = {}
-        for term, logits in self._logits(model, step_inputs).items():
-            targets = step_inputs.targets[term]
-            metrics[term] = summed_loss(logits, targets.values_K, targets.weights_K)
-            metrics[f"{term}_accuracy"] = ((logits.argmax(-1) == targets.values_K) * targets.weights_K).sum()
+        for term, logits in self._logits(model, model(step_inputs.batch), step_inputs).items():
+            metrics |= term_metrics(term, logits, step_inputs.targets[term])
         return metrics
 
-    def _logits(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        return self._text_logits(model, model(step_inputs.batch), step_inputs)
-
-    def _text_logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def _logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
+        """The logits at the targets of each term, from the hidden states."""
         logits = {"mlm": model.mlm_logits(x_TD.index_select(0, step_inputs.targets["mlm"].positions_K))}
         if self.sentence:
             logits[self.sentence] = model.sentence_logits(x_TD[step_inputs.targets[self.sentence].positions_K])
@@ -86,7 +81,7 @@ class MlmObjective:
 
 def sentence_targets(batch: Batch) -> Targets:
     """One target per sequence, at its `[CLS]`: the label in the batch."""
-    return dataclasses.replace(first_token(batch), values_K=batch.labels_N[: batch.num_real_sequences])
+    return group_targets(batch, batch.labels_N[: batch.num_real_sequences])
 
 
 def first_token(batch: Batch) -> Targets:
@@ -103,6 +98,13 @@ def every_token(batch: Batch) -> Targets:
     offsets_host = batch.offsets_host.clip(max=batch.num_real_tokens)
     weights_T = torch.ones_like(index_T, dtype=torch.float32)
     return Targets(index_T, torch.zeros_like(index_T), weights_T, offsets_host=offsets_host)
+
+
+def term_metrics(term: str, logits_KV: Tensor, targets: Targets) -> dict[str, Tensor]:
+    """Loss and accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`."""
+    is_right_K = logits_KV.argmax(-1) == targets.values_K
+    loss = summed_loss(logits_KV, targets.values_K, targets.weights_K)
+    return {term: loss, f"{term}_accuracy": (is_right_K * targets.weights_K).sum()}
 
 
 def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:

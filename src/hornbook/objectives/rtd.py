@@ -30,22 +30,16 @@ from hornbook.config import ValidatedSettings, setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.pooling import upcast
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets, summed_loss
+from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets, summed_loss, term_metrics
 from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import random_bits, token_keys
 
 DiscriminatorTask = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
-TERMS: dict[str, str] = {  # the name of the discriminator's loss in the metrics
-    "rtd": "rtd",
-    "rtd-masked": "rtd",
-    "replace-mlm": "replace_mlm",
-    "all-tokens-mlm": "all_tokens_mlm",
-}
-HEADS: dict[str, tuple[str, ...]] = {
-    "rtd": ("rtd",),
-    "rtd-masked": ("rtd",),
-    "replace-mlm": ("mlm",),
-    "all-tokens-mlm": ("mlm", "rtd"),
+TASKS: dict[str, tuple[str, tuple[str, ...]]] = {  # name of the loss in the metrics, heads of the discriminator
+    "rtd": ("rtd", ("rtd",)),
+    "rtd-masked": ("rtd", ("rtd",)),
+    "replace-mlm": ("replace_mlm", ("mlm",)),
+    "all-tokens-mlm": ("all_tokens_mlm", ("mlm", "rtd")),
 }
 CORRECTION = "correction"
 KEPT_MASK = -1  # hashed with a target's random number where tokens of the vocabulary are hashed for its noise
@@ -130,14 +124,17 @@ class RtdSettings(ValidatedSettings, group="objective"):
             )
 
     @property
+    def term(self) -> str:
+        """The name of the discriminator's loss."""
+        return TASKS[self.discriminator_task][0]
+
+    @property
     def weights(self) -> dict[str, float]:
         """The weight of each loss term."""
         weight = self.weight
         if weight is None:
             weight = DETECTION_WEIGHT if self.discriminator_task.startswith("rtd") else MLM_WEIGHT
-        terms = {"mlm": 1.0, TERMS[self.discriminator_task]: weight} | (
-            {CORRECTION: self.correction} if self.correction else {}
-        )
+        terms = {"mlm": 1.0, self.term: weight} | ({CORRECTION: self.correction} if self.correction else {})
         if self.generator_objective == "adversarial":
             terms |= {"mlm": 0.0, "policy": 1.0, "baseline": 1.0}
         return terms if self.sentence == "none" else terms | {self.sentence: self.sentence_weight}
@@ -146,7 +143,7 @@ class RtdSettings(ValidatedSettings, group="objective"):
     def heads(self) -> tuple[str, ...]:
         """The heads of the discriminator."""
         sentence_heads = () if self.sentence == "none" else ("pooler", "sentence")
-        return *sentence_heads, *(("mlm", "rtd") if self.correction else HEADS[self.discriminator_task])
+        return *sentence_heads, *(("mlm", "rtd") if self.correction else TASKS[self.discriminator_task][1])
 
 
 @dataclass(frozen=True)
@@ -161,8 +158,8 @@ class _Corrupted:
 
 
 @dataclass(frozen=True)
-class _RtdTerms:
-    """The discriminator's losses and correctness per target."""
+class _DiscriminatorTerm:
+    """A loss term of the discriminator: losses and correctness per target."""
 
     losses_K: Tensor
     is_right_K: Callable[[], Tensor]  # called in validation only: it may be an argmax over the vocabulary
@@ -179,7 +176,7 @@ class RtdObjective:
         self.masking = masking
         self.settings = settings or RtdSettings()
         self.weights = self.settings.weights
-        self.term = TERMS[self.settings.discriminator_task]
+        self.term = self.settings.term
         self.wants_every_token = self.settings.discriminator_task in ("rtd", "all-tokens-mlm")
         self.summed_loss, self.sample_tokens = summed_loss, sample_tokens
         self.copy_or_predict_loss = copy_or_predict_loss
@@ -194,8 +191,8 @@ class RtdObjective:
         """Targets of `mlm`, of `rtd` (every token) and, under `noise_seeds`, the random numbers that seed the noise."""
         keys_T = token_keys(batch, seed)
         ids_T, mlm = self.masking.prepare(batch, keys_T)
-        numbers_K = random_bits(keys_T[mlm.positions_K], "guess")[0] - 2**31
-        targets = {"mlm": mlm, "noise_seeds": dataclasses.replace(mlm, values_K=numbers_K)}
+        seeds_K = random_bits(keys_T[mlm.positions_K], "guess")[0] - 2**31
+        targets = {"mlm": mlm, "noise_seeds": dataclasses.replace(mlm, values_K=seeds_K)}
         targets[self.term] = every_token(batch) if self.wants_every_token else mlm
         if self.settings.correction:
             targets[CORRECTION] = mlm
@@ -206,8 +203,8 @@ class RtdObjective:
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def loss_sums(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
-        found = self._sums(model, step_inputs, with_metrics=False)
-        return {term: found[term] for term in self.weights}
+        sums = self._sums(model, step_inputs, with_metrics=False)
+        return {term: sums[term] for term in self.weights}
 
     def evaluate(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
         return self._sums(model, step_inputs, with_metrics=True)
@@ -215,46 +212,45 @@ class RtdObjective:
     def _sums(self, model: ElectraPair, step_inputs: StepInputs, with_metrics: bool) -> dict[str, Tensor]:
         corrupted = self._corrupted(model, step_inputs)
         mlm, x_TD = step_inputs.targets["mlm"], model.discriminator(corrupted.batch)
-        found = {"mlm": self.summed_loss(corrupted.logits_KV, mlm.values_K, mlm.weights_K)}
+        sums = {"mlm": self.summed_loss(corrupted.logits_KV, mlm.values_K, mlm.weights_K)}
         if with_metrics:
-            found["mlm_accuracy"] = ((corrupted.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum()
-        judged = {self.term: self._judged(model, x_TD, corrupted, step_inputs)}
+            sums["mlm_accuracy"] = ((corrupted.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum()
+        terms = {self.term: self._detection(model, x_TD, corrupted, step_inputs)}
         if self.settings.correction:
-            judged[CORRECTION] = self._corrected(model, x_TD, corrupted, mlm)
-        for term, each in judged.items():
-            found[term] = (each.losses_K * each.weights_K).sum()
+            terms[CORRECTION] = self._correction(model, x_TD, corrupted, mlm)
+        for name, term in terms.items():
+            sums[name] = (term.losses_K * term.weights_K).sum()
             if not with_metrics:
                 continue
-            is_right_K = each.is_right_K()
-            found[f"{term}_accuracy"] = (is_right_K * each.weights_K).sum()
-            if term == "rtd":
-                found["rtd_replaced"] = (each.is_replaced_K * each.weights_K).sum()
-                found["rtd_found"] = ((each.is_replaced_K & is_right_K) * each.weights_K).sum()
+            is_right_K = term.is_right_K()
+            sums[f"{name}_accuracy"] = (is_right_K * term.weights_K).sum()
+            if name == "rtd":
+                sums["rtd_replaced"] = (term.is_replaced_K * term.weights_K).sum()
+                sums["rtd_found"] = ((term.is_replaced_K & is_right_K) * term.weights_K).sum()
         if "policy" in self.weights:
-            found |= self._adversarial(model, x_TD, corrupted, step_inputs)
+            sums |= self._adversarial(model, x_TD, corrupted, step_inputs)
         if (sentence := step_inputs.targets.get(self.settings.sentence)) is not None:
             logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
-            found[self.settings.sentence] = summed_loss(logits_N2, sentence.values_K, sentence.weights_K)
-            if with_metrics:
-                is_right_N = logits_N2.argmax(-1) == sentence.values_K
-                found[f"{self.settings.sentence}_accuracy"] = (is_right_N * sentence.weights_K).sum()
-        return found
+            sums |= term_metrics(self.settings.sentence, logits_N2, sentence)
+        return sums
 
     def _corrupted(self, model: ElectraPair, step_inputs: StepInputs) -> _Corrupted:
         mlm = step_inputs.targets["mlm"]
         x_KD = model.generator(step_inputs.batch).index_select(0, mlm.positions_K)
         logits_KV = model.generator.mlm_logits(x_KD)
-        numbers_K = step_inputs.targets["noise_seeds"].values_K
-        samples_K = self.sample_tokens(logits_KV.detach(), numbers_K, self.settings.temperature)
+        seeds_K = step_inputs.targets["noise_seeds"].values_K
+        samples_K = self.sample_tokens(logits_KV.detach(), seeds_K, self.settings.temperature)
         if self.settings.keep_mask_fraction:
-            is_kept_K = uniform(numbers_K.to(torch.int32), KEPT_MASK) < self.settings.keep_mask_fraction
+            is_kept_K = uniform(seeds_K.to(torch.int32), KEPT_MASK) < self.settings.keep_mask_fraction
             samples_K = torch.where(is_kept_K, self.masking.mask_id, samples_K)
         original_T = put(step_inputs.batch.ids_T, mlm, mlm.values_K)
         batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, samples_K))
         return _Corrupted(x_KD, logits_KV, samples_K, original_T, batch)
 
-    def _judged(self, model: ElectraPair, x_KD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs) -> _RtdTerms:
-        """The discriminator's losses at the targets of its term."""
+    def _detection(
+        self, model: ElectraPair, x_KD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs
+    ) -> _DiscriminatorTerm:
+        """The loss term of the discriminator's task."""
         targets = step_inputs.targets[self.term]
         original_K, text_K = corrupted.original_T, corrupted.batch.ids_T
         if self.wants_every_token:  # targets are in token order; either side may have padding at the end
@@ -267,27 +263,27 @@ class RtdObjective:
         if self.settings.discriminator_task == "replace-mlm":
             logits_KV = upcast(model.discriminator.mlm_logits(x_KD))
             losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
-            return _RtdTerms(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
+            return _DiscriminatorTerm(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
         scores_K = upcast(model.discriminator.rtd_logits(x_KD))
         if self.settings.discriminator_task == "all-tokens-mlm":
             return self._copy_or_predict(
                 model.discriminator.mlm_logits(x_KD), scores_K, original_K, is_replaced_K, weights_K
             )
         losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
-        return _RtdTerms(losses_K, lambda: (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
+        return _DiscriminatorTerm(losses_K, lambda: (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
 
     def _copy_or_predict(
         self, logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor, weights_K: Tensor
-    ) -> _RtdTerms:
+    ) -> _DiscriminatorTerm:
         """Losses of a prediction that copies each token or predicts it, as decided by the `rtd` logits."""
         losses_K = self.copy_or_predict_loss(logits_KV, scores_K, original_K, is_replaced_K)
 
         def is_right_K() -> Tensor:
             return torch.where(scores_K > 0, logits_KV.argmax(-1) == original_K, ~is_replaced_K)
 
-        return _RtdTerms(losses_K, is_right_K, is_replaced_K, weights_K)
+        return _DiscriminatorTerm(losses_K, is_right_K, is_replaced_K, weights_K)
 
-    def _corrected(self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, mlm: Targets) -> _RtdTerms:
+    def _correction(self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, mlm: Targets) -> _DiscriminatorTerm:
         """Losses of predicting the original masked tokens by copying or predicting; no gradient goes to the `rtd`
         logits (Meng et al. 2021, arXiv 2102.08473, "corrective language modeling")."""
         x_KD = x_TD.index_select(0, mlm.positions_K)
@@ -331,16 +327,16 @@ def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
 def copy_or_predict_loss(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:
     """- log p(token), K, where p(token) = p(copy) x [token is in the text] + (1 - p(copy)) x softmax(token) and
     1 - p(copy) = sigmoid of the `rtd` logits `scores_K`."""
-    named_K = F.logsigmoid(scores_K) - F.cross_entropy(upcast(logits_KV), original_K, reduction="none")
+    predicted_K = F.logsigmoid(scores_K) - F.cross_entropy(upcast(logits_KV), original_K, reduction="none")
     copied_K = F.logsigmoid(-scores_K).masked_fill(is_replaced_K, -torch.inf)
-    return -torch.logaddexp(named_K, copied_K)
+    return -torch.logaddexp(predicted_K, copied_K)
 
 
-def sample_tokens(logits_KV: Tensor, numbers_K: Tensor, temperature: float = 1.0) -> Tensor:
+def sample_tokens(logits_KV: Tensor, seeds_K: Tensor, temperature: float = 1.0) -> Tensor:
     """A sample from softmax(logits / temperature) for each row, K, by the Gumbel-max trick with noise from
-    `numbers_K`."""
+    `seeds_K`."""
     tokens_V = torch.arange(logits_KV.shape[-1], device=logits_KV.device, dtype=torch.int32)
-    uniform_KV = uniform(numbers_K.to(torch.int32)[:, None], tokens_V)
+    uniform_KV = uniform(seeds_K.to(torch.int32)[:, None], tokens_V)
     return (logits_KV.float() - temperature * torch.log(-torch.log(uniform_KV))).argmax(-1)
 
 

@@ -33,7 +33,7 @@ TEXTS, VECTORS = "texts", "vectors"  # values of the whole step
 class SimilarityObjective:
     """A single loss term, `task`. Groups of a batch are (text, pair) or (text, pair, negative)."""
 
-    is_capturable = False  # the place of a micro-batch in the batch is read on the host
+    is_capturable = False  # the position of a micro-batch in the batch is read on the host
 
     def __init__(self, head_config: HeadConfig, temperature: float = 0.05):
         self.weights = {"task": 1.0}
@@ -66,23 +66,23 @@ class SimilarityObjective:
 
     def _losses(self, model: nn.Module, step_inputs: StepInputs) -> tuple[Tensor, Tensor]:
         """(summed loss, number of right predictions) of a micro-batch."""
-        batch, own_ND = step_inputs.batch, self.vectors(model, step_inputs)
+        batch, vectors_ND = step_inputs.batch, self.vectors(model, step_inputs)
         group_size = batch.group_size
         if not self.shares_vectors:
-            text_KD, pair_KD = own_ND.unflatten(0, (-1, group_size)).unbind(1)[:2]
+            text_KD, pair_KD = vectors_ND.unflatten(0, (-1, group_size)).unbind(1)[:2]
             scores_K = step_inputs.targets["task"].values_K[: len(text_KD)]
             errors_K = (text_KD * pair_KD).sum(-1) - scores_K
             return errors_K.square().sum(), (errors_K.abs() < 0.1).sum()
-        first, num = int(batch.step_index_host[0]), len(own_ND)
-        all_ND, texts_N = own_ND, step_inputs.shared[TEXTS]
+        first, last = int(batch.step_index_host[0]), int(batch.step_index_host[0]) + len(vectors_ND)
+        all_ND, texts_N = vectors_ND, step_inputs.shared[TEXTS]
         if VECTORS in step_inputs.shared:
-            kept_ND = step_inputs.shared[VECTORS]
-            all_ND = torch.cat([kept_ND[:first], own_ND, kept_ND[first + num :]])
+            shared_ND = step_inputs.shared[VECTORS]
+            all_ND = torch.cat([shared_ND[:first], vectors_ND, shared_ND[last:]])
         losses_K, is_right_K = self.whole_losses(*(each.unflatten(0, (-1, group_size)) for each in (all_ND, texts_N)))
-        own = slice(first // group_size, (first + num) // group_size)
-        # The value is that of the own groups; the gradient is that of the whole batch, with respect to the own vectors.
+        groups = slice(first // group_size, last // group_size)
+        # The value is that of the micro-batch; the gradient is that of the whole batch, with respect to its vectors.
         whole = losses_K.sum()
-        return losses_K[own].sum().detach() + (whole - whole.detach()), is_right_K[own].sum()
+        return losses_K[groups].sum().detach() + (whole - whole.detach()), is_right_K[groups].sum()
 
     def whole_losses(self, vectors_KGD: Tensor, texts_KG: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, whether it is right) of each group, K, from the vectors and labels of the whole batch."""
@@ -123,9 +123,9 @@ def in_batch_losses(vectors_KGD: Tensor, texts_KG: Tensor, temperature: float) -
     return (losses[0] + losses[1]) / 2, logits_KC.argmax(-1) == right_K
 
 
-def _is_no_negative(own_K: Tensor, right_K: Tensor, candidates_C: Tensor) -> Tensor:
+def _is_no_negative(text_K: Tensor, right_K: Tensor, candidates_C: Tensor) -> Tensor:
     """Whether a candidate equals the text itself or its right answer, K x C."""
-    return (candidates_C == own_K[:, None]) | (candidates_C == right_K[:, None])
+    return (candidates_C == text_K[:, None]) | (candidates_C == right_K[:, None])
 
 
 def _masked(logits_KC: Tensor, is_masked_KC: Tensor, right_K: Tensor) -> Tensor:

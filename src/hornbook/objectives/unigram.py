@@ -25,7 +25,7 @@ def frequency_baseline(objective: Objective, held_out: list[Batch], token_counts
                 values, weights = targets.values_K.cpu().numpy(), targets.weights_K.cpu().numpy()
                 rows = np.stack([-log_probabilities[values], values == most_frequent, np.ones(len(values))])
                 sums[term] = sums.get(term, 0.0) + rows @ weights.astype(np.float64)
-    found = {}
+    metrics = {}
     for term, (loss, hits, total) in sums.items():
-        found |= {term: float(loss / max(total, 1)), f"{term}_accuracy": float(hits / max(total, 1))}
-    return found
+        metrics |= {term: float(loss / max(total, 1)), f"{term}_accuracy": float(hits / max(total, 1))}
+    return metrics

@@ -68,7 +68,7 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
     # the leading space makes a byte-level or unigram tokenizer treat the word as inside a sentence
     batches = _batched((f" {word}" for word in words), BATCH_TEXTS)
     num_pieces = np.concatenate([tokenizer.encode_sentences(batch).lengths for batch in batches])
-    order = sorted(range(len(words)), key=lambda at: (-num_pieces[at], -counts[words[at]], words[at]))
+    order = sorted(range(len(words)), key=lambda i: (-num_pieces[i], -counts[words[i]], words[i]))
     return VocabularyFit(
         num_words=num_words,
         num_tokens=num_tokens,
@@ -77,7 +77,7 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
         characters_per_token=num_characters / max(num_tokens, 1),
         vocab_size=tokenizer.vocab_size,
         vocabulary_used=float(used.mean()),
-        longest_splits=[SplitWord(words[at], _pieces(tokenizer, words[at]), counts[words[at]]) for at in order[:10]],
+        longest_splits=[SplitWord(words[i], _pieces(tokenizer, words[i]), counts[words[i]]) for i in order[:10]],
     )
 
 
@@ -91,11 +91,12 @@ def _merge_written_forms(tokenizer: Tokenizer, counts: Counter) -> Counter:
 
 def _pieces(tokenizer: Tokenizer, word: str) -> list[str]:
     ids = tokenizer.encode_sentences([f" {word}"]).ids.tolist()
+    tokens = [tokenizer.token(token_id) for token_id in ids]
     if tokenizer.kind != "bpe":
-        return [tokenizer.token(number) for number in ids]
-    readable = [tokenizer.decode([number]) for number in ids]
+        return tokens
+    texts = [tokenizer.decode([token_id]) for token_id in ids]
     # a token may be part of a character: then its bytes are shown
-    return [tokenizer.token(number) if "\ufffd" in text else text for number, text in zip(ids, readable, strict=True)]
+    return [token if "\ufffd" in text else text for token, text in zip(tokens, texts, strict=True)]
 
 
 def _batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:

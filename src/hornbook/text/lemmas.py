@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
-# (ending, what replaces it), tried in this order.
+# (ending, replacement), tried in this order.
 _ENGLISH = (
     ("ies", "y"),
     ("ves", "f"),
@@ -139,26 +139,20 @@ def _english_forms(word: str) -> Iterator[str]:
             yield stem + replacement
 
 
-def _without_particles(word: str, known: Collection[str], most: int) -> str | None:
+def _without_particles(word: str, known: Collection[str], max_particles: int) -> str | None:
     """The longest known stem of a Korean word: the shortest particles are removed first."""
-    stems = sorted({word[: -len(each)] for each in _particles_of(word)}, key=len, reverse=True)
-    for stem in stems:
-        if stem in known:
-            return stem
-    if most > 1:
-        for stem in stems:
-            if found := _without_particles(stem, known, most - 1):
-                return found
-    return None
+    stems = list(_stems_of(word)) if max_particles else []
+    deeper = (_without_particles(stem, known, max_particles - 1) for stem in stems)
+    return next((stem for stem in stems if stem in known), None) or next(filter(None, deeper), None)
 
 
-def _particles_of(word: str) -> Iterator[str]:
+def _stems_of(word: str) -> Iterator[str]:
+    """The word without a particle that may follow its last sound, the shortest particle first."""
     for length in range(1, min(len(word) - 1, 4) + 1):
-        particle = word[-length:]
-        before = ord(word[-length - 1])
-        if particle not in _PARTICLES or before not in _HANGUL:
+        stem, particle = word[:-length], word[-length:]
+        if particle not in _PARTICLES or ord(stem[-1]) not in _HANGUL:
             continue
-        final, follows = (before - _HANGUL.start) % 28, _PARTICLES[particle]
-        fits = {"c": final != 0, "v": final == 0, "l": final in (0, _RIEUL), "": True}[follows]
-        if fits:
-            yield particle
+        final = (ord(stem[-1]) - _HANGUL.start) % 28
+        fits = {"c": final != 0, "v": final == 0, "l": final in (0, _RIEUL), "": True}
+        if fits[_PARTICLES[particle]]:
+            yield stem

@@ -12,18 +12,14 @@ from collections.abc import Sequence
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from hornbook.text.tokenizer import Tokenizer
+from hornbook.text.tokenizer import Tokenizer, refuse_gaps
 
 START, DELIMITER, EXTRACT = GPT1_TOKENS = ("_start_", "_delimiter_", "_classify_")  # names of the published code
 
 
 def marked(tokenizer: Tokenizer) -> Tokenizer:
     """A copy that puts the three special tokens around every text, appended to the vocabulary if they are missing."""
-    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    missing = [token for token in GPT1_TOKENS if tokenizer.id(token) is None]
-    backend.add_special_tokens(list(GPT1_TOKENS))
-    if any(backend.token_to_id(token) < tokenizer.vocab_size for token in missing):
-        raise ValueError("the vocabulary has gaps in its ids, so new tokens would share them: renumber it first")
+    backend = _with_special_tokens(tokenizer, list(GPT1_TOKENS))
     template = processors.TemplateProcessing(
         single=f"{START} $A {EXTRACT}",
         pair=f"{START} $A {DELIMITER} $B:0 {EXTRACT}",
@@ -37,14 +33,18 @@ def marked(tokenizer: Tokenizer) -> Tokenizer:
 def with_mention_marks(tokenizer: Tokenizer, marks: Sequence[str]) -> Tokenizer:
     """A copy that knows the special tokens around mentions, such as `[ENT]`, appended to the vocabulary if they are
     missing. A mark includes the white space before it."""
-    missing = [mark for mark in marks if tokenizer.id(mark) is None]
+    missing = [AddedToken(mark, lstrip=True, normalized=False) for mark in marks if tokenizer.id(mark) is None]
     if not missing:
         return tokenizer
-    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    backend.add_special_tokens([AddedToken(mark, lstrip=True, normalized=False) for mark in missing])
-    if any(backend.token_to_id(mark) < tokenizer.vocab_size for mark in missing):
-        raise ValueError("the vocabulary has gaps in its ids, so new tokens would share them: renumber it first")
-    return Tokenizer(backend, tokenizer.names, tokenizer.model_inputs)
+    return Tokenizer(_with_special_tokens(tokenizer, missing), tokenizer.names, tokenizer.model_inputs)
+
+
+def _with_special_tokens(tokenizer: Tokenizer, tokens: Sequence[str | AddedToken]) -> tokenizers.Tokenizer:
+    """A copy of the backend with these special tokens, appended to the vocabulary if they are missing."""
+    backend = tokenizer.copy_backend()
+    backend.add_special_tokens(list(tokens))
+    refuse_gaps(backend, tokenizer.vocab_size, [str(token) for token in tokens if tokenizer.id(str(token)) is None])
+    return backend
 
 
 def with_pad_token(tokenizer: Tokenizer) -> Tokenizer:
@@ -53,9 +53,8 @@ def with_pad_token(tokenizer: Tokenizer) -> Tokenizer:
     task ends with these."""
     if tokenizer.pad_id is not None:
         return tokenizer
-    candidates = [tokenizer.eos_id, tokenizer.id(START)]
-    pad_id = next((number for number in candidates if number is not None), None)
+    pad_id = tokenizer.id(START) if tokenizer.eos_id is None else tokenizer.eos_id
     if pad_id is None:
         return tokenizer
-    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    return Tokenizer(backend, tokenizer.names | {"pad_token": tokenizer.token(pad_id)}, tokenizer.model_inputs)
+    names = tokenizer.names | {"pad_token": tokenizer.token(pad_id)}
+    return Tokenizer(tokenizer.copy_backend(), names, tokenizer.model_inputs)

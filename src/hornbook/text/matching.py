@@ -8,19 +8,19 @@ SPACES = ("Ġ", "▁")  # at the start of a token of a byte-level or unigram voc
 Surface = tuple[str, bool | None]  # a text and whether it starts a word; None for a token that is compared as it is
 
 
-def surface(tokenizer: Tokenizer, number: int) -> Surface:
-    """What a token stands for, in any vocabulary. Special tokens and parts of a character stand for themselves.
+def surface(tokenizer: Tokenizer, token_id: int) -> Surface:
+    """The text that a token stands for. Special tokens and parts of a character stand for themselves.
 
     >>> tokenizer = Tokenizer.load("vocabulary")
     >>> surface(tokenizer, tokenizer.id("river")), surface(tokenizer, tokenizer.id("[MASK]"))
     (('river', True), ('[MASK]', None))
     """
-    token = tokenizer.token(number)
-    if number in tokenizer.special_ids:
+    token = tokenizer.token(token_id)
+    if token_id in tokenizer.special_ids:
         return token, None
     if tokenizer.kind == "wordpiece":
         return (token[2:], False) if token.startswith("##") and len(token) > 2 else (token, True)
-    text = tokenizer.decode([number], skip_special=False).strip()
+    text = tokenizer.decode([token_id], skip_special=False).strip()
     return (token, None) if not text or "\ufffd" in text else (text, token.startswith(SPACES))
 
 

@@ -23,24 +23,26 @@ BPE_FILES = (  # (tokens, merges): the names in transformers, and those of OpenA
 END_OF_TEXT, WORD_END = "<|endoftext|>", "</w>"
 
 
-def sentence_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
-    """BERT's template: `CLS A SEP` in segment 0, followed for a pair by `B SEP` in segment 1."""
-    single = f"{cls[0]}:0 $A:0 {sep[0]}:0"
-    return processors.TemplateProcessing(
-        single=single, pair=f"{single} $B:1 {sep[0]}:1", special_tokens=list(dict([cls, sep]).items())
-    )
+def bert_template(backend: tokenizers.Tokenizer, cls: str, sep: str) -> processors.PostProcessor:
+    """`CLS A SEP` in segment 0, followed for a pair by `B SEP` in segment 1."""
+    return _template(backend, cls, sep, f"$B:1 {sep}:1")
 
 
-def unsegmented_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
-    """RoBERTa's template: `CLS A SEP`, followed for a pair by `SEP B SEP` in the same segment."""
-    single = f"{cls[0]}:0 $A:0 {sep[0]}:0"
-    return processors.TemplateProcessing(
-        single=single, pair=f"{single} {sep[0]}:0 $B:0 {sep[0]}:0", special_tokens=list(dict([cls, sep]).items())
-    )
+def roberta_template(backend: tokenizers.Tokenizer, cls: str, sep: str) -> processors.PostProcessor:
+    """`CLS A SEP`, followed for a pair by `SEP B SEP` in the same segment, for a byte-level tokenizer."""
+    trimmed = processors.ByteLevel(trim_offsets=True)
+    return processors.Sequence([trimmed, _template(backend, cls, sep, f"{sep}:0 $B:0 {sep}:0")])
 
 
-def read_wordpiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
-    return published_wordpiece(_read_vocabulary(path), settings)
+def _template(backend: tokenizers.Tokenizer, cls: str, sep: str, second: str) -> processors.PostProcessor:
+    single = f"{cls}:0 $A:0 {sep}:0"
+    special_tokens = [(token, backend.token_to_id(token)) for token in dict.fromkeys((cls, sep))]
+    return processors.TemplateProcessing(single=single, pair=f"{single} {second}", special_tokens=special_tokens)
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """The tokens of a `vocab.txt`, one per line."""
+    return {token: i for i, token in enumerate(_read_text(path).removesuffix("\n").split("\n"))}
 
 
 def published_wordpiece(vocabulary: dict[str, int], settings: dict) -> tokenizers.Tokenizer:
@@ -62,8 +64,7 @@ def published_wordpiece(vocabulary: dict[str, int], settings: dict) -> tokenizer
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    cls_and_sep = [(special[name], vocabulary[special[name]]) for name in ("cls_token", "sep_token")]
-    backend.post_processor = sentence_template(*cls_and_sep)
+    backend.post_processor = bert_template(backend, special["cls_token"], special["sep_token"])
     backend.add_special_tokens([token for token in special.values() if token in vocabulary])
     return backend
 
@@ -73,27 +74,19 @@ def published_bpe(tokens: Path, merges: Path) -> tuple[tokenizers.Tokenizer, dic
     with lower-casing and BERT's pre-tokenization. Any other is byte-level, GPT-2's or RoBERTa's."""
     vocabulary, pairs = read_json(tokens), _read_merges(merges)
     if any(token.endswith(WORD_END) for token in vocabulary):
-        return _published_gpt1(vocabulary, pairs)
+        backend = tokenizers.Tokenizer(models.BPE(vocabulary, pairs, unk_token="<unk>", end_of_word_suffix=WORD_END))
+        backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        backend.decoder = decoders.BPEDecoder(suffix=WORD_END)
+        return backend, {"unk_token": "<unk>"}
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     if "<s>" in vocabulary and "</s>" in vocabulary:
-        trimmed = processors.ByteLevel(trim_offsets=True)
-        cls_and_sep = [(token, vocabulary[token]) for token in ("<s>", "</s>")]
-        backend.post_processor = processors.Sequence([trimmed, unsegmented_template(*cls_and_sep)])
+        backend.post_processor = roberta_template(backend, "<s>", "</s>")
         return backend, {"bos_token": "<s>", "eos_token": "</s>"}
     backend.post_processor = processors.ByteLevel(trim_offsets=False)
     return backend, {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT, "unk_token": END_OF_TEXT}
-
-
-def _published_gpt1(
-    vocabulary: dict[str, int], pairs: list[tuple[str, str]]
-) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
-    backend = tokenizers.Tokenizer(models.BPE(vocabulary, pairs, unk_token="<unk>", end_of_word_suffix=WORD_END))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.BPEDecoder(suffix=WORD_END)
-    return backend, {"unk_token": "<unk>"}
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
@@ -106,11 +99,8 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def content_of(token: str | dict | None) -> str | None:
+    """The text of a special token in the settings, where it may be an object."""
     return token.get("content") if isinstance(token, dict) else token
-
-
-def _read_vocabulary(path: Path) -> dict[str, int]:
-    return {line: number for number, line in enumerate(_read_text(path).removesuffix("\n").split("\n"))}
 
 
 def _read_text(path: Path) -> str:
@@ -121,10 +111,11 @@ def _read_text(path: Path) -> str:
 
 
 def add_published_tokens(backend: tokenizers.Tokenizer, settings: dict, added: dict[str, int]) -> None:
-    stated = {int(number): token for number, token in settings.get("added_tokens_decoder", {}).items()}
-    tokens = {number: {"content": word, "normalized": True} for word, number in added.items()} | stated
+    """Adds the tokens of `added_tokens_decoder` in the settings, and those of `added_tokens.json` by their ids."""
+    stated = {int(token_id): token for token_id, token in settings.get("added_tokens_decoder", {}).items()}
+    tokens = {token_id: {"content": word, "normalized": True} for word, token_id in added.items()} | stated
     known = backend.get_added_tokens_decoder()
-    for number, token in sorted(tokens.items()):
-        if number not in known:
+    for token_id, token in sorted(tokens.items()):
+        if token_id not in known:
             flags = {key: value for key, value in token.items() if key not in ("content", "__type")}
             backend.add_tokens([AddedToken(token["content"], **flags)])

@@ -50,24 +50,18 @@ def split_sentences(text: str) -> list[str]:
     """
     sentences = []
     begin = 0
-    size = len(text)
     for candidate in _CANDIDATES.finditer(text):
-        end = candidate.end()
-        if end == size:
+        start, end, match = candidate.start(), candidate.end(), candidate[0]
+        if end == len(text):
             break
-        found = candidate[0]
-        mark = found[0]
-        if mark == "\n":
-            cut = candidate.start()
-            if not text[begin:cut].strip():
-                continue
+        ending = match.rstrip()
+        if match[0] == "\n":
+            is_end = bool(text[begin:start].strip())
         else:
-            ending = found.rstrip()
-            cut = candidate.start() + len(ending)
-            if "\n" not in found and not _ends_sentence(text, begin, candidate.start(), ending, end):
-                continue
-        sentences.append(text[begin:cut])
-        begin = cut
+            is_end = "\n" in match or _ends_sentence(text, begin, start, ending, end)
+        if is_end:
+            sentences.append(text[begin : start + len(ending)])
+            begin = start + len(ending)
     if text[begin:].strip():
         sentences.append(text[begin:])
     return sentences
@@ -115,5 +109,5 @@ def _full_stop_ends_sentence(text: str, begin: int, stop: int, word: str, after:
 
 
 def _next_word(text: str, after: int) -> str:
-    found = _WORD.search(text, after, after + 16)
-    return found[0] if found else ""
+    word = _WORD.search(text, after, after + 16)
+    return word[0] if word else ""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,8 @@ from hornbook.text.published import (
     add_published_tokens,
     content_of,
     published_bpe,
-    read_wordpiece,
+    published_wordpiece,
+    read_vocabulary,
 )
 from hornbook.text.word_cache import WordCache, find_words
 
@@ -29,6 +30,11 @@ OTHER_TOKENS = ("bos_token", "eos_token")
 # line end in the vocabulary of GPT-1, which has no end-of-text token and drops line ends in a text.
 END_TOKENS = ("<|endoftext|>", "</s>", "[SEP]", "\n</w>")
 MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+NORMALIZER_SETTINGS = {  # names in tokenizer_config.json and in BERT's normaliser
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 
 
 class EncodedSentences(NamedTuple):
@@ -80,8 +86,8 @@ class Tokenizer:
         self.mask_id: int | None = special.get("mask_token")
         self.pad_id: int | None = special.get("pad_token")
         self.unk_id: int | None = special.get("unk_token")
-        found = (backend.token_to_id(token) for token in END_TOKENS)
-        self.eos_id: int | None = special.get("eos_token", next((each for each in found if each is not None), None))
+        end_ids = (backend.token_to_id(token) for token in END_TOKENS)
+        self.eos_id: int | None = special.get("eos_token", next((each for each in end_ids if each is not None), None))
 
     def __reduce__(self):
         return Tokenizer, (self.backend, self.names, self.model_inputs)
@@ -99,10 +105,10 @@ class Tokenizer:
             backend = _read_backend(folder / "tokenizer.json")
             _apply_stated_normalization(backend, settings)
         elif (folder / "vocab.txt").is_file():
-            backend = read_wordpiece(folder / "vocab.txt", stated)
+            backend = published_wordpiece(read_vocabulary(folder / "vocab.txt"), stated)
             add_published_tokens(backend, settings, _read_if_exists(folder / "added_tokens.json"))
-        elif bpe := next((pair for pair in BPE_FILES if all((folder / name).is_file() for name in pair)), None):
-            backend, defaults = published_bpe(*(folder / name for name in bpe))
+        elif bpe_files := next((pair for pair in BPE_FILES if all((folder / name).is_file() for name in pair)), None):
+            backend, defaults = published_bpe(*(folder / name for name in bpe_files))
             stated = defaults | stated
             add_published_tokens(backend, settings, _read_if_exists(folder / "added_tokens.json"))
         elif not folder.is_dir():
@@ -131,13 +137,15 @@ class Tokenizer:
             **self.names,
         }
         write_json(Path(folder) / "tokenizer_config.json", settings)
-        write_text(
-            Path(folder) / "tokenizer.json", self.backend.to_str(pretty=True)
-        )  # last: its presence means that the folder is complete
+        # Last: its presence means that the folder is complete.
+        write_text(Path(folder) / "tokenizer.json", self.backend.to_str(pretty=True))
+
+    def copy_backend(self) -> tokenizers.Tokenizer:
+        return tokenizers.Tokenizer.from_str(self.backend.to_str())
 
     def without_special_tokens(self) -> "Tokenizer":
         """A copy that adds no special tokens, for left-to-right models, which continue a text after its last token."""
-        backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        backend = self.copy_backend()
         backend.post_processor = processors.ByteLevel(trim_offsets=False)
         names = dict(self.names)
         if self.eos_id is not None:
@@ -153,7 +161,7 @@ class Tokenizer:
     @cached_property
     def special_ids(self) -> list[int]:
         added = self.backend.get_added_tokens_decoder()
-        return sorted(number for number, token in added.items() if token.special)
+        return sorted(token_id for token_id, token in added.items() if token.special)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -164,10 +172,10 @@ class Tokenizer:
     def mask_token(self) -> str | None:
         return self.names.get("mask_token")
 
-    def token(self, number: int) -> str:
-        token = self.backend.id_to_token(number)
+    def token(self, token_id: int) -> str:
+        token = self.backend.id_to_token(token_id)
         if token is None:
-            raise ValueError(f"the vocabulary has no token {number}: ids run from 0 to {self.vocab_size - 1}")
+            raise ValueError(f"the vocabulary has no token {token_id}: ids run from 0 to {self.vocab_size - 1}")
         return token
 
     def id(self, token: str) -> int | None:
@@ -188,22 +196,21 @@ class Tokenizer:
         distinct = list(dict.fromkeys(texts))
         for text in distinct:
             refuse_surrogates(text)
-        encoded = self.backend.encode_batch(distinct, add_special_tokens=False)
+        encodings = self.backend.encode_batch(distinct, add_special_tokens=False)
         if len(distinct) == len(texts):
-            return encoded
-        found = dict(zip(distinct, encoded, strict=True))
-        return [tokenizers.Encoding.merge([found[text]], growing_offsets=False) for text in texts]
+            return encodings
+        encoding_of = dict(zip(distinct, encodings, strict=True))
+        return [tokenizers.Encoding.merge([encoding_of[text]], growing_offsets=False) for text in texts]
 
     def split_encode(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
         """Encodes the concatenation of each pair and splits the token ids into those of the first and the second text;
         a token that spans the boundary belongs to the second."""
-        found = []
-        for (first, _), encoding in zip(
-            pairs, self.encode_batch([first + second for first, second in pairs]), strict=True
-        ):
+        encodings = self.encode_batch([first + second for first, second in pairs])
+        ids = []
+        for (first, _), encoding in zip(pairs, encodings, strict=True):
             num_first = sum(end <= len(first) for _, end in encoding.offsets) if first else 0
-            found.append((encoding.ids[:num_first], encoding.ids[num_first:]))
-        return found
+            ids.append((encoding.ids[:num_first], encoding.ids[num_first:]))
+        return ids
 
     def encode_words(self, texts: list[list[str]]) -> list[tokenizers.Encoding]:
         """Like `encode_batch`, for texts that are already split into words: `word_ids` maps each token to its word."""
@@ -227,7 +234,7 @@ class Tokenizer:
         return self.num_special(True) == 4
 
     def decode(self, ids: list[int], skip_special: bool = True) -> str:
-        return self.backend.decode([int(number) for number in ids], skip_special_tokens=skip_special)
+        return self.backend.decode([int(token_id) for token_id in ids], skip_special_tokens=skip_special)
 
     def encode_sentences(self, texts: list[str], with_offsets: bool = False) -> EncodedSentences:
         """Tokens and word starts of many texts; no special tokens are added, and none are recognised in the text."""
@@ -271,7 +278,7 @@ class Tokenizer:
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:
         """A second backend that reads "[MASK]" in a corpus as ordinary characters."""
-        plain = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        plain = self.copy_backend()
         plain.encode_special_tokens = True
         plain.post_processor = None
         return plain
@@ -290,28 +297,27 @@ class Tokenizer:
         """
         state = json.loads(self.backend.to_str())
         splits_hash = (state["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
-        added = [token["content"] for token in state["added_tokens"]]
         if self.kind != "wordpiece" or not splits_hash or state["model"]["continuing_subword_prefix"] != "##":
             return None
-        if any(content.startswith("##") for content in added):
+        if any(token["content"].startswith("##") for token in state["added_tokens"]):
             return None
         table = np.ones(self.vocab_size, bool)
-        vocabulary = state["model"]["vocab"]
-        table[[number for token, number in vocabulary.items() if token.startswith("##")]] = False
+        table[[token_id for token, token_id in state["model"]["vocab"].items() if token.startswith("##")]] = False
         return table
 
     @cached_property
     def _forbidden(self) -> np.ndarray:
+        """For each token of the vocabulary, whether a plain text must not contain it."""
         table = np.zeros(self.vocab_size, bool)
-        table[[number for number in self.special_ids if number != self.unk_id]] = True
+        table[[token_id for token_id in self.special_ids if token_id != self.unk_id]] = True
         return table
 
     def _spell_out_special_tokens(self, text: str) -> str:
         """Inserts spaces into special tokens in a text, for models (unigram) that have them as ordinary tokens."""
-        literals = "|".join(re.escape(self.token(number)) for number in self.special_ids)
+        literals = "|".join(re.escape(self.token(token_id)) for token_id in self.special_ids)
         normalized = self.normalize(text)
-        spelled, num_found = re.subn(literals, lambda found: " ".join(found[0]), normalized, flags=re.IGNORECASE)
-        return spelled if num_found else text
+        spelled, num_matches = re.subn(literals, lambda match: " ".join(match[0]), normalized, flags=re.IGNORECASE)
+        return spelled if num_matches else text
 
     def normalize(self, text: str) -> str:
         """The text after the tokenizer's normalisation, such as lower-casing and accent stripping."""
@@ -341,10 +347,14 @@ class Tokenizer:
         self.backend.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in old_ids])
         for name in ("vocab_size", "fingerprint", "_plain", "_word_cache", "_word_start_table", "_forbidden"):
             self.__dict__.pop(name, None)
-        added = [(self.backend.token_to_id(word), ids) for word, ids in old_ids.items()]
-        if any(number < first_id for number, _ in added):
-            raise ValueError("the vocabulary has gaps in its ids, so new words would share them: renumber it first")
-        return added
+        refuse_gaps(self.backend, first_id, old_ids)
+        return [(self.backend.token_to_id(word), ids) for word, ids in old_ids.items()]
+
+
+def refuse_gaps(backend: tokenizers.Tokenizer, first_id: int, new_tokens: Iterable[str]) -> None:
+    """Raises a `ValueError` if new tokens have ids before `first_id`, the size of the vocabulary without them."""
+    if any(backend.token_to_id(token) < first_id for token in new_tokens):
+        raise ValueError("the vocabulary has gaps in its ids, so new tokens would share them: renumber it first")
 
 
 def refuse_surrogates(text: str) -> None:
@@ -359,15 +369,11 @@ def refuse_surrogates(text: str) -> None:
 
 def guess_names(backend: tokenizers.Tokenizer, stated: dict[str, str]) -> dict[str, str]:
     """The special tokens by name: the stated ones that the vocabulary contains, and defaults for the others."""
-    names = {
-        name: token
-        for name, token in stated.items()
-        if isinstance(token, str) and backend.token_to_id(token) is not None
-    }
-    for name, defaults in DEFAULT_TOKENS.items():
-        found = next((token for token in defaults if backend.token_to_id(token) is not None), None)
-        if name not in names and found:
-            names[name] = found
+    names = {}
+    for name in (*stated, *DEFAULT_TOKENS):
+        for token in (stated.get(name), *DEFAULT_TOKENS.get(name, ())):
+            if isinstance(token, str) and backend.token_to_id(token) is not None:
+                names.setdefault(name, token)
     return names
 
 
@@ -391,7 +397,6 @@ def _apply_stated_normalization(backend: tokenizers.Tokenizer, settings: dict) -
     generic = settings.get("tokenizer_class") in (None, "PreTrainedTokenizerFast", "TokenizersBackend")
     if generic or not isinstance(backend.normalizer, normalizers.BertNormalizer):
         return
-    keys = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
-    for key, attribute in (keys | {"tokenize_chinese_chars": "handle_chinese_chars"}).items():
+    for key, attribute in NORMALIZER_SETTINGS.items():
         if settings.get(key) is not None:
             setattr(backend.normalizer, attribute, settings[key])

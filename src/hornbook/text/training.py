@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from hornbook.config import checked
-from hornbook.text.published import sentence_template, unsegmented_template
+from hornbook.text.published import bert_template, roberta_template
 from hornbook.text.tokenizer import Tokenizer, guess_names, refuse_surrogates
 
 SPECIAL_TOKENS = {
@@ -26,6 +26,7 @@ PROGRESS_EVERY = 1000
 LARGEST_VOCABULARY = 2**24
 
 Progress = Callable[[str, int], None]
+Trained = tuple[models.Model, pre_tokenizers.PreTokenizer, decoders.Decoder]
 
 
 def train_tokenizer(
@@ -54,9 +55,13 @@ def train_tokenizer(
         raise ValueError(f"add_prefix_space is for kind 'bpe': the tokens of kind {kind!r} do not include spaces")
     vocab_size = checked(vocab_size, int, "vocab_size", high=LARGEST_VOCABULARY)
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
-    backend = train(_with_progress(documents, on_progress), vocab_size, normalizer(kind, cased), on_progress)
-    if add_prefix_space:
-        backend.pre_tokenizer = with_prefix_space(backend.pre_tokenizer)
+    on_progress = on_progress or (lambda phase, num_documents: None)
+    normalizer = new_normalizer(kind, cased)
+    model, pre_tokenizer, decoder = train(_valid(documents, on_progress), vocab_size, normalizer, on_progress)
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = with_prefix_space(pre_tokenizer) if add_prefix_space else pre_tokenizer
+    backend.decoder = decoder
     special = SPECIAL_TOKENS[kind]
     # where tokens include the space before them, the mask replaces that space too
     carries_space = kind != "wordpiece"
@@ -64,11 +69,8 @@ def train_tokenizer(
         [AddedToken(token, lstrip=carries_space and "mask" in token.lower(), special=True) for token in special]
     )
     names = guess_names(backend, {})
-    cls_and_sep = [(names[name], backend.token_to_id(names[name])) for name in ("cls_token", "sep_token")]
-    backend.post_processor = sentence_template(*cls_and_sep)
-    if kind == "bpe":
-        trimmed = processors.ByteLevel(trim_offsets=True)
-        backend.post_processor = processors.Sequence([trimmed, unsegmented_template(*cls_and_sep)])
+    template = roberta_template if kind == "bpe" else bert_template
+    backend.post_processor = template(backend, names["cls_token"], names["sep_token"])
     return Tokenizer(backend, names)
 
 
@@ -79,7 +81,7 @@ def with_prefix_space(pre_tokenizer: pre_tokenizers.PreTokenizer) -> pre_tokeniz
     return pre_tokenizers.Sequence([prefix, pre_tokenizer])
 
 
-def normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
+def new_normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
     """The normaliser of a new tokenizer. Uncased: clean, strip accents, lower-case. NFC comes last, because stripping
     accents decomposes Hangul."""
     if kind == "bpe" and cased:
@@ -95,14 +97,13 @@ def normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
     return normalizers.Sequence(steps)
 
 
-def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
+def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress) -> Trained:
     special = SPECIAL_TOKENS["bpe"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_vocab_size(vocab_size, len(special) + len(alphabet), "256 bytes")
-    backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>"))
-    backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
+    learner = tokenizers.Tokenizer(models.BPE(unk_token="<unk>"))
+    learner.normalizer = normalizer
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
@@ -110,11 +111,11 @@ def _train_bpe(documents: Iterator[str], vocab_size: int, normalizer, on_progres
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    backend.train_from_iterator(documents, trainer)
-    return backend
+    learner.train_from_iterator(documents, trainer)
+    return learner.model, learner.pre_tokenizer, decoders.ByteLevel()
 
 
-def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
+def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress) -> Trained:
     special = SPECIAL_TOKENS["wordpiece"]
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
@@ -140,14 +141,10 @@ def _train_wordpiece(documents: Iterator[str], vocab_size: int, normalizer, on_p
         )
         learner.train_from_iterator(_replayed(spool, on_progress), trainer)
     vocabulary = json.loads(learner.to_str())["model"]["vocab"]
-    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizer
-    backend.decoder = decoders.WordPiece(prefix="##")
-    return backend
+    return models.WordPiece(vocabulary, unk_token="[UNK]"), pre_tokenizer, decoders.WordPiece(prefix="##")
 
 
-def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress | None):
+def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_progress: Progress) -> Trained:
     special = SPECIAL_TOKENS["unigram"]
     # "first", not "always": a full stop after [MASK] must stay a plain full stop
     pre_tokenizer = pre_tokenizers.Sequence(
@@ -165,11 +162,8 @@ def _train_unigram(documents: Iterator[str], vocab_size: int, normalizer, on_pro
         )
         learner.train_from_iterator((text.translate(dropped) for text in _replayed(spool, on_progress)), trainer)
     vocabulary = _rounded_scores(json.loads(learner.to_str())["model"]["vocab"], special)
-    backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=special.index("<unk>"), byte_fallback=False))
-    backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizer
-    backend.decoder = decoders.Metaspace(prepend_scheme="first")
-    return backend
+    model = models.Unigram(vocabulary, unk_id=special.index("<unk>"), byte_fallback=False)
+    return model, pre_tokenizer, decoders.Metaspace(prepend_scheme="first")
 
 
 def _rounded_scores(vocabulary: list[list], special: list[str]) -> list[tuple[str, float]]:
@@ -225,20 +219,20 @@ def _normalize_into(spool: IO[str], documents: Iterator[str], normalizer: normal
     return counts
 
 
-def _replayed(spool: IO[str], on_progress: Progress | None) -> Iterator[str]:
+def _replayed(spool: IO[str], on_progress: Progress) -> Iterator[str]:
     spool.seek(0)
-    for number, line in enumerate(spool, start=1):
+    for num_documents, line in enumerate(spool, start=1):
         yield line.rstrip("\n")
-        if on_progress and number % PROGRESS_EVERY == 0:
-            on_progress("counting words", number)
+        if num_documents % PROGRESS_EVERY == 0:
+            on_progress("counting words", num_documents)
 
 
-def _with_progress(documents: Iterable[str], on_progress: Progress | None) -> Iterator[str]:
-    number = 0
-    for number, document in enumerate(documents, start=1):
+def _valid(documents: Iterable[str], on_progress: Progress) -> Iterator[str]:
+    """The documents; raises a `ValueError` for one with a lone surrogate."""
+    num_documents = 0
+    for num_documents, document in enumerate(documents, start=1):
         refuse_surrogates(document)
         yield document
-        if on_progress and number % PROGRESS_EVERY == 0:
-            on_progress("reading", number)
-    if on_progress:
-        on_progress("learning", number)
+        if num_documents % PROGRESS_EVERY == 0:
+            on_progress("reading", num_documents)
+    on_progress("learning", num_documents)

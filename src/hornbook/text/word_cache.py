@@ -40,20 +40,20 @@ class WordCache:
         if self._num_characters > MAX_CHARACTERS:
             self._clear()
         words = list(chain.from_iterable(words_of))
-        numbers = np.fromiter(map(self._numbers.get, words, repeat(-1)), np.int64, len(words))
-        missing = np.flatnonzero(numbers < 0)
+        word_indices = np.fromiter(map(self._index_of.get, words, repeat(-1)), np.int64, len(words))
+        missing = np.flatnonzero(word_indices < 0)
         missing_words = [words[i] for i in missing]
         self._add(list(dict.fromkeys(missing_words)))
-        numbers[missing] = [self._numbers[word] for word in missing_words]
-        starts = self._offsets[numbers]
-        num_tokens = self._offsets[numbers + 1] - starts
+        word_indices[missing] = [self._index_of[word] for word in missing_words]
+        starts = self._offsets[word_indices]
+        num_tokens = self._offsets[word_indices + 1] - starts
         ends = np.cumsum(num_tokens)  # of the words in the result
         rows = np.arange(num_tokens.sum()) + np.repeat(starts - ends + num_tokens, num_tokens)
         last_words = np.cumsum(sizes(words_of)) - 1
         return self._ids[rows], self._word_starts[rows], np.diff(ends[last_words], prepend=0)
 
     def _clear(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._index_of: dict[str, int] = {}
         self._num_characters = 0
         self._ids, self._word_starts = np.zeros(0, np.uint32), np.zeros(0, bool)
         self._offsets = np.zeros(1, np.int64)  # of the tokens of each word, and the end of the last
@@ -74,8 +74,8 @@ class WordCache:
         return ids, word_starts, np.diff(ends[np.cumsum(sizes(parts_of))], prepend=0)
 
     def _append(self, words: list[str], ids: np.ndarray, word_starts: np.ndarray, lengths: np.ndarray) -> None:
-        first = len(self._numbers)
-        self._numbers.update(zip(words, range(first, first + len(words)), strict=True))
+        first = len(self._index_of)
+        self._index_of.update(zip(words, range(first, first + len(words)), strict=True))
         self._num_characters += sum(map(len, words))
         self._offsets = np.concatenate([self._offsets, len(self._ids) + np.cumsum(lengths)])
         self._ids = np.concatenate([self._ids, ids])

@@ -17,28 +17,33 @@ def read_vectors(file: Path, wanted: set[str] | None, most: int | None = None) -
         raise ValueError(f"{file} is not a file of word vectors")
     if file.suffix in COMPRESSED:
         raise ValueError(f"{file} is compressed: decompress it first")
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     width = 0
     with open(file, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
+        for line_number, line in enumerate(lines, 1):
             fields = line.rstrip().split(" ")
-            if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+            if line_number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
                 continue
             if "\0" in line:
                 raise ValueError(f"{file} is not text: write the vectors as text, one word and its values per line")
             width = width or len(fields) - 1
             if len(fields) <= width or width < 1:
                 raise ValueError(
-                    f"{file} line {number}: {len(fields) - 1} values after the word, expected {max(width, 1)}"
+                    f"{file} line {line_number}: {len(fields) - 1} values after the word, expected {max(width, 1)}"
                 )
             word = " ".join(fields[: len(fields) - width])
-            if (wanted is None or word in wanted) and word not in found:
-                found[word] = _numbers(fields[-width:], file, number)
-                if len(found) == most:
+            if (wanted is None or word in wanted) and word not in vectors:
+                try:
+                    vectors[word] = np.array(fields[-width:], np.float32)
+                except ValueError:
+                    raise ValueError(
+                        f"{file} line {line_number}: the values after the word are not all numbers"
+                    ) from None
+                if len(vectors) == most:
                     break
     if not width:
         raise ValueError(f"{file} is empty: it must have one word and its values per line")
-    return found, width
+    return vectors, width
 
 
 def forms_of(word: str) -> tuple[str, str]:
@@ -49,10 +54,3 @@ def forms_of(word: str) -> tuple[str, str]:
 def lookup(word: str, vectors: dict[str, np.ndarray]) -> np.ndarray | None:
     """The vector of a word, or None if it has none."""
     return next((vectors[form] for form in forms_of(word) if form in vectors), None)
-
-
-def _numbers(fields: list[str], file: Path, line: int) -> np.ndarray:
-    try:
-        return np.array(fields, np.float32)
-    except ValueError:
-        raise ValueError(f"{file} line {line}: the values after the word are not all numbers") from None

@@ -17,7 +17,7 @@ from torch import Tensor
 from hornbook.files import link, read_json, replacing, replacing_folder, write_json, write_tensors
 from hornbook.lifecycle.temp_files import temporary_for
 
-OWN_FILES = ("optimizer.safetensors", "state.json")
+STATE_FILES = ("optimizer.safetensors", "state.json")
 
 
 class Checkpoints:
@@ -70,10 +70,8 @@ class Checkpoints:
 
     def finished_files(self) -> list[Path]:
         """The files a finished run no longer needs: all but the last `state.json`, which records how it ended."""
-        found = self.all()
-        return [path for path in self.folder.rglob("*") if path.is_file() and path.parent not in found[-1:]] + [
-            path for last in found[-1:] for path in last.iterdir() if path.is_file() and path.name != "state.json"
-        ]
+        kept = [path / "state.json" for path in self.all()[-1:]]
+        return [path for path in self.folder.rglob("*") if path.is_file() and path not in kept]
 
     def keep_only_state(self) -> None:
         """For a finished run: removes its checkpoints except for the last `state.json`."""
@@ -89,7 +87,7 @@ class Checkpoints:
     def publish(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files into the root of the run, without copying."""
         for file in checkpoint.rglob("*"):
-            if file.is_file() and file.name not in OWN_FILES:
+            if file.is_file() and file.name not in STATE_FILES:
                 target = self.run / file.relative_to(checkpoint)
                 target.parent.mkdir(exist_ok=True)
                 with replacing(target) as temporary:
@@ -116,13 +114,12 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
 def read_state(path: Path) -> dict:
     state = read_json(path / "state.json")
     numbers = {name: state.get(name) for name in ("step", "tokens", "seconds")} | dict(state.get("loss_spike") or {})
-    if wrong := [
-        name for name, value in numbers.items() if isinstance(value, bool) or not isinstance(value, int | float)
-    ]:
-        raise ValueError(
-            f"{path / 'state.json'} has no number for {wrong[0]}: delete the folder {path} and resume, from the "
-            "checkpoint before it"
-        )
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(
+                f"{path / 'state.json'} has no number for {name}: delete the folder {path} and resume from the "
+                "checkpoint before it"
+            )
     return state
 
 

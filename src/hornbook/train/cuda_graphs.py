@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import SEQUENCES, TOKENS, Batch, Stream, to_device
+from hornbook.batch import SEQUENCES, TOKENS, Batch, to_device
 from hornbook.devices import warm_up_on_side_stream
 from hornbook.train.objective import StepInputs
 from hornbook.train.optimizer import set_learning_rate
@@ -41,12 +41,17 @@ class Bucket:
     num_causal: int | None  # as in `Batch`
     shared: tuple[tuple[str, torch.Size], ...]  # (name, shape) of the values shared by the whole step
 
+    @property
+    def max_lengths(self) -> dict[str, int]:
+        """The largest number of entries of a padding sequence, for the streams that limit it."""
+        return {TOKENS: self.max_length, SEQUENCES: 1}
+
 
 @dataclass(frozen=True)
 class _Captured:
     graph: torch.cuda.CUDAGraph
     step_inputs: StepInputs  # the buffers that the graph reads
-    numbers: Tensor  # the loss, the gradient norm, then the terms
+    losses: Tensor  # the loss, the gradient norm, then the terms
 
 
 def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
@@ -55,15 +60,15 @@ def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
     batch = step_inputs.batch
     max_length = min(max_positions, max(SHORTEST, 1 << (batch.max_length - 1).bit_length()))
     # At most all sequences at full length, so that a batch of full sequences needs no padding.
-    tokens = min(_bucket_size(batch.num_tokens), _round_up(batch.num_sequences * max_length, CAPTURE_TOKEN_BUCKET))
+    tokens = min(_bucket_size(batch.num_tokens), round_up(batch.num_sequences * max_length, CAPTURE_TOKEN_BUCKET))
     # Padding sequences cover all padding tokens: attention leaves tokens outside any sequence uninitialised.
     num_padding_sequences = -(-(tokens - batch.num_tokens) // max_length)
     # The number of sequences may vary between batches (documents in a chunk), so it is rounded up too.
     min_sequences = batch.num_sequences + num_padding_sequences
     multiple = max(SEQUENCE_BUCKET, (1 << min_sequences.bit_length()) >> 4)
-    sequences = _round_up(_round_up(min_sequences, multiple), batch.group_size)
+    sequences = round_up(round_up(min_sequences, multiple), batch.group_size)
     is_uniform = batch.is_uniform and batch.max_length == max_length and batch.num_tokens == tokens
-    entries = {name: _entry_bucket_size(each.num_entries, tokens) for name, each in batch.streams.items()}
+    entries = {name: _entry_bucket_size(stream.num_entries, tokens) for name, stream in batch.streams.items()}
     entries |= {TOKENS: tokens, SEQUENCES: sequences}
     shared = tuple((name, value.shape) for name, value in step_inputs.shared.items())
     return Bucket(tokens, sequences, max_length, is_uniform, tuple(entries.items()), batch.num_causal, shared)
@@ -73,7 +78,7 @@ def _bucket_size(number: int) -> int:
     """The smallest bucket size of at least `number`."""
     size = CAPTURE_TOKEN_BUCKET
     while size < number:
-        size = _round_up(int(size * GROWTH), CAPTURE_TOKEN_BUCKET)
+        size = round_up(int(size * GROWTH), CAPTURE_TOKEN_BUCKET)
     return size
 
 
@@ -82,7 +87,8 @@ def _entry_bucket_size(number: int, tokens: int) -> int:
     return min(_bucket_size(number), tokens) if number <= tokens else _bucket_size(number)
 
 
-def _round_up(number: int, multiple: int) -> int:
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is at least `number`."""
     return -(-number // multiple) * multiple
 
 
@@ -94,7 +100,7 @@ class CapturedSteps:
         self.captured: dict[Bucket, _Captured] = {}
         self.pool = None
 
-    def train_step(self, step_inputs: StepInputs, number: int, lr: float) -> tuple[Tensor, list[str]]:
+    def train_step(self, step_inputs: StepInputs, batch_number: int, lr: float) -> tuple[Tensor, list[str]]:
         """One update. Returns a tensor of the loss, the gradient norm and the terms, and the names of the terms."""
         if not self.captured:
             self._prepare_optimizer()
@@ -104,9 +110,9 @@ class CapturedSteps:
         captured = self.captured[bucket]
         _copy_into(step_inputs, captured.step_inputs, bucket)
         set_learning_rate(self.stepper.optimizer, lr)
-        seed_generators(seed_of(self.stepper.seed, number, 0, "dropout"))
+        seed_generators(seed_of(self.stepper.seed, batch_number, 0, "dropout"))
         captured.graph.replay()
-        return captured.numbers.clone(), list(self.stepper.objective.weights)
+        return captured.losses.clone(), list(self.stepper.objective.weights)
 
     def _prepare_optimizer(self) -> None:
         """Puts the learning rate into a device tensor, which the captured step reads."""
@@ -126,10 +132,10 @@ class CapturedSteps:
             loss, terms = self._loss(step_inputs)
             loss.backward()
             norm = self._update()
-            numbers = torch.stack([loss.detach(), norm, *terms]).float()
+            losses = torch.stack([loss.detach(), norm, *terms]).float()
         stepper.optimizer.zero_grad(set_to_none=True)
         self.pool = self.pool or graph.pool()
-        return _Captured(graph, step_inputs, numbers)
+        return _Captured(graph, step_inputs, losses)
 
     def _update(self) -> Tensor:
         """Clips and updates. The optimizer's kernel scales the gradient as it reads it, which saves a pass over it."""
@@ -166,28 +172,15 @@ def _no_garbage_collection() -> Iterator[None]:
 def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
     """The step copied into new buffers of the bucket's size. Values on the host are left out: a graph cannot read
     them."""
-    batch = step_inputs.batch
-    sizes = dict(bucket.entries)
-
-    def buffer(stream: Stream, size: int) -> Stream:
-        tensors = {name: value for name, value in stream.values.items() if isinstance(value, Tensor)}
-        offsets = None if stream.offsets is None else stream.offsets.new_zeros(bucket.sequences + 1)
-        return dataclasses.replace(
-            stream,
-            **dict.fromkeys(stream.values)
-            | {name: value.new_zeros((size, *value.shape[1:])) for name, value in tensors.items()},
-            offsets_host=np.zeros(bucket.sequences + 1, np.int64),
-            offsets=offsets,
-        )
-
-    streams = {name: buffer(stream, sizes[name]) for name, stream in batch.streams.items()}
+    batch, sizes, streams = step_inputs.batch, dict(bucket.entries), {}
+    for name, stream in batch.streams.items():
+        padded = stream.padded(sizes[name], bucket.sequences, bucket.max_lengths.get(name))
+        on_host = [field for field, value in stream.values.items() if not isinstance(value, Tensor)]
+        zeros = np.zeros(bucket.sequences + 1, np.int64)
+        streams[name] = dataclasses.replace(padded, **dict.fromkeys(on_host), offsets_host=zeros)
     streams[TOKENS] = dataclasses.replace(streams[TOKENS], offsets_host=offsets_host(bucket))
-    buffers = StepInputs(
-        Batch(streams, bucket.max_length, batch.group_size, num_causal=bucket.num_causal),
-        {name: torch.empty_like(value) for name, value in step_inputs.shared.items()},
-    )
-    _copy_into(step_inputs, buffers, bucket)
-    return buffers
+    buffers = Batch(streams, bucket.max_length, batch.group_size, num_causal=bucket.num_causal)
+    return StepInputs(buffers, {name: value.clone() for name, value in step_inputs.shared.items()})
 
 
 def offsets_host(bucket: Bucket) -> np.ndarray:
@@ -201,17 +194,17 @@ def offsets_host(bucket: Bucket) -> np.ndarray:
 def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> None:
     """Copies a step into the buffers. Padding entries keep their previous values, as they enter no loss, unless their
     field has a `padding` value, as the weights of targets do."""
-    sizes, max_lengths = dict(bucket.entries), {TOKENS: bucket.max_length, SEQUENCES: 1}
-    for name, into in buffers.batch.streams.items():
+    sizes = dict(bucket.entries)
+    for name, buffer_stream in buffers.batch.streams.items():
         stream = step_inputs.batch.streams[name]
-        for field_name, buffer in into.values.items():
+        for field_name, buffer in buffer_stream.values.items():
             value = stream.values[field_name]
             if (padding := stream.padding_of(field_name)) is not None:
                 buffer[len(value) :].fill_(padding)
             buffer[: len(value)].copy_(value, non_blocking=True)
-        if into.offsets is not None:
-            ends = stream.padding_ends(sizes[name], bucket.sequences, max_lengths.get(name))
+        if buffer_stream.offsets is not None:
+            ends = stream.padding_ends(sizes[name], bucket.sequences, bucket.max_lengths.get(name))
             offsets = np.concatenate([stream.offsets_host, ends]).astype(np.int32)
-            into.offsets.copy_(to_device(offsets, into.offsets.device), non_blocking=True)
+            buffer_stream.offsets.copy_(to_device(offsets, buffer_stream.offsets.device), non_blocking=True)
     for name, buffer in buffers.shared.items():
         buffer.copy_(step_inputs.shared[name], non_blocking=True)

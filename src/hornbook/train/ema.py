@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 WEIGHTS = "weights."  # prefix of the names of the weights in a checkpoint
-WARMUP = 10
+WARMUP_STEPS = 10
 
 
 class AveragedWeights:
@@ -28,7 +28,7 @@ class AveragedWeights:
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Adds the weights after update `step`, which counts from 1."""
-        decay = min(self.decay, step / (step + WARMUP))
+        decay = min(self.decay, step / (step + WARMUP_STEPS))
         torch._foreach_lerp_(self.averages, [each.detach() for each in self.weights.values()], 1 - decay)
 
     @contextmanager
@@ -43,9 +43,9 @@ class AveragedWeights:
     @torch.no_grad()
     def _swap(self) -> None:
         for weight, average in zip(self.weights.values(), self.averages, strict=True):
-            kept = weight.detach().clone()
+            previous = weight.detach().clone()
             weight.copy_(average)
-            average.copy_(kept)
+            average.copy_(previous)
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights themselves, for a checkpoint whose model is the average."""

@@ -1,4 +1,4 @@
-"""What the training loop (`loop.py`) gets and gives: job, state, progress and outcome."""
+"""Inputs and outputs of the training loop (`loop.py`): job, state, progress and outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,7 +77,7 @@ class State:
     best: float | None = None  # best validation value of `Job.metric_for_best`
     best_step: int = 0
     loss_of_best: float | None = None  # loss at the best validation
-    validations_since_best: int = 0  # validations since the best one
+    validations_since_best: int = 0
     ended_early: bool = False
     micro_tokens: int = 0
     loss_spike: dict = field(default_factory=dict)
@@ -86,7 +86,8 @@ class State:
 @dataclass(frozen=True)
 class Outcome:
     """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), `stopped` (by a
-    signal or by `on_progress`, with everything saved), or `already finished` (by an earlier process)."""
+    signal or by `on_progress`, with everything saved), or `already finished` (by an earlier process). `last` holds the
+    last values of the metrics."""
 
     ended: str
     step: int
@@ -97,9 +98,10 @@ class Outcome:
     best_step: int = 0
 
     @classmethod
-    def of_state(cls, ended: str, state: dict[str, Any]) -> Self:
-        """The outcome of an earlier process, from the `state.json` of its last checkpoint."""
-        return cls(ended, state["step"], state["tokens"], state["seconds"], {}, state["best"], state["best_step"])
+    def of_state(cls, ended: str, state: dict[str, Any], last: dict[str, float] | None = None) -> Self:
+        """The outcome of a run with this state, as in the `state.json` of its last checkpoint."""
+        names = ("step", "tokens", "seconds", "best", "best_step")
+        return cls(ended, last=last or {}, **{name: state[name] for name in names})
 
 
 OnProgress = Callable[[Status], bool | None]  # returning True stops the run, with everything saved

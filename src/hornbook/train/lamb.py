@@ -31,8 +31,8 @@ class Shards(Protocol):
         """The whole matrices, from values for the rows of these parameters."""
         ...
 
-    def own(self, matrices: list[Tensor]) -> list[Tensor]:
-        """The rows of whole matrices that are this process's."""
+    def local_rows(self, matrices: list[Tensor]) -> list[Tensor]:
+        """This process's rows of whole matrices."""
         ...
 
 

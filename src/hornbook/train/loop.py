@@ -68,9 +68,7 @@ class _Loop:
         with ranks.main_first():  # no rank looks at the folder from here on, only the main one
             if ranks.is_main:
                 self.checkpoints.drop_old()
-        setup = set_up(job, settings, runtime, ranks)
-        self.sharded, self.trained, self.optimizer = setup.sharded, setup.trained, setup.optimizer
-        self.ema, self.stepper = setup.ema, setup.stepper
+        self.sharded, self.trained, self.optimizer, self.ema, self.stepper = set_up(job, settings, runtime, ranks)
         self.state = State(micro_tokens=settings.batch.micro_tokens)
         self.spike_detector = LossSpikeDetector(settings.loss_spike)
         self.skips = ranks.from_main(lambda: SkippedBatches(run / "skipped.json"))
@@ -106,8 +104,7 @@ class _Loop:
         finally:
             self.log.close()
         ended = "stopped" if not self._is_finished() else "finished early" if self.state.ended_early else "finished"
-        state = self.state
-        return Outcome(ended, state.step, state.tokens, state.seconds, self.values, state.best, state.best_step)
+        return Outcome.of_state(ended, vars(self.state), self.values)
 
     def _is_finished(self) -> bool:
         return self.state.step >= self.num_steps or self.state.ended_early
@@ -123,15 +120,14 @@ class _Loop:
 
     def _run_steps(self) -> None:
         """Runs steps until the end, a signal, or a rollback (after which the batch numbers change)."""
-        numbers = list(self.skips.numbers_from(self.state.step, self.num_steps))
+        batch_numbers = list(self.skips.numbers_from(self.state.step, self.num_steps))
         make_batch = self.ranks.own_part(self.job.make_batch)
-        loader = batches(make_batch, numbers, self.runtime.loader_workers, self.runtime.device)
+        loader = batches(make_batch, batch_numbers, self.runtime.loader_workers, self.runtime.device)
         settings = self.settings
-        for number, batch in zip(numbers, loader, strict=True):
-            step = self.state.step
-            lr = settings.optimizer.lr * settings.schedule.lr_ratio(step)
+        for batch_number, batch in zip(batch_numbers, loader, strict=True):
+            lr = settings.optimizer.lr * settings.schedule.lr_ratio(self.state.step)
             try:
-                result = self.stepper.train_step(batch, number, lr)
+                result = self.stepper.train_step(batch, batch_number, lr)
             except StepInterrupted:
                 self.optimizer.zero_grad(set_to_none=True)
                 break
@@ -141,7 +137,7 @@ class _Loop:
                 self.ema.update(self.state.step)
             saves, num_tokens = self._agree(result.num_tokens)
             self.state.tokens += num_tokens
-            self.pending.append((self.state.step, number, lr, result))
+            self.pending.append((self.state.step, batch_number, lr, result))
             is_new_phase = self.state.step == self.job.new_phase_at
             if is_new_phase:
                 self._begin_phase()
@@ -217,11 +213,11 @@ class _Loop:
         if not pending:
             return False
         stacked = torch.stack([torch.stack([r.loss, r.grad_norm, *r.terms.values()]).float() for *_, r in pending])
-        numbers = self.ranks.from_main(stacked.tolist)  # all ranks judge the same numbers
+        rows = self.ranks.from_main(stacked.tolist)  # all ranks judge the same numbers
         now = time.monotonic()
-        for (step, number, lr, result), (loss, norm, *terms) in zip(pending, numbers, strict=True):
+        for (step, batch_number, lr, result), (loss, norm, *terms) in zip(pending, rows, strict=True):
             problem = self.spike_detector.check(loss, norm)
-            if problem and self._roll_back(step, number, problem):
+            if problem and self._roll_back(step, batch_number, problem):
                 return True
             if problem:
                 self.spike_detector.update(loss)
@@ -266,22 +262,20 @@ class _Loop:
         return nullcontext() if self.ema is None else self.ema.in_place()
 
     def _validate(self) -> None:
-        if self.job.validate is not None:
-            with self._with_ema_weights():
-                self._validate_and_keep_best()
-
-    def _validate_and_keep_best(self) -> None:
-        job = self.job
-        metrics, self.stepper.micro_tokens = self._validated()
-        self._note_smaller_micro_batch()
-        value = metrics[job.metric_for_best]
-        is_best = job.is_better(metrics, self.state)
-        if is_best:
-            self.state.best, self.state.best_step, self.state.loss_of_best = value, self.state.step, metrics["loss"]
-            if self.ranks.is_main:
-                job.save_model(self.run_folder / "best")
-        self.state.validations_since_best = 0 if is_best else self.state.validations_since_best + 1
-        self.log.write("validation", self.state.step, **metrics, best=is_best)
+        job, state = self.job, self.state
+        if job.validate is None:
+            return
+        with self._with_ema_weights():
+            metrics, self.stepper.micro_tokens = self._validated()
+            self._note_smaller_micro_batch()
+            is_best = job.is_better(metrics, state)
+            if is_best:
+                state.best, state.best_step = metrics[job.metric_for_best], state.step
+                state.loss_of_best = metrics["loss"]
+                if self.ranks.is_main:
+                    job.save_model(self.run_folder / "best")
+        state.validations_since_best = 0 if is_best else state.validations_since_best + 1
+        self.log.write("validation", state.step, **metrics, best=is_best)
         self._restart_timer()
         self.values |= {f"validation_{name}": value for name, value in metrics.items()}
         self._report_progress()
@@ -298,14 +292,14 @@ class _Loop:
         def validate_alone() -> tuple[dict[str, float], int]:
             self.job.module.to(self.runtime.device)
             with single_process():
-                found = validate()
+                result = validate()
             self.job.module.cpu()
-            return found
+            return result
 
         if self.sharded is not None:
             return self.ranks.from_main(validate_alone)
-        found = validate()
-        return self.ranks.from_main(lambda: found)
+        result = validate()
+        return self.ranks.from_main(lambda: result)
 
     def _stop_early_if_not_better(self) -> None:
         patience = self.settings.validation.patience
@@ -316,8 +310,9 @@ class _Loop:
 
     def _save(self) -> None:
         self.state.loss_spike = self.spike_detector.state()
-        drops_optimizer = self._is_finished() and not self.settings.checkpoint.keep_optimizer
-        tensors = {} if drops_optimizer or not self._has_state() else optimizer_tensors(self.trained, self.optimizer)
+        saves_optimizer = self.settings.checkpoint.keep_optimizer or not self._is_finished()
+        has_state = self.ranks.is_main or self.sharded is not None  # sharded state is gathered from all ranks
+        tensors = optimizer_tensors(self.trained, self.optimizer) if saves_optimizer and has_state else {}
         if self.sharded is not None:
             tensors = self.sharded.whole_state(tensors)
         self._gather_full_weights()
@@ -329,10 +324,6 @@ class _Loop:
         self.saved_at = time.monotonic()
         self._restart_timer()
 
-    def _has_state(self) -> bool:
-        """Whether this rank has a part in saving the optimizer's state."""
-        return self.ranks.is_main or self.sharded is not None
-
     def _restart_timer(self) -> None:
         """Excludes the time since the last reading, spent on validating or saving, from the tokens per second."""
         self.timed_at, self.timed_tokens = time.monotonic(), self.state.tokens
@@ -342,41 +333,41 @@ class _Loop:
         self.job.load_model(checkpoint)
         if self.sharded is not None:
             self.sharded.load_full_weights()
-            tensors = self.sharded.own_state(tensors)
+            tensors = self.sharded.local_state(tensors)
         if self.ema is not None:
             self.ema.load(tensors)
-            tensors = {name: each for name, each in tensors.items() if not name.startswith(WEIGHTS)}
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
         load_optimizer_tensors(self.trained, self.optimizer, tensors)
         self.state = State(**state)
         self.spike_detector = LossSpikeDetector(self.settings.loss_spike, **self.state.loss_spike)
         self.stepper.micro_tokens = self.state.micro_tokens
 
-    def _roll_back(self, step: int, number: int, problem: LossProblem) -> bool:
+    def _roll_back(self, step: int, batch_number: int, problem: LossProblem) -> bool:
         """Restores the last checkpoint and skips the bad batch from then on, once per checkpoint. False if the run
         continues without a rollback, which only a spike allows."""
-        what = problem.description
+        event = f"at step {step} {problem.description}"
         checkpoint = self.ranks.from_main(self.checkpoints.last)
         if checkpoint is None:
             if problem.kind == "spike":
-                self._log_event("spike", f"at step {step} {what}; continuing, as there is no checkpoint yet")
+                self._log_event("spike", f"{event}; continuing, as there is no checkpoint yet")
                 return False
-            raise Diverged(f"at step {step} {what}, and there is no checkpoint to roll back to; lower optimizer.lr")
+            raise Diverged(f"{event}, and there is no checkpoint to roll back to; lower optimizer.lr")
         back_to = read_state(checkpoint)["step"]
         if back_to in self.skips.rolled_back_to:
             if problem.kind == "spike":
-                self._log_event("spike", f"at step {step} {what}; continuing, as it was rolled back once already")
+                self._log_event("spike", f"{event}; continuing, as it was rolled back once already")
                 return False
             raise Diverged(
-                f"at step {step} {what}, again after rolling back to step {back_to} and skipping the batch where it "
-                f"first happened; lower optimizer.lr or use a longer warmup and start a new run"
+                f"{event}, again after rolling back to step {back_to} and skipping the batch where it first happened; "
+                "lower optimizer.lr or use a longer warmup and start a new run"
             )
-        self.skips.add(number, back_to)
+        self.skips.add(batch_number, back_to)
         seconds = self.state.seconds
         self._restore(checkpoint)
         self.state.seconds = seconds
         self._restart_timer()
         self.log.close()
         self.log = self._open_log()
-        message = f"at step {step} {what}; rolled back to step {back_to}, skipping batch {number}"
-        self._log_event("rollback", message, at_step=step, skipped_batch=number)
+        message = f"{event}; rolled back to step {back_to}, skipping batch {batch_number}"
+        self._log_event("rollback", message, at_step=step, skipped_batch=batch_number)
         return True

@@ -61,12 +61,12 @@ class SkippedBatches:
         self.skipped: set[int] = set(saved.get("skipped", []))
         self.rolled_back_to: list[int] = saved.get("rolled_back_to", [])
 
-    def add(self, number: int, back_to: int) -> None:
-        self.skipped.add(number)
+    def add(self, batch_number: int, back_to: int) -> None:
+        self.skipped.add(batch_number)
         self.rolled_back_to.append(back_to)
         write_json(self.path, {"skipped": sorted(self.skipped), "rolled_back_to": self.rolled_back_to})
 
     def numbers_from(self, step: int, num_steps: int) -> Iterator[int]:
         """The batch numbers of the steps from `step` on."""
-        remaining = (number for number in itertools.count() if number not in self.skipped)
+        remaining = (batch_number for batch_number in itertools.count() if batch_number not in self.skipped)
         return itertools.islice(remaining, step, num_steps)

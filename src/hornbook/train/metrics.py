@@ -15,10 +15,14 @@ class MetricsLog:
 
     def __init__(self, run: Path, at_step: int, tensorboard: bool = True):
         self.path = Path(run) / METRICS
-        kept = [line for line in read_metrics(run) if line["step"] <= at_step]
-        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        lines = [line for line in read_metrics(run) if line["step"] <= at_step]
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
         self.file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
-        self.board = _board(Path(run) / "tensorboard", at_step) if tensorboard else None
+        self.board = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(Path(run) / "tensorboard"), purge_step=at_step + 1)
 
     def write(self, kind: str, step: int, **values: object) -> None:
         check_folder(self.path)
@@ -43,9 +47,3 @@ class NoLog:
     def write(self, *_: object, **__: object) -> None: ...
 
     def close(self) -> None: ...
-
-
-def _board(folder: Path, at_step: int):
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=at_step + 1)

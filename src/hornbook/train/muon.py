@@ -56,7 +56,7 @@ class Muon(torch.optim.Optimizer):
         if self.shards is None:
             updates = orthogonal_updates(updates)
         else:
-            updates = self.shards.own(orthogonal_updates(self.shards.gathered(parameters, updates)))
+            updates = self.shards.local_rows(orthogonal_updates(self.shards.gathered(parameters, updates)))
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         torch._foreach_mul_(updates, group["lr"])

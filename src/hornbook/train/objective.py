@@ -57,7 +57,7 @@ class StepInputs:
     @property
     def targets(self) -> dict[str, Targets]:
         """The targets of each loss term, by its name."""
-        return {name: each for name, each in self.batch.streams.items() if isinstance(each, Targets)}
+        return {name: stream for name, stream in self.batch.streams.items() if isinstance(stream, Targets)}
 
     def counts(self) -> dict[str, Tensor]:
         return {term: targets.count for term, targets in self.targets.items()}

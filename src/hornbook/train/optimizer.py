@@ -1,6 +1,7 @@
 """Builds AdamW, LAMB or Muon, without weight decay on biases and norms; saves and loads the state as named tensors."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from hornbook.train.lamb import Lamb
 from hornbook.train.muon import Muon
 from hornbook.train.settings import UNCORRECTED_START, OptimizerSettings
 
-OPTIMIZERS = {"lamb": Lamb, "muon": Muon}  # besides torch.optim.AdamW
+OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "lamb": Lamb, "muon": Muon}
 
 
 def make_optimizer(
@@ -39,10 +40,7 @@ def make_optimizer(
         for (is_matrix, in_block, lr_multiplier), parameters in parameters_by_kind.items()
     ]
     betas = (settings.beta1, settings.beta2)
-    if settings.name in OPTIMIZERS:
-        optimizer = OPTIMIZERS[settings.name](groups, settings.lr, betas, settings.eps)
-    else:
-        optimizer = torch.optim.AdamW(groups, settings.lr, betas, settings.eps, fused=True)
+    optimizer = OPTIMIZERS[settings.name](groups, settings.lr, betas, settings.eps)
     _reset_state(optimizer)
     for leader, follower in getattr(model, "followed", ()):
         _follow(optimizer, leader, follower)
@@ -90,19 +88,14 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state as `<quantity>/<parameter>`, for the parameters that have been updated at least once."""
     names = {parameter: name for name, parameter in model.named_parameters()}
-    return {
-        f"{quantity}/{names[parameter]}": value.detach().cpu().contiguous()
-        for group in optimizer.param_groups
-        for parameter in _updated_parameters(optimizer, group)
-        for quantity, value in optimizer.state[parameter].items()
-    }
-
-
-def _updated_parameters(optimizer: torch.optim.Optimizer, group: dict) -> list[nn.Parameter]:
-    counts = torch.stack([optimizer.state[parameter]["step"] for parameter in group["params"]]).tolist()
-    return [
-        parameter for parameter, count in zip(group["params"], counts, strict=True) if count > group["counted_from"]
-    ]
+    tensors = {}
+    for group in optimizer.param_groups:
+        counts = torch.stack([optimizer.state[parameter]["step"] for parameter in group["params"]]).tolist()
+        for parameter, count in zip(group["params"], counts, strict=True):
+            if count > group["counted_from"]:
+                state = optimizer.state[parameter].items()
+                tensors |= {f"{key}/{names[parameter]}": value.detach().cpu().contiguous() for key, value in state}
+    return tensors
 
 
 def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -35,10 +35,14 @@ class Runtime:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.precision, cache_enabled=self.keeps_casts)
 
-    def about(self) -> dict[str, Any]:
-        """The runtime as recorded; a resumed run uses the same `threads` and `compiles`, on which its bits depend."""
-        names = ("threads", "compiles", "reason")
-        return {"device": str(self.device), **{name: getattr(self, name) for name in names}}
+    def to_record(self) -> dict[str, Any]:
+        """The runtime in run.json; a resumed run uses the same `threads` and `compiles`, on which its bits depend."""
+        return {
+            "device": str(self.device),
+            "threads": self.threads,
+            "compiles": self.compiles,
+            "reason": self.reason,
+        }
 
 
 def choose_runtime(

@@ -37,11 +37,11 @@ class Signals:
         for each, handler in self.previous.items():
             signal.signal(each, handler)
 
-    def _handle(self, number: int, _: object) -> None:
-        if self.stop and number == signal.SIGINT:
+    def _handle(self, signal_number: int, _: object) -> None:
+        if self.stop and signal_number == signal.SIGINT:
             stopping.second_interrupt()
         stopping.note()
-        self._set_stop(signal.Signals(number).name)
+        self._set_stop(signal.Signals(signal_number).name)
 
     def _set_stop(self, name: str) -> None:
         self.stop = name

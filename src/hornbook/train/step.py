@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.train.cuda_graphs import CapturedSteps
+from hornbook.train.cuda_graphs import CapturedSteps, round_up
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
 from hornbook.train.parallel.gradients import GradientSums
@@ -43,35 +43,28 @@ class StepInterrupted(Exception):
     """A step was abandoned between two micro-batches; the weights are those before it."""
 
 
+@dataclass(eq=False)
 class Stepper:
     """Runs training steps of one module with one optimizer, together with the other `ranks` if there are any. If the
     weights are `sharded`, `module` is the sharded one."""
 
-    def __init__(
-        self,
-        module: TrainingModule,
-        optimizer: torch.optim.Optimizer,
-        runtime: Runtime,
-        seed: int,
-        max_grad_norm: float,
-        micro_tokens: int,
-        ranks: Ranks = SINGLE_PROCESS,
-        sharded: "Sharded | None" = None,
-    ):
-        self.module = module
-        self.ranks, self.sharded = ranks, sharded
-        self.parameters = list(module.model.parameters() if sharded is None else sharded.parameters.values())
-        self.gradients = GradientSums(ranks, [] if sharded else self.parameters, overlaps=True)
-        self.optimizer = optimizer
-        self.runtime = runtime
-        self.seed = seed
-        self.max_grad_norm = max_grad_norm
-        self.micro_tokens = micro_tokens
-        self.should_stop: Callable[[], object] = lambda: False  # asked between micro-batches: a step may take minutes
+    module: TrainingModule
+    optimizer: torch.optim.Optimizer
+    runtime: Runtime
+    seed: int
+    max_grad_norm: float
+    micro_tokens: int
+    ranks: Ranks = SINGLE_PROCESS
+    sharded: "Sharded | None" = None
+
+    def __post_init__(self) -> None:
+        sharded = self.sharded
+        self.parameters = list(self.model.parameters() if sharded is None else sharded.parameters.values())
+        self.gradients = GradientSums(self.ranks, [] if sharded else self.parameters, overlaps=True)
+        self.should_stop: Callable[[], object] = lambda: False  # called between micro-batches: a step may take minutes
         # An objective must declare `is_capturable`; a model is capturable unless it declares otherwise.
-        parts = {self.objective: False, module.model: True}
-        is_capturable = all(getattr(part, "is_capturable", default) for part, default in parts.items())
-        self.captured = CapturedSteps(self) if runtime.cuda_graphs and is_capturable else None
+        is_capturable = getattr(self.objective, "is_capturable", False) and getattr(self.model, "is_capturable", True)
+        self.captured = CapturedSteps(self) if self.runtime.cuda_graphs and is_capturable else None
 
     @property
     def model(self) -> nn.Module:
@@ -91,11 +84,11 @@ class Stepper:
         self.captured = None
         self.gradients.close()
 
-    def train_step(self, batch: Batch, number: int, lr: float) -> StepResult:
-        """One update on batch `number`. If memory runs out, repeats the step with micro-batches of half the size."""
+    def train_step(self, batch: Batch, batch_number: int, lr: float) -> StepResult:
+        """One update on a batch. If memory runs out, repeats the step with micro-batches of half the size."""
         # All ranks must stop at the same number of tokens, and their longest sequences differ.
         max_length = batch.max_length if self.ranks.size == 1 else 1
-        return self.retry_on_oom(max_length, lambda: self._train_step(batch, number, lr))
+        return self.retry_on_oom(max_length, lambda: self._train_step(batch, batch_number, lr))
 
     def retry_on_oom(self, max_length: int, compute: Callable[[], Result]) -> Result:
         """Returns `compute()`. Whenever memory runs out, halves `micro_tokens` (at least `max_length`) and retries."""
@@ -111,21 +104,20 @@ class Stepper:
             if self.runtime.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _train_step(self, batch: Batch, number: int, lr: float) -> StepResult:
+    def _train_step(self, batch: Batch, batch_number: int, lr: float) -> StepResult:
         self.module.train()
         is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
         batch = batch.as_padding(False) if is_padding else batch
-        step_inputs = self.objective.prepare(batch, seed_of(self.seed, number, "draw"))
+        step_inputs = self.objective.prepare(batch, seed_of(self.seed, batch_number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
-            numbers, names = self.captured.train_step(step_inputs, number, lr)
-            terms = dict(zip(names, numbers[2:], strict=True))
-            return StepResult(terms, numbers[0], numbers[1], num_tokens)
+            (loss, norm, *losses), names = self.captured.train_step(step_inputs, batch_number, lr)
+            return StepResult(dict(zip(names, losses, strict=True)), loss, norm, num_tokens)
         counts = step_inputs.counts()
         if self.ranks.size > 1:
             counts = self.ranks.all_reduce({term: count * (not is_padding) for term, count in counts.items()})
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in counts.items()}
-        micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), number, is_padding)
-        terms = self.ranks.all_reduce(self._summed_backward(micro_batches, counts, number, is_padding))
+        micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), batch_number, is_padding)
+        terms = self.ranks.all_reduce(self._summed_backward(micro_batches, counts, batch_number, is_padding))
         norm = self.grad_norm()
         if self.max_grad_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.max_grad_norm, norm)
@@ -136,17 +128,17 @@ class Stepper:
         return StepResult(terms, loss, norm, num_tokens)
 
     def _summed_backward(
-        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], number: int, is_padding: bool
+        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], batch_number: int, is_padding: bool
     ) -> dict[str, Tensor]:
         """`_backward`, with gradients summed over the ranks."""
         if self.sharded is None:
-            return self.gradients.summed_after(lambda: self._backward(micro_batches, counts, number, is_padding))
-        terms = self._backward(micro_batches, counts, number, is_padding)
+            return self.gradients.summed_after(lambda: self._backward(micro_batches, counts, batch_number, is_padding))
+        terms = self._backward(micro_batches, counts, batch_number, is_padding)
         self.sharded.collect_gradients()
         return terms
 
     def _backward(
-        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], number: int, is_padding: bool
+        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], batch_number: int, is_padding: bool
     ) -> dict[str, Tensor]:
         """Adds the gradients of all micro-batches to those of the parameters. Returns the mean loss of each term or,
         with several ranks, this rank's share of it. Padding (an empty part of a batch) adds nothing."""
@@ -155,7 +147,7 @@ class Stepper:
         for i, micro_batch in enumerate(self._evened(micro_batches)):
             if i and self.ranks.size == 1 and self.should_stop():
                 raise StepInterrupted
-            self._seed_dropout(number, i)
+            self._seed_dropout(batch_number, i)
             with self.runtime.autocast():
                 sums = self.module(self._bucketed(micro_batch))
             if is_padding or i >= len(micro_batches):
@@ -167,10 +159,6 @@ class Stepper:
             terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
         return terms
 
-    def _raise_oom_on_all(self, compute: Callable[[], Result]) -> Result:
-        """`compute()`; without sharding, which communicates, all ranks learn whether one is out of memory."""
-        return compute() if self.sharded is not None else self.ranks.raise_oom_on_all(compute)
-
     def _evened(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
         """As many micro-batches on each rank, for sharded weights, which all ranks gather for each: further ones repeat
         the last."""
@@ -178,13 +166,13 @@ class Stepper:
             return micro_batches
         return micro_batches + micro_batches[-1:] * (self.ranks.max(len(micro_batches)) - len(micro_batches))
 
-    def _seed_dropout(self, number: int, micro_batch: int) -> None:
+    def _seed_dropout(self, batch_number: int, micro_batch: int) -> None:
         """Seeds dropout by (seed, batch number, micro-batch) and, except for the first rank, the rank."""
         rank = self.ranks.rank
-        seed_generators(seed_of(self.seed, number, micro_batch, "dropout", *((rank,) if rank else ())))
+        seed_generators(seed_of(self.seed, batch_number, micro_batch, "dropout", *((rank,) if rank else ())))
 
     @torch.no_grad()
-    def _with_vectors(self, micro_batches: list[StepInputs], number: int, is_padding: bool) -> list[StepInputs]:
+    def _with_vectors(self, micro_batches: list[StepInputs], batch_number: int, is_padding: bool) -> list[StepInputs]:
         """Micro-batches of an objective that compares the whole batch, with the vectors of all of them, on all ranks.
         The second forward pass of a micro-batch has the same dropout as this one."""
         if not getattr(self.objective, "shares_vectors", False) or (len(micro_batches) == 1 and self.ranks.size == 1):
@@ -193,15 +181,17 @@ class Stepper:
         def compute() -> Tensor:
             vectors = []
             for i, micro_batch in enumerate(self._evened(micro_batches)):
-                self._seed_dropout(number, i)
+                self._seed_dropout(batch_number, i)
                 with self.runtime.autocast():
                     vectors.append(self.module(self._bucketed(micro_batch), only_vectors=True)["vectors"])
             return torch.cat(vectors[: len(micro_batches)])
 
+        # Without sharding, which communicates, all ranks learn whether one is out of memory.
+        vectors = self.ranks.raise_oom_on_all(compute) if self.sharded is None else compute()
+        own = micro_batches[0].shared | {"vectors": vectors}
         # Values of the whole step are in the order of the ranks; an empty part has none.
-        mine = micro_batches[0].shared | {"vectors": self._raise_oom_on_all(compute)}
-        shared = {name: self.ranks.all_gather(value[:0] if is_padding else value) for name, value in mine.items()}
-        return [dataclasses.replace(each, shared=shared) for each in micro_batches]
+        shared = {name: self.ranks.all_gather(value[:0] if is_padding else value) for name, value in own.items()}
+        return [dataclasses.replace(micro_batch, shared=shared) for micro_batch in micro_batches]
 
     def grad_norm(self) -> Tensor:
         if self.sharded is not None:
@@ -217,9 +207,8 @@ def bucketed(step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, entry_bu
     """The step padded with extra tokens, sequences and targets of weight 0, which leave sums and gradients unchanged.
     Tokens are padded to a multiple of `token_bucket`, targets and other streams to a multiple of `entry_bucket`."""
     batch = step_inputs.batch
-    num_tokens = -(-batch.num_tokens // token_bucket) * token_bucket
-    num_padding_sequences = -(-(num_tokens - batch.num_tokens) // batch.max_length)
-    num_padding_sequences = -(-num_padding_sequences // batch.group_size) * batch.group_size
-    sizes = {name: -(-each.num_entries // entry_bucket) * entry_bucket for name, each in batch.streams.items()}
+    num_tokens = round_up(batch.num_tokens, token_bucket)
+    num_padding_sequences = round_up(-(-(num_tokens - batch.num_tokens) // batch.max_length), batch.group_size)
+    sizes = {name: round_up(stream.num_entries, entry_bucket) for name, stream in batch.streams.items()}
     padded = batch.bucketed(num_tokens, batch.num_sequences + num_padding_sequences, sizes)
     return dataclasses.replace(step_inputs, batch=padded)

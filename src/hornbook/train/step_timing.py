@@ -12,7 +12,7 @@ from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
-from hornbook.train.step import Stepper
+from hornbook.train.setup import make_stepper
 
 FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
 NUM_TIMED = 12  # timed steps per sequence length
@@ -30,46 +30,35 @@ def num_to_time(num_steps: int, most: int = NUM_TIMED) -> int:
 
 
 def seconds_per_step(
-    job: Job, settings: LoopSettings, runtime: Runtime, numbers: Iterable[int], most_seconds: float
+    job: Job, settings: LoopSettings, runtime: Runtime, batch_numbers: Iterable[int], most_seconds: float
 ) -> float:
-    """Median seconds per step over the batches `numbers`. A step that also compiles or captures a CUDA graph is taken
-    again and timed then. Stops early `most_seconds` after the first step.
+    """Median seconds per step over these batches. A step that also compiles or captures a CUDA graph is taken again and
+    timed then. Stops early `most_seconds` after the first step.
 
     The learning rate is 0, so that no weight changes, and the optimizer is discarded. With several processes each
     measures its own part of the batches, without the time to exchange gradients.
     """
     job.module.to(runtime.device)
-    if settings.parallel.activation_checkpointing:
-        from hornbook.train.parallel.sharding import checkpoint_activations  # takes a second to import
-
-        runtime = checkpoint_activations(job.model, runtime)
-    stepper = Stepper(
-        job.module,
-        make_optimizer(job.model, settings.optimizer),
-        runtime,
-        settings.runtime.seed,
-        settings.optimizer.max_grad_norm,
-        settings.batch.micro_tokens,
-    )
+    stepper = make_stepper(job.module, make_optimizer(job.model, settings.optimizer), settings, runtime)
     make_batch = current_ranks().own_part(job.make_batch)
 
-    def timed_step(batch: Batch, number: int) -> float:
+    def timed_step(batch: Batch, batch_number: int) -> float:
         start = time.monotonic()
-        stepper.train_step(batch, number, lr=0.0)
+        stepper.train_step(batch, batch_number, lr=0.0)
         if runtime.device.type == "cuda":
             torch.cuda.synchronize(runtime.device)
         return time.monotonic() - start
 
     times: list[float] = []
     began = 0.0
-    for number in numbers:
-        batch = make_batch(number).to(runtime.device)
+    for batch_number in batch_numbers:
+        batch = make_batch(batch_number).to(runtime.device)
         num_captured = stepper.num_captured
-        seconds = timed_step(batch, number)
+        seconds = timed_step(batch, batch_number)
         if not times:
             began = time.monotonic()
         if not times or stepper.num_captured > num_captured:
-            seconds = timed_step(batch, number)
+            seconds = timed_step(batch, batch_number)
         times.append(seconds)
         if time.monotonic() - began > most_seconds:
             break

@@ -26,11 +26,11 @@ def validate(
     was_training, objective, ranks = module.training, module.objective, current_ranks()
     module.eval()
 
-    def totals(numbers: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def totals(indices: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The sums and counts of these batches."""
         sums: dict[str, Tensor] = {}
         counts: dict[str, Tensor] = {}
-        for i in numbers:
+        for i in indices:
             step_inputs = objective.prepare(held_out[i].to(runtime.device), seed_of("validation", i))
             for micro_batch in step_inputs.split(micro_tokens):
                 with runtime.autocast():
@@ -40,9 +40,9 @@ def validate(
         return sums, counts
 
     # Each rank validates on its own batches; one without any computes one that does not count.
-    mine = range(ranks.rank, len(held_out), ranks.size)
-    sums, counts = ranks.raise_oom_on_all(lambda: totals(mine or [0]))
-    if not mine:
+    own = range(ranks.rank, len(held_out), ranks.size)
+    sums, counts = ranks.raise_oom_on_all(lambda: totals(own or [0]))
+    if not own:
         sums, counts = ({name: torch.zeros_like(value) for name, value in each.items()} for each in (sums, counts))
     sums, counts = ranks.all_reduce(sums), ranks.all_reduce(counts)
     module.train(was_training)

@@ -20,10 +20,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import astuple, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +29,13 @@ from hornbook import __version__
 from hornbook.config import checked
 from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
-from hornbook.data.tokenizing import kill_workers, main_hidden
 from hornbook.data.web.links import read_links
 from hornbook.data.web.pages import PageFile, find_pages
+from hornbook.data.worker_pool import WorkerPool, explaining_interruptions
 from hornbook.files import num_cores, read_json, refusing_damage, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.resuming import changed_values
-from hornbook.lifecycle.stopping import die_with_parent, interruptible, starting_children
+from hornbook.lifecycle.stopping import interruptible
 
 RECORD, WORK, REQUEST = "web.json", "work", "request.json"
 PACKAGES = ("datatrove", "trafilatura", "py3langid", "warcio", "orjson", "xxhash", "regex")
@@ -105,8 +103,9 @@ def build_web_corpus(
     if executor not in EXECUTORS:
         raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {executor!r}")
     checked(min_votes, int | None, "min_votes", low=1)
-    given = {"min_votes": min_votes, "language": language, "exclude_hosts": list(exclude_hosts)}
-    settings = {**given, **PRESETS.get(preset or "", {}), **{name: value for name, value in given.items() if value}}
+    arguments = {"min_votes": min_votes, "language": language, "exclude_hosts": list(exclude_hosts)}
+    overrides = {name: value for name, value in arguments.items() if value}
+    settings = {**arguments, **PRESETS.get(preset or "", {}), **overrides}
     links = [str(path) for path in ([links] if isinstance(links, str | Path) else links)]
     if settings["min_votes"] and not links:
         raise ValueError("votes are read from lists of links: give links=")
@@ -119,7 +118,7 @@ def build_web_corpus(
     out = Path(out).absolute()
     files = find_pages([paths] if isinstance(paths, str | Path) else list(map(str, paths)))
     request = {"hornbook_version": __version__, "settings": settings, "inputs": _fingerprint(files, links)}
-    with run_lock(out), interruptible(), _interruptions():
+    with run_lock(out), interruptible(), explaining_interruptions():
         if record := _already_built(out, request):
             return {**record, "already_built": True}
         work = out / WORK
@@ -131,14 +130,13 @@ def build_web_corpus(
         if executor == "ray":
             _run_on_ray(work, stages, workers)
         else:
-            total = sum(file.bytes for file in files)
-            with contextlib.closing(_LocalRunner(work, workers, total, on_progress)) as runner:
-                for name, pipeline, tasks in stages:
-                    runner.run(name, pipeline, tasks)
-                runner.finish()
+            _run_locally(work, stages, workers, sum(file.bytes for file in files), on_progress)
         record = read_json(out / RECORD)
         if not record["texts"]["documents"]:
-            raise ValueError(_nothing_left(out, record))
+            counts = ", ".join(f"{each['name']} {each['pages']:,}" for each in record["filters"])
+            raise ValueError(
+                f"no page is left ({counts}): relax the filter that drops them, and use another folder than {out}"
+            )
         shutil.rmtree(work)
         return {**record, "seconds": round(time.perf_counter() - start, 3)}
 
@@ -158,14 +156,14 @@ def _fingerprint(files: list[PageFile], links: list[str]) -> dict:
 
 
 def _already_built(out: Path, request: dict) -> dict | None:
+    """The record if `out` holds the finished texts of this request; raises a `ValueError` if it was started with
+    another one."""
     for file in (out / RECORD, out / WORK / REQUEST):
         if not file.exists():
             continue
         record = read_json(file)
         with refusing_damage(file, f"remove {out} and start again"):
-            known = {name: record[name] for name in request}
-            if different := changed_values(known, request):
-                name, before, now = different[0]
+            for name, before, now in changed_values({name: record[name] for name in request}, request):
                 reason = f"{name} was {before!r} and is now {now!r}"
                 raise ValueError(f"{out} was started with other inputs ({reason}): choose another folder, or remove it")
             if file.name == RECORD and record["texts"]["documents"]:
@@ -188,23 +186,23 @@ def _prepare(out: Path, work: Path, files: list[PageFile], links: list[str], set
     if links:
         write_array(work / "links.npy", read_links(links, settings["min_votes"], problems))
     write_json(work / "links.json", problems.to_dict())
-    shares = _shares(files)
-    for rank, share in enumerate(shares):
-        write_json(work / "inputs" / f"{rank:05d}.json", [astuple(file) for file in share])
+    tasks = _split_into_tasks(files)
+    for rank, task_files in enumerate(tasks):
+        write_json(work / "inputs" / f"{rank:05d}.json", [astuple(file) for file in task_files])
     write_json(work / REQUEST, request)
-    return len(shares)
+    return len(tasks)
 
 
-def _shares(files: list[PageFile]) -> list[list[PageFile]]:
+def _split_into_tasks(files: list[PageFile]) -> list[list[PageFile]]:
     """Consecutive files for each task, of about the same size in bytes."""
     total = sum(file.bytes for file in files)
-    number = max(1, min(len(files), MAX_TASKS, -(-total // TASK_BYTES)))
-    shares: list[list[PageFile]] = [[] for _ in range(number)]
-    before = 0
+    num_tasks = max(1, min(len(files), MAX_TASKS, -(-total // TASK_BYTES)))
+    tasks: list[list[PageFile]] = [[] for _ in range(num_tasks)]
+    bytes_before = 0
     for file in files:
-        shares[min(number - 1, before * number // max(total, 1))].append(file)
-        before += file.bytes
-    return [share for share in shares if share]
+        tasks[min(num_tasks - 1, bytes_before * num_tasks // max(total, 1))].append(file)
+        bytes_before += file.bytes
+    return [task for task in tasks if task]
 
 
 def _stages(out: Path, work: Path, settings: dict, request: dict, num_tasks: int) -> list[tuple[str, list, int]]:
@@ -259,63 +257,42 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _interruptions() -> Iterator[None]:
+def _run_locally(
+    work: Path, stages: list, workers: int, bytes_total: int, on_progress: Callable[[WebProgress], None] | None
+) -> None:
+    """Runs the tasks of datatrove's local executor in processes that end with this one. The executor's own pool starts
+    a server process, which would stay when this one is killed."""
+    import dill
+
+    start, pool = time.perf_counter(), WorkerPool(workers)
     try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("stopped: run the same command again to resume") from None
-    except BrokenProcessPool:
-        raise ValueError(
-            "a worker process was killed, probably for lack of memory: run the same command again to resume, with "
-            "fewer workers if it happens again"
-        ) from None
+        for name, pipeline, tasks in stages:
+            with _quiet():
+                from datatrove.executor import LocalPipelineExecutor
+
+                executor = LocalPipelineExecutor(pipeline, tasks=tasks, logging_dir=str(work / "logs" / name))
+                ranks, pickled = executor.get_incomplete_ranks(), dill.dumps(executor)
+            pending = {pool.submit(_run_task, pickled, rank) for rank in ranks}
+            while pending:
+                done, pending = wait(pending, PROGRESS_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                if on_progress is not None:
+                    num_done, seconds = tasks - len(pending), time.perf_counter() - start
+                    on_progress(WebProgress(name, num_done, tasks, *_num_read(work), bytes_total, seconds))
+        pool.close()
+    finally:
+        pool.kill()
 
 
-class _LocalRunner:
-    """Runs the tasks of datatrove's local executor in processes of this one that end with it. Its own pool starts a
-    server process that would stay when this one is killed."""
-
-    def __init__(self, work: Path, workers: int, total: int, on_progress: Callable[[WebProgress], None] | None):
-        self._work, self._total, self._progress = work, total, on_progress
-        self._start = time.perf_counter()
-        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent)
-
-    def run(self, name: str, pipeline: list, tasks: int) -> None:
-        import dill
-
-        with _quiet():
-            from datatrove.executor import LocalPipelineExecutor
-
-            executor = LocalPipelineExecutor(pipeline, tasks=tasks, logging_dir=str(self._work / "logs" / name))
-            ranks = executor.get_incomplete_ranks()
-            pickled = dill.dumps(executor)
-        with starting_children(), main_hidden():
-            waiting = {self._pool.submit(_run_task, pickled, rank) for rank in ranks}
-        while waiting:
-            done, waiting = wait(waiting, PROGRESS_SECONDS, FIRST_COMPLETED)
-            for future in done:
-                future.result()
-            self._report(name, tasks - len(waiting), tasks)
-
-    def _report(self, stage: str, done: int, tasks: int) -> None:
-        if self._progress is None:
-            return
-        pages = read = 0
-        with contextlib.suppress(OSError):
-            for file in (self._work / "progress").glob("*.json"):
-                counts = read_json(file)
-                pages, read = pages + counts["pages"], read + counts["bytes"]
-        seconds = time.perf_counter() - self._start
-        self._progress(WebProgress(stage, done, tasks, pages, read, self._total, seconds))
-
-    def finish(self) -> None:
-        """Ends the workers, which are idle."""
-        self._pool.shutdown(wait=True)
-
-    def close(self) -> None:
-        """Ends the workers at once, unless they have ended already."""
-        kill_workers(self._pool)
+def _num_read(work: Path) -> tuple[int, int]:
+    """(pages, bytes) that all tasks have read."""
+    pages = num_bytes = 0
+    with contextlib.suppress(OSError):
+        for file in (work / "progress").glob("*.json"):
+            counts = read_json(file)
+            pages, num_bytes = pages + counts["pages"], num_bytes + counts["bytes"]
+    return pages, num_bytes
 
 
 def _run_task(pickled: bytes, rank: int) -> None:
@@ -373,8 +350,3 @@ def _submit(work: Path, stages: list, workers: int, sbatch: dict[str, str]) -> d
             jobs.append(str(previous.job_id))
     write_json(submitted, {"jobs": jobs})
     return {"submitted": jobs, "tasks": [0, sum(tasks for _, _, tasks in stages)]}
-
-
-def _nothing_left(out: Path, record: dict) -> str:
-    counts = ", ".join(f"{each['name']} {each['pages']:,}" for each in record["filters"])
-    return f"no page is left ({counts}): relax the filter that drops them, and use another folder than {out}"

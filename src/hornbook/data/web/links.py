@@ -6,6 +6,7 @@ a post on Reddit with at least 3 karma linked to: people had found them worth re
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -39,7 +40,7 @@ def page_key(url: str) -> str:
 
 
 def page_hash(url: str) -> int:
-    """A 64-bit hash of `page_key`; one of the whole text if it is no URL."""
+    """A 64-bit hash of `page_key`, or of the whole text if it is not a URL."""
     try:
         return hash_text(page_key(url))
     except ValueError:  # such as a port that is not a number
@@ -49,17 +50,14 @@ def page_hash(url: str) -> int:
 def read_links(paths: Iterable[str | Path], min_votes: int, problems: Problems) -> np.ndarray:
     """The sorted hashes of the links that have at least `min_votes` votes in one of the rows: 8 bytes per link. A .tsv
     has a URL and its votes in each row, a .jsonl the keys `url` and `votes`, `score` or `karma`."""
-    found, some = [np.empty(0, np.uint64)], []
+    parts = [np.empty(0, np.uint64)]
     for path in map(str, paths):
         if not Path(path).is_file():
             raise ValueError(f"{path} is not a file: give links= a list of URLs and votes")
-        for url, votes in _rows(path, problems):
-            if votes >= min_votes:
-                some.append(page_hash(url))
-                if len(some) == LINKS_AT_ONCE:
-                    found.append(np.unique(np.array(some, np.uint64)))
-                    some = []
-    hashes = np.unique(np.concatenate([*found, np.array(some, np.uint64)]))
+        hashes = (page_hash(url) for url, votes in _rows(path, problems) if votes >= min_votes)
+        while len(part := np.fromiter(islice(hashes, LINKS_AT_ONCE), np.uint64)):
+            parts.append(np.unique(part))
+    hashes = np.unique(np.concatenate(parts))
     if not len(hashes):
         reason = problems.first("bad_link", "unreadable")
         raise ValueError(f"no link has {min_votes} votes{f' ({reason})' if reason else ''}: check links=")
@@ -72,16 +70,16 @@ def _rows(path: str, problems: Problems) -> Iterator[tuple[str, float]]:
         raise ValueError(f"{path} has an unknown extension: rename it to .tsv (URL, votes) or .jsonl")
     reader = ByteReader(path)
     parse = _from_tsv if kind == ".tsv" else _from_json
-    for number, line in reader.lines(LINE_BYTES):
+    for line_number, line in reader.lines(LINE_BYTES):
         if line is not None and not line.strip():
             continue
         try:
-            found = parse(line.decode("utf-8", "replace"))
+            link = parse(line.decode("utf-8", "replace"))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            if number > 1 or kind != ".tsv":  # the first line of a table may hold the names of its columns
-                problems.add(Problem("bad_link", path, f"line {number}"))
+            if line_number > 1 or kind != ".tsv":  # the first line of a table may hold the names of its columns
+                problems.add(Problem("bad_link", path, f"line {line_number}"))
         else:
-            yield found
+            yield link
     if reader.failure:
         problems.add(reader.failure)
 

@@ -11,7 +11,7 @@ from hornbook.data.problems import Problem
 from hornbook.data.sources import format_of
 
 FORMATS = (".warc", ".html", ".htm", ".xhtml")
-KNOWN = ".warc, .html, .htm and .xhtml, also followed by .gz"
+KNOWN_EXTENSIONS = ".warc, .html, .htm and .xhtml, also followed by .gz"
 LARGEST_PAGE = 20 << 20  # bytes; longer ones are no articles
 CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w-]{1,40})""", re.IGNORECASE)
 GUESSED_BYTES = 1 << 16
@@ -39,32 +39,29 @@ def find_pages(paths: Sequence[str]) -> list[PageFile]:
     """The files at the given paths and in the given folders, sorted by name; a folder's other files are left out."""
     from hornbook.data.remote import file_system
 
-    found = []
+    files = []
     for path in map(str, paths):
         system, inside = file_system(path)
         if system.isdir(inside):
             prefix = inside.rstrip("/")
             listed = system.find(inside, detail=True)
-            found += [_described(system, each, name[len(prefix) + 1 :]) for name, each in sorted(listed.items())]
+            files += [_page_file(system, info, name[len(prefix) + 1 :]) for name, info in sorted(listed.items())]
         elif system.exists(inside):
-            if _kind(inside) is None:
-                raise ValueError(f"{path} has an unknown extension: the known ones are {KNOWN}")
-            found.append(_described(system, system.info(inside), PurePosixPath(inside).name))
+            files.append(_page_file(system, system.info(inside), PurePosixPath(inside).name))
+            if files[-1] is None:
+                raise ValueError(f"{path} has an unknown extension: the known ones are {KNOWN_EXTENSIONS}")
         else:
             raise ValueError(f"{path} does not exist: check the spelling")
-    found = [each for each in found if each is not None]
-    if not found:
-        raise ValueError(f"no pages in {', '.join(map(str, paths))}: the known extensions are {KNOWN}")
-    return found
+    files = [file for file in files if file is not None]
+    if not files:
+        raise ValueError(f"no pages in {', '.join(map(str, paths))}: the known extensions are {KNOWN_EXTENSIONS}")
+    return files
 
 
-def _kind(path: str) -> str | None:
-    found = format_of(path, FORMATS)
-    return found[0] if found and found[1] in ("", ".gz") else None
-
-
-def _described(system, info: dict, url: str) -> PageFile | None:
-    if (kind := _kind(info["name"])) is None:
+def _page_file(system, info: dict, url: str) -> PageFile | None:
+    """The file that the file system describes; None if its extension is not that of a web page."""
+    kind, compression = format_of(info["name"], FORMATS) or ("", "")
+    if not kind or compression not in ("", ".gz"):
         return None
     version = str(next((info[name] for name in ("mtime", "ETag", "etag", "LastModified") if info.get(name)), ""))
     path = system.unstrip_protocol(info["name"]).removeprefix("file://")
@@ -91,10 +88,10 @@ def _read_archive(stream, path: str) -> Iterator[Page | Problem]:
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
 
-    number = 0
+    record_number = 0
     try:
-        for number, record in enumerate(ArchiveIterator(stream), 1):
-            place = f"record {number}"
+        for record_number, record in enumerate(ArchiveIterator(stream), 1):
+            place = f"record {record_number}"
             if record.rec_type != "response":
                 continue
             headers = record.http_headers
@@ -115,9 +112,7 @@ def _read_archive(stream, path: str) -> Iterator[Page | Problem]:
                 continue
             yield from _page(data, content_type, url, path, place)
     except (ArchiveLoadFailed, OSError, EOFError, ValueError, zlib.error) as error:
-        yield Problem(
-            "unreadable", path, f"after record {number}", str(error).splitlines()[0][:200] if str(error) else ""
-        )
+        yield Problem("unreadable", path, f"after record {record_number}", str(error).partition("\n")[0][:200])
 
 
 def _page(data: bytes, content_type: str | None, url: str, path: str, place: str) -> Iterator[Page | Problem]:

@@ -1,5 +1,5 @@
-"""The steps of `corpus web` as blocks of datatrove pipelines: what datatrove lacks, or what it would fetch from the
-internet. They count what they drop; bad pages are noted with their place."""
+"""Steps of the datatrove pipelines of `corpus web` that datatrove lacks, or whose models it would download. Each counts
+the pages that it drops; bad pages are recorded with their place in the input."""
 
 import re
 import time
@@ -18,6 +18,7 @@ from datatrove.pipeline.filters.gopher_repetition_filter import GopherRepetition
 from datatrove.pipeline.readers.jsonl import JsonlReader
 from datatrove.utils.word_tokenizers import WordTokenizer
 
+from hornbook.data.hash_set import contains_sorted
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.web.build import RECORD
 from hornbook.data.web.links import page_hash, page_key
@@ -88,9 +89,7 @@ class HasVotes(BaseFilter):
     def filter(self, doc: Document) -> bool:
         if self._hashes is None:
             self._hashes = np.load(self.file, mmap_mode="r")  # shared by all processes
-        key = np.uint64(page_hash(doc.metadata["url"]))
-        place = min(int(np.searchsorted(self._hashes, key)), len(self._hashes) - 1)
-        return bool(self._hashes[place] == key)
+        return bool(contains_sorted(self._hashes, np.uint64(page_hash(doc.metadata["url"]))))
 
 
 class NotOnHosts(BaseFilter):
@@ -252,10 +251,10 @@ class Publish(PipelineStep):
 
 def _summed(folder: Path) -> dict[str, dict]:
     """For each step of a stage, the sums over its tasks."""
-    found: dict[str, dict] = {}
+    totals: dict[str, dict] = {}
     for file in sorted(folder.iterdir()):
         for step in read_json_list(file):
-            total = found.setdefault(step["name"].rpartition(" ")[2], {"pages": 0, "characters": 0, "dropped": {}})
+            total = totals.setdefault(step["name"].rpartition(" ")[2], {"pages": 0, "characters": 0, "dropped": {}})
             # datatrove writes a number, or its total together with mean and variance
             counts = {name: each["total"] if isinstance(each, dict) else each for name, each in step["stats"].items()}
             total["pages"] += counts.get("forwarded", 0)
@@ -264,4 +263,4 @@ def _summed(folder: Path) -> dict[str, dict]:
                 if name.startswith("dropped_"):
                     reason = name.removeprefix("dropped_")
                     total["dropped"][reason] = total["dropped"].get(reason, 0) + count
-    return found
+    return totals

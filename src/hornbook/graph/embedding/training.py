@@ -102,7 +102,7 @@ def embed_graph(
         folder.refuse(changed_values(before, dataclasses.asdict(chosen) | {"held_out": held_out}))
     runtime = choose_runtime(RuntimeSettings(device=device, precision="float32", seed=chosen.seed), 0.0, threads)
     if not folder.has_record:
-        folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.about())
+        folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.to_record())
     configure_torch(runtime)
     training = _Training(opened, folder, chosen, held_out, runtime, on_progress or (lambda status: None))
     # Explicitly without the check, whose default prints a warning.

@@ -35,7 +35,7 @@ from hornbook.objectives.distillation.matching import (
     recipes_in,
 )
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import every_token, first_token, summed_loss
+from hornbook.objectives.mlm import every_token, first_token, summed_loss, term_metrics
 from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import token_keys
 
@@ -90,12 +90,12 @@ class DistillationSettings(ValidatedSettings, group="objective"):
                 "or use another recipe, such as tinybert"
             )
         stages = []
-        for number, recipe in enumerate(recipes):
+        for recipe in recipes:
             matches = tuple(self._overridden(match) for match in recipe.matches if match.quantity not in self.without)
-            is_last = number == len(recipes) - 1
-            own = recipe.hard_label_weight if self.hard_label_weight is None or not is_last else self.hard_label_weight
-            if matches or own:
-                stages.append(dataclasses.replace(recipe, matches=matches, hard_label_weight=own))
+            is_overridden = self.hard_label_weight is not None and recipe is recipes[-1]
+            weight = self.hard_label_weight if is_overridden else recipe.hard_label_weight
+            if matches or weight:
+                stages.append(dataclasses.replace(recipe, matches=matches, hard_label_weight=weight))
         if not stages:
             raise ValueError(
                 "objective.without leaves nothing to learn: leave a quantity in, or set objective.hard_label_weight"
@@ -137,6 +137,16 @@ class ModelOutputs:
         return self.hidden[0 if quantity == "embeddings" else layer]
 
 
+@dataclass(frozen=True)
+class ForwardPass:
+    """The forward passes of student and teacher over a micro-batch."""
+
+    model: DistillationPair
+    student: ModelOutputs
+    teacher: ModelOutputs
+    step_inputs: StepInputs
+
+
 class Distillation:
     """The objective of a `DistillationPair`. The hard-label loss (`hard_label_term`) and the logits are defined by the
     subclasses `CorpusDistillation` and `TaskDistillation` (`objectives/distillation/task_objective.py`)."""
@@ -154,27 +164,26 @@ class Distillation:
         _check_matches(self.matches, student, teacher)
 
     def loss_sums(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
-        return self._sums(model, step_inputs)[0]
+        return self._sums(self._forward_pass(model, step_inputs))
 
     def evaluate(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
-        sums, student = self._sums(model, step_inputs)
-        return sums | self._hard_label_metrics(model.student, student, step_inputs)
+        forward = self._forward_pass(model, step_inputs)
+        return self._sums(forward) | self._hard_label_metrics(forward)
 
-    def _sums(self, model: DistillationPair, step_inputs: StepInputs) -> tuple[dict[str, Tensor], ModelOutputs]:
+    def _forward_pass(self, model: DistillationPair, step_inputs: StepInputs) -> ForwardPass:
         teacher = self._teacher_pass(model.teacher, step_inputs)
-        student = self._forward(model.student, step_inputs.batch, 0)
+        return ForwardPass(model, self._forward(model.student, step_inputs.batch, 0), teacher, step_inputs)
+
+    def _sums(self, forward: ForwardPass) -> dict[str, Tensor]:
         sums = {}
         if self.recipe.hard_label_weight:
-            sums[self.hard_label_term] = self._hard_label_sum(model.student, student, step_inputs)
+            sums[self.hard_label_term] = self._hard_label_sum(forward)
         for term, match in self.matches.items():
             if match.quantity == "logits":
-                sums[term] = self._logits_sum(term, match, model, student, teacher, step_inputs)
+                sums[term] = self._logits_sum(term, match, forward)
             else:
-                sums[term] = sum(
-                    self._layer_sum(term, match, model, (student, of_student), (teacher, of_teacher), step_inputs)
-                    for of_student, of_teacher in self.layers[term]
-                )
-        return sums, student
+                sums[term] = sum(self._layer_sum(term, match, forward, *pair) for pair in self.layers[term])
+        return sums
 
     @torch.no_grad()
     def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> ModelOutputs:
@@ -193,31 +202,25 @@ class Distillation:
         return ModelOutputs(hidden, qkv)
 
     def _layer_sum(
-        self,
-        term: str,
-        match: Match,
-        model: DistillationPair,
-        of_student: tuple[ModelOutputs, int],
-        of_teacher: tuple[ModelOutputs, int],
-        step_inputs: StepInputs,
+        self, term: str, match: Match, forward: ForwardPass, student_layer: int, teacher_layer: int
     ) -> Tensor:
         """The loss of one match at one pair of layers, summed over its targets."""
-        targets = step_inputs.targets[term]
-        (student, number), (teacher, their_number) = of_student, of_teacher
+        student, teacher, targets = forward.student, forward.teacher, forward.step_inputs.targets[term]
         if match.quantity in RELATIONS:
             weights_T = _up_to(targets.weights_K, len(student.x_TD))
-            ours, theirs = student.qkv[number], teacher.qkv[their_number]
-            return relation_sum(match, ours, theirs, step_inputs.batch, weights_T, self.direction)
-        ours, theirs = student.vectors(match.quantity, number), teacher.vectors(match.quantity, their_number)
+            ours, theirs = student.qkv[student_layer], teacher.qkv[teacher_layer]
+            return relation_sum(match, ours, theirs, forward.step_inputs.batch, weights_T, self.direction)
+        ours = student.vectors(match.quantity, student_layer)
+        theirs = teacher.vectors(match.quantity, teacher_layer)
         if match.tokens == "first":
             ours, theirs = (each.index_select(0, targets.positions_K) for each in (ours, theirs))
             weights_K = targets.weights_K
         else:
             weights_K = _up_to(targets.weights_K, len(ours))
         if match.projection == "student-to-teacher":
-            ours = model.projection(term)(ours)
+            ours = forward.model.projection(term)(ours)
         elif match.projection == "teacher-to-student":
-            theirs = model.projection(term)(theirs)
+            theirs = forward.model.projection(term)(theirs)
         return vector_sum(match.loss, ours, theirs, weights_K)
 
     def _token_targets(self, batch: Batch) -> dict[str, Targets]:
@@ -232,25 +235,16 @@ class Distillation:
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         raise NotImplementedError
 
-    def _hard_label_sum(self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs) -> Tensor:
+    def _hard_label_sum(self, forward: ForwardPass) -> Tensor:
         """The hard-label loss, summed over its targets."""
+        return self._hard_label_metrics(forward)[self.hard_label_term]
+
+    def _hard_label_metrics(self, forward: ForwardPass) -> dict[str, Tensor]:
+        """The hard-label loss and accuracy, summed over the targets."""
         raise NotImplementedError
 
-    def _hard_label_metrics(
-        self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs
-    ) -> dict[str, Tensor]:
-        """The hard-label loss and accuracy for validation, summed over the targets."""
-        raise NotImplementedError
-
-    def _logits_sum(
-        self,
-        term: str,
-        match: Match,
-        model: DistillationPair,
-        student: ModelOutputs,
-        teacher: ModelOutputs,
-        step_inputs: StepInputs,
-    ) -> Tensor:
+    def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
+        """The loss of matched logits, summed over the targets."""
         raise NotImplementedError
 
 
@@ -279,60 +273,47 @@ class CorpusDistillation(Distillation):
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """As in pre-training; the teacher reads the same masked text."""
-        ids_T, own = (
-            (batch.ids_T, next_token_targets(batch))
-            if self.masking is None
-            else self.masking.prepare(batch, token_keys(batch, seed))
-        )
-        targets = {self.hard_label_term: own} | self._token_targets(batch)
+        if self.masking is None:
+            ids_T, hard_labels = batch.ids_T, next_token_targets(batch)
+        else:
+            ids_T, hard_labels = self.masking.prepare(batch, token_keys(batch, seed))
+        targets = {self.hard_label_term: hard_labels} | self._token_targets(batch)
         for term, match in self.matches.items():
             if match.quantity == "logits":
-                targets[term] = every_token(batch) if self.soft_targets == "all" else own
+                targets[term] = every_token(batch) if self.soft_targets == "all" else hard_labels
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def _logits(self, network: Transformer, x_KD: Tensor) -> Tensor:
         """Logits over the vocabulary, K x V."""
         return network.clm_logits(x_KD) if self.hard_label_term == "clm" else network.mlm_logits(x_KD)
 
-    def _student_logits(self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs) -> Tensor:
-        return self._logits(
-            student, outputs.x_TD.index_select(0, step_inputs.targets[self.hard_label_term].positions_K)
-        )
+    def _hard_label_logits(self, forward: ForwardPass) -> tuple[Tensor, Targets]:
+        """The student's logits at the targets of the hard-label loss, and these targets."""
+        targets = forward.step_inputs.targets[self.hard_label_term]
+        x_KD = forward.student.x_TD.index_select(0, targets.positions_K)
+        return self._logits(forward.model.student, x_KD), targets
 
-    def _hard_label_sum(self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs) -> Tensor:
-        own = step_inputs.targets[self.hard_label_term]
-        return self.summed_loss(self._student_logits(student, outputs, step_inputs), own.values_K, own.weights_K)
+    def _hard_label_sum(self, forward: ForwardPass) -> Tensor:
+        logits_KV, targets = self._hard_label_logits(forward)
+        return self.summed_loss(logits_KV, targets.values_K, targets.weights_K)
 
-    def _hard_label_metrics(
-        self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs
-    ) -> dict[str, Tensor]:
+    def _hard_label_metrics(self, forward: ForwardPass) -> dict[str, Tensor]:
+        student = forward.model.student
         if student.vocabulary_head not in student.heads:
             return {}
-        own, logits_KV = step_inputs.targets[self.hard_label_term], self._student_logits(student, outputs, step_inputs)
-        return {
-            self.hard_label_term: summed_loss(logits_KV, own.values_K, own.weights_K),
-            f"{self.hard_label_term}_accuracy": ((logits_KV.argmax(-1) == own.values_K) * own.weights_K).sum(),
-        }
+        return term_metrics(self.hard_label_term, *self._hard_label_logits(forward))
 
-    def _logits_sum(
-        self,
-        term: str,
-        match: Match,
-        model: DistillationPair,
-        student: ModelOutputs,
-        teacher: ModelOutputs,
-        step_inputs: StepInputs,
-    ) -> Tensor:
-        targets = step_inputs.targets[term]
+    def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
+        targets = forward.step_inputs.targets[term]
+        ours, theirs, weights_K = forward.student.x_TD, forward.teacher.x_TD, targets.weights_K
         if self.soft_targets == "all":
-            num = min(len(student.x_TD), len(targets.weights_K))
-            ours, theirs, weights_K = student.x_TD[:num], teacher.x_TD[:num], targets.weights_K[:num]
+            num = min(len(ours), len(weights_K))
+            ours, theirs, weights_K = ours[:num], theirs[:num], weights_K[:num]
         else:
-            ours, theirs = (each.x_TD.index_select(0, targets.positions_K) for each in (student, teacher))
-            weights_K = targets.weights_K
+            ours, theirs = (each.index_select(0, targets.positions_K) for each in (ours, theirs))
         with torch.no_grad():
-            theirs_KV = self._logits(model.teacher, theirs)
-        losses_K = self.row_losses(match.loss, self._logits(model.student, ours), theirs_KV, match.temperature)
+            theirs_KV = self._logits(forward.model.teacher, theirs)
+        losses_K = self.row_losses(match.loss, self._logits(forward.model.student, ours), theirs_KV, match.temperature)
         return (losses_K * weights_K).sum()
 
 

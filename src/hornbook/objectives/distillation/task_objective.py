@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.objectives.distillation.cached_teacher import CachedTeacher, needed, unpack_rows
 from hornbook.objectives.distillation.losses import output_losses
 from hornbook.objectives.distillation.matching import Match, StageRecipe
-from hornbook.objectives.distillation.objective import Distillation, ModelOutputs
+from hornbook.objectives.distillation.objective import Distillation, ForwardPass, ModelOutputs
+from hornbook.objectives.distillation.teacher_rows import CachedRows, needed_columns, unpack_rows
 from hornbook.objectives.mlm import every_token
 from hornbook.train.objective import Objective, StepInputs, Targets
 
@@ -25,57 +24,57 @@ UNITS, TOKENS = "teacher-units", "teacher-tokens"  # targets whose values are ca
 class TaskDistillation(Distillation):
     """Distillation on a task: the hard-label loss is that of the task, and the logits are those of the task head.
 
-    `own` is the objective of the task (`tasks/objective.py`). If the teacher cache `kept` has everything that the
-    recipe matches, the teacher's outputs on cached examples are read from it instead of running the teacher.
+    `task_objective` is in `tasks/objective.py`. If the teacher cache has everything that the recipe matches, the
+    teacher's outputs on cached examples are read from it instead of running the teacher.
     """
 
     hard_label_term = "task"
 
     def __init__(
         self,
-        own: Objective,
+        task_objective: Objective,
         head_config: HeadConfig,
         recipe: StageRecipe,
         student: TransformerConfig,
         teacher: TransformerConfig,
-        kept: CachedTeacher | None = None,
+        teacher_cache: CachedRows | None = None,
     ):
         super().__init__(recipe, student, teacher)
-        self.own, self.head_config = own, head_config
-        names = needed(self.matches, self.layers)
-        self.kept = kept if kept is not None and kept.columns.hold(names) else None
-        self.columns = None if self.kept is None else self.kept.columns.only(names)
+        self.task_objective, self.head_config = task_objective, head_config
+        names = needed_columns(self.matches, self.layers)
+        is_cached = teacher_cache is not None and teacher_cache.columns.hold(names)
+        self.teacher_cache = teacher_cache if is_cached else None
+        self.columns = teacher_cache.columns.only(names) if is_cached else None
         self.num_heads = teacher.num_heads
-        self.is_capturable = own.is_capturable
+        self.is_capturable = task_objective.is_capturable
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        step_inputs = self.own.prepare(batch, seed)
+        step_inputs = self.task_objective.prepare(batch, seed)
         targets = step_inputs.targets | self._token_targets(batch)
         targets |= {term: targets["task"] for term, match in self.matches.items() if match.quantity == "logits"}
-        if self.kept is not None and batch.dataset_index_host is not None:
-            targets |= self._kept_targets(batch, targets["task"])
+        if self.teacher_cache is not None and batch.dataset_index_host is not None:
+            targets |= self._cached_targets(batch, targets["task"])
         return StepInputs(step_inputs.batch.with_streams(targets))
 
-    def _kept_targets(self, batch: Batch, own: Targets) -> dict[str, Targets]:
+    def _cached_targets(self, batch: Batch, task_targets: Targets) -> dict[str, Targets]:
         """Cached rows of the teacher as target values, which are split and padded together with the batch."""
-        device, targets = batch.ids_T.device, {}
+        device, targets, indices = batch.ids_T.device, {}, batch.dataset_index_host
         if self.columns.units:
-            rows = self.kept.units(batch.dataset_index_host[:: batch.group_size] // batch.group_size, self.columns)
-            targets[UNITS] = dataclasses.replace(own, values_K=torch.from_numpy(rows).to(device))
+            rows = self.teacher_cache.units(indices[:: batch.group_size] // batch.group_size, self.columns)
+            targets[UNITS] = dataclasses.replace(task_targets, values_K=torch.from_numpy(rows).to(device))
         if self.columns.tokens:
-            rows = torch.from_numpy(self.kept.tokens(batch.dataset_index_host, self.columns)).to(device)
-            targets[TOKENS] = dataclasses.replace(every_token(batch), values_K=rows)
+            rows = self.teacher_cache.tokens(indices, self.columns)
+            targets[TOKENS] = dataclasses.replace(every_token(batch), values_K=torch.from_numpy(rows).to(device))
         return targets
 
     def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> ModelOutputs:
         """The teacher's outputs, from the cache if the batch has cached rows."""
         if not self.matches:
             return ModelOutputs([], {})
-        if UNITS not in step_inputs.targets and TOKENS not in step_inputs.targets:
+        targets = step_inputs.targets
+        if UNITS not in targets and TOKENS not in targets:
             return super()._teacher_pass(teacher, step_inputs)
-        units, tokens = (
-            step_inputs.targets[name].values_K if name in step_inputs.targets else None for name in (UNITS, TOKENS)
-        )
+        units, tokens = (targets[name].values_K if name in targets else None for name in (UNITS, TOKENS))
         return unpack_rows(self.columns, units, tokens, self.head_config, self.num_heads, step_inputs.batch)
 
     def _task_logits(self, model: Transformer, outputs: ModelOutputs, batch: Batch) -> Tensor:
@@ -84,28 +83,16 @@ class TaskDistillation(Distillation):
             outputs.task_logits = model.outputs_of(outputs.x_TD, batch)
         return outputs.task_logits
 
-    def _hard_label_sum(self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs) -> Tensor:
-        losses, _, weights = self.own.losses(self._task_logits(student, outputs, step_inputs.batch), step_inputs)
-        return (losses * weights).sum()
-
-    def _hard_label_metrics(
-        self, student: Transformer, outputs: ModelOutputs, step_inputs: StepInputs
-    ) -> dict[str, Tensor]:
-        losses, is_right, weights = self.own.losses(self._task_logits(student, outputs, step_inputs.batch), step_inputs)
+    def _hard_label_metrics(self, forward: ForwardPass) -> dict[str, Tensor]:
+        task_logits = self._task_logits(forward.model.student, forward.student, forward.step_inputs.batch)
+        losses, is_right, weights = self.task_objective.losses(task_logits, forward.step_inputs)
         return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
 
-    def _logits_sum(
-        self,
-        term: str,
-        match: Match,
-        model: DistillationPair,
-        student: ModelOutputs,
-        teacher: ModelOutputs,
-        step_inputs: StepInputs,
-    ) -> Tensor:
+    def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
+        batch, model = forward.step_inputs.batch, forward.model
         with torch.no_grad():
-            theirs = self._task_logits(model.teacher, teacher, step_inputs.batch)
-        ours = self._task_logits(model.student, student, step_inputs.batch)
-        weights_K = step_inputs.targets[term].weights_K
+            theirs = self._task_logits(model.teacher, forward.teacher, batch)
+        ours = self._task_logits(model.student, forward.student, batch)
+        weights_K = forward.step_inputs.targets[term].weights_K
         num = min(len(ours), len(weights_K))
         return (output_losses(self.head_config, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()

@@ -1,6 +1,6 @@
 """A teacher's outputs cached on disk: computed once before the first epoch, read in every epoch.
 
-RUN/teacher/units.npy, tokens.npy     one row per unit and per token (`objectives.distillation.cached_teacher`), float32
+RUN/teacher/units.npy, tokens.npy     one row per unit and per token (`objectives.distillation.teacher_rows`), float32
 RUN/teacher/cache.json                what the outputs depend on, and the number of finished groups of units
 """
 
@@ -17,14 +17,14 @@ from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.resuming import changed_names
-from hornbook.objectives.distillation.cached_teacher import (
+from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.objectives.distillation.teacher_rows import (
     TASK_LOGITS,
     TeacherColumns,
     columns_for,
-    needed,
-    teacher_rows,
+    compute_rows,
+    needed_columns,
 )
-from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.wording import size
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
@@ -134,7 +134,7 @@ def _num_bytes(features: Features, columns: TeacherColumns) -> int:
     return columns.num_bytes(features.num_units, sum(map(len, features.ids)))
 
 
-def cached_teacher(
+def open_teacher_cache(
     inputs: Inputs,
     settings: TaskDistillationSettings,
     teacher: Teacher,
@@ -174,7 +174,7 @@ def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher)
         objective = TaskDistillation(
             TaskObjective(head_config), head_config, recipe, inputs.pretrained.config, teacher.model.config
         )
-        names = needed(objective.matches, objective.layers)
+        names = needed_columns(objective.matches, objective.layers)
         columns |= names if requested == "all" or names <= {TASK_LOGITS} else set()
     return columns
 
@@ -211,7 +211,7 @@ def _fill(
     for num_done, units in enumerate(groups[first:], first + 1):
         batch = features.packed(_sequences(units, features).tolist()).to(runtime.device)
         with runtime.autocast():
-            cache.write(units, *teacher_rows(model, cache.columns, batch))
+            cache.write(units, *compute_rows(model, cache.columns, batch))
         num_tokens += batch.num_tokens
         if num_done % GROUPS_BETWEEN_SAVES == 0 or num_done == len(groups):
             cache.save(num_done)

@@ -14,10 +14,10 @@ from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import AuxiliaryLanguageModel
-from hornbook.objectives.distillation.cached_teacher import CachedTeacher
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.objectives.distillation.teacher_rows import CachedRows
 from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObjective
 from hornbook.runs.distillation.projections import load_projections, save_projections
 from hornbook.runs.distillation.teacher import Teacher
@@ -51,7 +51,7 @@ def build_job(
     runtime: Runtime,
     log: Log,
     teacher: Teacher | None = None,
-    cache: CachedTeacher | None = None,
+    cache: CachedRows | None = None,
     stage: int = -1,
 ) -> tuple[Job, nn.Module]:
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
@@ -135,7 +135,7 @@ def with_teacher(
     recipe: StageRecipe,
     teacher: Teacher,
     seed: int,
-    cache: CachedTeacher | None,
+    cache: CachedRows | None,
     projections: Mapping[str, Tensor] | None = None,
 ) -> tuple[DistillationPair, TaskDistillation]:
     """The student paired with its teacher, and the objective of a recipe. `label_objective` is the loss on the labels.

@@ -103,7 +103,7 @@ def write_task_record(
         request.to_dict() | (options or {}),
         {"data": data_record, **(inputs or {})},
         settings,
-        None if runtime is None else runtime.about(),
+        None if runtime is None else runtime.to_record(),
         model=request.model,
         task=request.task,
         kind=data.kind,

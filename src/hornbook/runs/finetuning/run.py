@@ -27,7 +27,7 @@ from hornbook.lifecycle.run_folder import SCORES, RunFolder, read_metrics
 from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
-from hornbook.runs.distillation.teacher_cache import cache_plan, cached_teacher
+from hornbook.runs.distillation.teacher_cache import cache_plan, open_teacher_cache
 from hornbook.runs.finetuning.evaluation import SplitScores, score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.job import build_job
@@ -129,7 +129,7 @@ def run_once(
     if not is_done:
         if teacher is not None:
             with ranks.main_first():  # the others read what it has cached
-                cache = cached_teacher(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
+                cache = open_teacher_cache(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
             build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, cache=cache)
             stage_inputs = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
             if isinstance(stage_inputs, Outcome):

@@ -146,7 +146,7 @@ def finetune_text(
             request.to_dict(),
             {"data": {"path": request.data, "fingerprint": fingerprint, "tasks": texts.tasks}},
             settings,
-            runtime.about(),
+            runtime.to_record(),
             preset=", ".join(task["task"] for task in texts.tasks),
             family=trained.family,
             heads=list(trained.heads),

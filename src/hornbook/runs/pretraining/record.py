@@ -83,7 +83,7 @@ def write_run(
         request.to_dict(),
         inputs,
         settings,
-        runtime.about(),
+        runtime.to_record(),
         preset=request.preset,
         recipe=recipe,
         family=job.model.family,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hornbook.data.problems import KINDS, Problem, Problems
+from hornbook.data.problems import DESCRIPTIONS, Problem, Problems
 
 if TYPE_CHECKING:
     from hornbook.tasks.reading.rows import RowTable
@@ -72,8 +72,9 @@ class Notes:
     def problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
         if self.strict and kind not in HARMLESS:
             where = " ".join(filter(None, (file, place)))
+            description = detail or DESCRIPTIONS[kind]
             raise ValueError(
-                f"{where}: {detail or KINDS[kind]} (without strict=True, problems are counted and reading continues)"
+                f"{where}: {description} (without strict=True, problems are counted and reading continues)"
             )
         self.problems.add(Problem(kind, file, place, detail, count))
 

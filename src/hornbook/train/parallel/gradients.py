@@ -103,16 +103,16 @@ class GradientSums:
 
 def parameters_of(loss: Tensor) -> set[Tensor]:
     """The parameters that `loss.backward()` reaches."""
-    found, seen, waiting = set(), set(), [loss.grad_fn]
+    parameters, seen, waiting = set(), {None}, [loss.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node in seen:
             continue
         seen.add(node)
         if isinstance(parameter := getattr(node, "variable", None), nn.Parameter):
-            found.add(parameter)
+            parameters.add(parameter)
         waiting += [before for before, _ in node.next_functions]
-    return found
+    return parameters
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

@@ -56,12 +56,7 @@ class Ranks:
 
     def sum(self, *numbers: int) -> list[int]:
         """Each number summed over the ranks."""
-        if self.size == 1:
-            return list(numbers)
-        sums = torch.tensor(numbers, dtype=torch.int64)
-        with collective():
-            dist.all_reduce(sums, group=self.cpu_group)
-        return sums.tolist()
+        return self._reduce(numbers, dist.ReduceOp.SUM)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
@@ -69,12 +64,15 @@ class Ranks:
 
     def max(self, number: int) -> int:
         """The largest value of a number on any rank."""
+        return self._reduce([number], dist.ReduceOp.MAX)[0]
+
+    def _reduce(self, numbers: Sequence[int], operation: dist.ReduceOp.RedOpType) -> list[int]:
         if self.size == 1:
-            return number
-        found = torch.tensor(number, dtype=torch.int64)
+            return list(numbers)
+        reduced = torch.tensor(numbers, dtype=torch.int64)
         with collective():
-            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.cpu_group)
-        return int(found)
+            dist.all_reduce(reduced, operation, group=self.cpu_group)
+        return reduced.tolist()
 
     def from_main(self, compute: Callable[[], Result]) -> Result:
         """What `compute` returns on the main rank; the others do not call it."""
@@ -136,9 +134,8 @@ class Ranks:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return any(words in str(error) for words in ("can't allocate memory", "not enough memory"))  # on a CPU
+    on_cpu = ("can't allocate memory", "not enough memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in on_cpu)
 
 
 def unless_out_of_memory(compute: Callable[[], Result]) -> tuple[Result | None, str | None]:
@@ -160,11 +157,8 @@ def collective() -> Iterator[None]:
     except RuntimeError as error:
         if os.environ.get("HORNBOOK_TRACEBACK"):
             raise
-        raise OtherRankFailed(f"stopped, as another process of the run has ended ({_first_line(error)})") from None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise OtherRankFailed(f"stopped, as another process of the run has ended ({reason})") from None
 
 
 def _nothing(*_: object, **__: object) -> None:

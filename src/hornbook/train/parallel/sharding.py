@@ -104,11 +104,12 @@ class Sharded:
         """Whole matrices from rows (`lamb.Shards`)."""
         return [self._whole(self._names[each], own) for each, own in zip(parameters, rows, strict=True)]
 
-    def own(self, matrices: list[Tensor]) -> list[Tensor]:
+    def local_rows(self, matrices: list[Tensor]) -> list[Tensor]:
         """This rank's rows of whole matrices (`lamb.Shards`)."""
-        return [self._own(matrix) for matrix in matrices]
+        return [self._local_rows(matrix) for matrix in matrices]
 
     def _whole(self, name: str, rows: Tensor) -> Tensor:
+        """The whole parameter with these rows on this rank."""
         source = self._sources[name]
         if not isinstance(source, DTensor):
             return rows
@@ -116,7 +117,7 @@ class Sharded:
             rows, source.device_mesh, source.placements, run_check=False, shape=source.shape, stride=source.stride()
         ).full_tensor()
 
-    def _own(self, matrix: Tensor) -> Tensor:
+    def _local_rows(self, matrix: Tensor) -> Tensor:
         parts = matrix.chunk(self.ranks.size)
         return parts[self.ranks.rank] if self.ranks.rank < len(parts) else matrix[:0]
 
@@ -125,16 +126,16 @@ class Sharded:
         """Brings the weights of the whole module, on the host, up to date, by default only those of the main rank."""
         whole = dict(self.whole.model.named_parameters())
         for name, rows in self.parameters.items():
-            found = self._whole(name, rows.detach())
+            gathered = self._whole(name, rows.detach())
             if self.ranks.is_main or on_all_ranks:
-                whole[name].copy_(found)
+                whole[name].copy_(gathered)
 
     @torch.no_grad()
     def load_full_weights(self) -> None:
         """Takes over this rank's rows of the weights of the whole module, which are the same on all ranks."""
         for name, parameter in self.whole.model.named_parameters():
             is_sharded = isinstance(self._sources[name], DTensor)
-            self.parameters[name].copy_(self._own(parameter) if is_sharded else parameter)
+            self.parameters[name].copy_(self._local_rows(parameter) if is_sharded else parameter)
 
     def whole_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The optimizer's state, `<quantity>/<parameter>`, of whole parameters, on the host."""
@@ -143,13 +144,13 @@ class Sharded:
             for key, value in tensors.items()
         }
 
-    def own_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def local_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """This rank's rows of what `whole_state` returned."""
-
-        def is_sharded(key: str) -> bool:
-            return isinstance(self._sources.get(key.partition("/")[2]), DTensor)
-
-        return {key: self._own(value) if value.ndim and is_sharded(key) else value for key, value in tensors.items()}
+        sharded = {name for name, source in self._sources.items() if isinstance(source, DTensor)}
+        return {
+            key: self._local_rows(value) if value.ndim and key.partition("/")[2] in sharded else value
+            for key, value in tensors.items()
+        }
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

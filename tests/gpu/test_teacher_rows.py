@@ -10,9 +10,9 @@ from gpu.test_cuda_graphs import OUTPUTS, batch_of, small
 from hornbook.batch import Batch
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation.cached_teacher import TeacherColumns, columns_for, needed, teacher_rows
 from hornbook.objectives.distillation.matching import Match, StageRecipe
 from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.objectives.distillation.teacher_rows import TeacherColumns, columns_for, compute_rows, needed_columns
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.job import with_teacher
 from hornbook.tasks.objective import TaskObjective
@@ -40,7 +40,7 @@ class InMemory:
         self.columns, self.of_units, self.of_sequences = columns, {}, {}
         for number, batch in enumerate(batches):
             with torch.no_grad(), runtime.autocast():
-                units, tokens = teacher_rows(teacher, columns, batch)
+                units, tokens = compute_rows(teacher, columns, batch)
             together = batch.group_size
             if units is not None:
                 first = number * A_BATCH // together
@@ -65,7 +65,7 @@ def losses_of(
             parameter.mul_(1.5)
     plain = TaskDistillation(TaskObjective(head_config), head_config, recipe, student.config, large.config)
     batches = [batch_of(head_config, number).to(runtime.device) for number in range(5)]
-    columns = columns_for(needed(plain.matches, plain.layers), head_config, large.config, batches[0].group_size)
+    columns = columns_for(needed_columns(plain.matches, plain.layers), head_config, large.config, batches[0].group_size)
     kept = InMemory(large.eval(), columns, batches, runtime) if is_kept else None
     teacher = Teacher("", None, copy.deepcopy(large), None, "")
     pair, objective = with_teacher(student, TaskObjective(head_config), recipe, teacher, 0, kept)

@@ -52,7 +52,7 @@ class TeacherColumns:
         return NUMBER_BYTES * (num_units * sum(self.units.values()) + num_tokens * sum(self.tokens.values()))
 
 
-class CachedTeacher(Protocol):
+class CachedRows(Protocol):
     """Cached rows of a student's training examples, by index of the unit or of the sequence."""
 
     columns: TeacherColumns
@@ -66,7 +66,7 @@ class CachedTeacher(Protocol):
         ...
 
 
-def needed(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, int]]]) -> set[str]:
+def needed_columns(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, int]]]) -> set[str]:
     """The names of the columns that the matches need; `layers` holds the (student, teacher) layer pairs of each
     term."""
     names = set()
@@ -93,7 +93,7 @@ def columns_for(
     return TeacherColumns(units, tokens)
 
 
-def teacher_rows(teacher: Transformer, columns: TeacherColumns, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+def compute_rows(teacher: Transformer, columns: TeacherColumns, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
     """The rows of a batch without padding sequences: of its units, U x W, and of its tokens, T x W."""
     hidden: list[Tensor] = []
     qkv: dict[int, Tensor | None] = {int(name[4:]): None for name in columns.tokens if name.startswith("qkv-")}
@@ -121,13 +121,14 @@ def unpack_rows(
     batch: Batch,
 ) -> ModelOutputs:
     """The columns of cached rows in the shapes of a forward pass over the batch, which may have padding sequences."""
-    num_tokens = batch.num_tokens
     if tokens is not None:
-        tokens = F.pad(tokens[:num_tokens], (0, 0, 0, max(0, num_tokens - len(tokens))))
-    of_units = {} if units is None else dict(zip(columns.units, units.split([*columns.units.values()], 1), strict=True))
-    of_tokens = {}
-    if tokens is not None:
-        of_tokens = dict(zip(columns.tokens, tokens.split([*columns.tokens.values()], 1), strict=True))
+        num_missing = max(0, batch.num_tokens - len(tokens))
+        tokens = F.pad(tokens[: batch.num_tokens], (0, 0, 0, num_missing))
+
+    def split(rows: Tensor | None, widths: Mapping[str, int]) -> dict[str, Tensor]:
+        return {} if rows is None else dict(zip(widths, rows.split([*widths.values()], 1), strict=True))
+
+    of_units, of_tokens = split(units, columns.units), split(tokens, columns.tokens)
     hidden = {int(name[7:]): each for name, each in of_tokens.items() if name.startswith("hidden-")}
     qkv = {
         int(name[4:]): each.unflatten(1, (3, num_heads, -1))
@@ -139,7 +140,7 @@ def unpack_rows(
         task_logits = HEADS[head_config.kind].from_tokens(task_logits, batch)
         if head_config.answerable:
             has_answer_N2 = of_units[ANSWERABLE]
-            missing = max(0, len(task_logits) - len(has_answer_N2))
-            has_answer_N2 = F.pad(has_answer_N2[: len(task_logits)], (0, 0, 0, missing))
+            num_missing = max(0, len(task_logits) - len(has_answer_N2))
+            has_answer_N2 = F.pad(has_answer_N2[: len(task_logits)], (0, 0, 0, num_missing))
             task_logits = torch.cat([task_logits, has_answer_N2[:, None]], 1)
     return ModelOutputs(hidden, qkv, task_logits)
