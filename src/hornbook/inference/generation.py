@@ -5,7 +5,7 @@ A continuation depends on the prompt, the settings, the seed and the index of th
 the batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -56,7 +56,7 @@ class GenerationConfig(ValidatedSettings, group=""):
 class GeneratedSequence:
     """One text that is being generated."""
 
-    def __init__(self, prompt: list[int], detokenizer: StreamingDetokenizer, on_text: Callable[[str], None] | None):
+    def __init__(self, prompt: Sequence[int], detokenizer: StreamingDetokenizer, on_text: Callable[[str], None] | None):
         self.window = list(prompt)  # the tokens in the cache
         self.new: list[int] = []
         self.detokenizer = detokenizer
@@ -90,8 +90,8 @@ class GeneratedSequence:
 def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
     """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
     prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
-    for number, prompt in enumerate(prompts):
-        which = f"prompt {number + 1}" if len(prompts) > 1 else "the prompt"
+    for i, prompt in enumerate(prompts):
+        which = f"prompt {i + 1}" if len(prompts) > 1 else "the prompt"
         if not prompt:
             raise ValueError(
                 f"{which} is empty, and the model has no end-of-text token to start from: give at least one word"
@@ -107,11 +107,11 @@ def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> 
 def group_prompts(prompts: list[list[int]], num: int, max_new_tokens: int, context: int) -> list[list[int]]:
     """Groups the indices of prompts of similar length into batches; `num` is the number of sequences per prompt."""
     groups: list[list[int]] = []
-    for number in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
-        num_slots = min(len(prompts[number]) + max_new_tokens, context) * num
+    for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
+        num_slots = min(len(prompts[i]) + max_new_tokens, context) * num
         if not groups or (len(groups[-1]) + 1) * num_slots > BATCH_TOKENS:
             groups.append([])
-        groups[-1].append(number)
+        groups[-1].append(i)
     return [sorted(group) for group in groups]
 
 
@@ -130,22 +130,21 @@ def generate(
     """
     context = model.config.max_positions
     prompts = fit_prompts(prompts, context, config.slide)
-    found: dict[int, list[Generated]] = {}
+    texts: list[list[Generated]] = [[] for _ in prompts]
     for group in group_prompts(prompts, config.num, config.max_new_tokens, context):
+        samples = [(i, sample) for i in group for sample in range(config.num)]
         sequences = [
             GeneratedSequence(
-                prompts[number],
-                StreamingDetokenizer(tokenizer, prompts[number], config.stop),
-                on_token and partial(on_token, number, sample),
+                prompts[i],
+                StreamingDetokenizer(tokenizer, prompts[i], config.stop),
+                on_token and partial(on_token, i, sample),
             )
-            for number in group
-            for sample in range(config.num)
+            for i, sample in samples
         ]
-        _generate_batch(model, [prompts[number] for number in group], sequences, config, eos_id, tokenizer.vocab_size)
-        for i, number in enumerate(group):
-            its = sequences[i * config.num : (i + 1) * config.num]
-            found[number] = [each.result(eos_id) for each in its]
-    return [found[number] for number in range(len(prompts))]
+        _generate_batch(model, [prompts[i] for i in group], sequences, config, eos_id, tokenizer.vocab_size)
+        for (i, _), sequence in zip(samples, sequences, strict=True):
+            texts[i].append(sequence.result(eos_id))
+    return texts
 
 
 @torch.inference_mode()
@@ -165,24 +164,26 @@ def _generate_batch(
     if num > 1:
         decoding.reorder(copies_N)
         logits_NV = logits_NV[copies_N]
-    if config.begin_suppress_tokens:
-        logits_NV = logits_NV.index_fill(
-            1, torch.tensor(sorted(config.begin_suppress_tokens), device=device), -torch.inf
-        )
+    logits_NV = suppress(logits_NV, config.begin_suppress_tokens)
     seen_NV = None if sampling.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
-    uniform_NS = uniform_for(config, len(prompts)).to(device)
-    launches_ahead = (
-        device.type == "cuda"
-    )  # the GPU computes the next step while the host handles the tokens of this one
-    for number in range(config.max_new_tokens):
+    # Sample i of every prompt gets the same uniform numbers.
+    uniform = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(num)]
+    uniform_NS = torch.from_numpy(np.stack(uniform)).repeat(len(prompts), 1).to(device)
+    # A GPU computes the next step while the host handles the tokens of this one.
+    launches_ahead = device.type == "cuda"
+    for step in range(config.max_new_tokens):
         processed_NV = sampling.process(mask_unused(logits_NV, num_tokens), seen_NV)
-        chosen_N = sampling.choose(processed_NV, uniform_NS[:, number])
+        chosen_N = sampling.choose(processed_NV, uniform_NS[:, step])
         if seen_NV is not None:
             seen_NV.scatter_(1, chosen_N[:, None], True)
-        is_last = number + 1 == config.max_new_tokens
+        is_last = step + 1 == config.max_new_tokens
         if launches_ahead and not is_last:
             logits_NV = decoding.step(chosen_N)
-        full = _append_tokens(sequences, chosen_N.tolist(), eos_id, context, config.slide, is_last)
+        full = [
+            i
+            for i, (sequence, token) in enumerate(zip(sequences, chosen_N.tolist(), strict=True))
+            if not sequence.finish_reason and append_token(sequence, token, eos_id, context, config.slide, is_last)
+        ]
         if all(sequence.finish_reason for sequence in sequences):
             return
         if not launches_ahead:
@@ -191,17 +192,6 @@ def _generate_batch(
             for i in full:
                 sequences[i].window = sequences[i].window[-max(context // 2, 1) :]
             logits_NV[full] = decoding.prefill([sequences[i].window for i in full], full)
-
-
-def _append_tokens(
-    sequences: list[GeneratedSequence], tokens: list[int], eos_id: int | None, context: int, slide: bool, is_last: bool
-) -> list[int]:
-    """Appends its token to each unfinished sequence; returns the sequences whose context is full and slides."""
-    return [
-        i
-        for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True))
-        if not sequence.finish_reason and append_token(sequence, token, eos_id, context, slide, is_last)
-    ]
 
 
 def append_token(
@@ -224,6 +214,13 @@ def append_token(
     return False
 
 
+def suppress(logits_NV: Tensor, tokens: Collection[int]) -> Tensor:
+    """Sets the logits of these tokens to -inf."""
+    if not tokens:
+        return logits_NV
+    return logits_NV.index_fill(1, torch.tensor(sorted(tokens), device=logits_NV.device), -torch.inf)
+
+
 def mask_unused(logits_NV: Tensor, num_tokens: int) -> Tensor:
     """Sets logits of embedding rows without a token (from `num_tokens` on) to -inf."""
     if num_tokens >= logits_NV.shape[-1]:
@@ -233,13 +230,7 @@ def mask_unused(logits_NV: Tensor, num_tokens: int) -> Tensor:
 
 def token_mask(prompts: Sequence[Sequence[int]], logits_NV: Tensor) -> Tensor:
     """A bool mask, N x V, of the tokens that occur in each prompt."""
-    found_NV = np.zeros((len(prompts), logits_NV.shape[-1]), bool)
-    for number, prompt in enumerate(prompts):
-        found_NV[number, list(prompt)] = True
-    return torch.from_numpy(found_NV).to(logits_NV.device)
-
-
-def uniform_for(config: GenerationConfig, num_prompts: int) -> Tensor:
-    """Uniform numbers, N x max_new_tokens; sample i of every prompt gets the same ones."""
-    each = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(config.num)]
-    return torch.from_numpy(np.stack(each)).repeat(num_prompts, 1)
+    mask_NV = np.zeros((len(prompts), logits_NV.shape[-1]), bool)
+    for row, prompt in enumerate(prompts):
+        mask_NV[row, list(prompt)] = True
+    return torch.from_numpy(mask_NV).to(logits_NV.device)
