@@ -28,11 +28,12 @@ class ApproximateIndex:
     def __init__(self, index: Index, log: Callable[[str], None] = lambda message: None):
         self.index = index
         self.faiss = _faiss()
-        self.graph = self._opened()
+        self.graph = self._open()
         if self.graph.ntotal < len(index):
             self._extend(log)
 
-    def _opened(self):
+    def _open(self):
+        """The saved graph, or an empty one if there is none that fits the index."""
         file = self.index.folder / HNSW_FILE
         if file.exists():
             try:
@@ -60,12 +61,12 @@ class ApproximateIndex:
         num = min(CANDIDATES * top_k, len(self.index))
         self.graph.hnsw.efSearch = max(EFFORT_SEARCHING, 2 * num)
         _, candidates = self.graph.search(np.ascontiguousarray(queries_QD, np.float32), num)
-        # The graph may propose fewer rows than asked for, and fills them up with -1.
-        found = [
+        # The graph may propose fewer rows than requested, and pads them with -1.
+        ranked = [
             rank_candidates(self.index, query_D[None], [rows[rows >= 0]], top_k)
             for query_D, rows in zip(queries_QD, candidates, strict=True)
         ]
-        return [scores[0] for scores, _ in found], [rows[0] for _, rows in found]
+        return [scores[0] for scores, _ in ranked], [rows[0] for _, rows in ranked]
 
 
 def _faiss():

@@ -62,9 +62,9 @@ class SearchIndex:
             name = manifest.model
             if Path(name).is_absolute() and not Path(name).is_dir():
                 raise ValueError(f"{name}, the model of the index, is gone: give its new folder with model=")
-        found = name if isinstance(name, LoadedModel) else load(name, device=self._device)
-        refuse_other_model(manifest, found, model_fingerprint(found), self.index.folder)
-        return found
+        model = name if isinstance(name, LoadedModel) else load(name, device=self._device)
+        refuse_other_model(manifest, model, model_fingerprint(model), self.index.folder)
+        return model
 
     def search(
         self, queries: str | Sequence[str], top_k: int = TOP, where: Mapping[str, Any] | None = None
