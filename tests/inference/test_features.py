@@ -9,8 +9,9 @@ import torch
 import transformers
 
 import hornbook
-from hornbook.batch import pack
 from hornbook import files
+from hornbook.batch import pack
+from hornbook.inference import features
 from hornbook.inference.features import choose_layers, extract_features
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.bert import Bert, BertConfig
