@@ -67,7 +67,8 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 key, _ = str(row["_id"]), row["text"]
             except (ValueError, TypeError, LookupError):
                 raise ValueError(
-                    f'{file} line {line_number} is no object such as {{"_id": "1", "text": "..."}}: correct the line'
+                    f'{file} line {line_number} is not an object such as {{"_id": "1", "text": "..."}}: '
+                    "correct the line"
                 ) from None
             if key in seen:
                 raise ValueError(f"{file} line {line_number}: the id '{key}' occurs twice; remove one of the lines")
