@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hornbook.inference.encoder import DetectedWord, MaskPrediction
+from hornbook.show.picture import Strip
 from hornbook.show.words import Language
 
 MAX_ITEMS = 2048  # per request
@@ -33,13 +35,17 @@ class Body(BaseModel):
     model: Annotated[str | None, Field(description="Name of the model; by default the first that can do it.")] = None
 
 
-class FillMask(Body):
-    text: Annotated[Text | Texts, Field(description="A text, or several, with [MASK] where words are missing.")]
-    top_k: Annotated[int, Field(ge=1, le=1000)] = 5
-
-
 class TextOrTexts(Body):
     text: Annotated[Text | Texts, Field(description="A text, or several.")]
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.text] if isinstance(self.text, str) else self.text
+
+
+class FillMask(TextOrTexts):
+    text: Annotated[Text | Texts, Field(description="A text, or several, with [MASK] where words are missing.")]
+    top_k: Annotated[int, Field(ge=1, le=1000)] = 5
 
 
 class Pair(Body):
@@ -105,8 +111,8 @@ class Embeddings(BaseModel):
     @property
     def texts(self) -> list[str] | None:
         """The texts; None if there are token ids in their place, which differ between vocabularies."""
-        found = [self.input] if isinstance(self.input, str) else list(self.input)
-        return found if all(isinstance(each, str) for each in found) else None
+        texts = [self.input] if isinstance(self.input, str) else list(self.input)
+        return texts if all(isinstance(text, str) for text in texts) else None
 
 
 class Completions(BaseModel):
@@ -138,10 +144,10 @@ class Completions(BaseModel):
 
     def unsupported(self) -> str | None:
         """The name of a field that has an effect which is not supported."""
-        given = {name: getattr(self, name) for name in ("logprobs", "suffix", "logit_bias")}
-        given |= {name: getattr(self, name) for name in ("presence_penalty", "frequency_penalty")}
-        given["best_of"] = self.best_of if self.best_of not in (None, self.n) else None
-        return next((name for name, value in given.items() if value), None)
+        names = ("logprobs", "suffix", "logit_bias", "presence_penalty", "frequency_penalty")
+        if name := next((name for name in names if getattr(self, name)), None):
+            return name
+        return "best_of" if self.best_of not in (None, 0, self.n) else None
 
     def settings(self) -> dict[str, Any]:
         """The arguments of `generate`."""
@@ -172,21 +178,14 @@ class Error(BaseModel):
     error: ErrorDetails
 
 
-class FilledMask(BaseModel):
-    token: str
-    word: str
-    probability: Probability
-    text: Annotated[str, Field(description="The text with this mask filled in.")]
-
-
 class Masks(BaseModel):
     model: str
-    masks: Annotated[list[list[FilledMask]], Field(description="The likeliest tokens of each mask.")]
+    masks: Annotated[list[list[MaskPrediction]], Field(description="The likeliest tokens of each mask.")]
 
 
 class MasksOfTexts(BaseModel):
     model: str
-    texts: list[list[list[FilledMask]]]
+    texts: list[list[list[MaskPrediction]]]
 
 
 class NextSentence(BaseModel):
@@ -194,19 +193,12 @@ class NextSentence(BaseModel):
     is_next: Probability
 
 
-class DetectedWord(BaseModel):
-    word: str
-    start: int
-    stop: int
-    probability: Probability
-
-
-class JudgedWords(BaseModel):
+class DetectedWords(BaseModel):
     model: str
     words: list[DetectedWord]
 
 
-class JudgedTexts(BaseModel):
+class DetectedWordsOfTexts(BaseModel):
     model: str
     texts: list[list[DetectedWord]]
 
@@ -288,17 +280,6 @@ class TaggedText(TaggedWords):
 class TaggedTexts(BaseModel):
     model: str
     texts: list[TaggedWords]
-
-
-class Cell(BaseModel):
-    text: str
-    mark: str
-    note: str
-
-
-class Strip(BaseModel):
-    label: str
-    cells: list[Cell]
 
 
 class Table(BaseModel):
