@@ -9,11 +9,8 @@ from functools import partial
 
 from hornbook.inference.continuous import ContinuousBatch
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.generation import GeneratedSequence, GenerationConfig, fit_prompts
+from hornbook.inference.generation import GeneratedSequence, GenerationConfig, OnToken, fit_prompts
 from hornbook.serve.engine import BatchReport, Queue, QueuedRequest
-
-
-OnText = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
 
 
 @dataclass(eq=False, kw_only=True)
@@ -22,7 +19,7 @@ class _GenerationJob(QueuedRequest):
 
     prompts: list[list[int]]
     config: GenerationConfig
-    on_text: OnText | None
+    on_text: OnToken | None
     sequences: dict[tuple[int, int], GeneratedSequence] = field(default_factory=dict)
     started: float = 0.0
 
@@ -62,7 +59,7 @@ class GenerationEngine(Queue):
         return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
 
     def submit(
-        self, prompts: list[list[int]], config: GenerationConfig, on_text: OnText | None = None
+        self, prompts: list[list[int]], config: GenerationConfig, on_text: OnToken | None = None
     ) -> QueuedRequest:
         """Queues a request: `await job.future` is a list of texts per prompt."""
         num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num * len(prompts)

@@ -14,11 +14,10 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from hornbook.inference.decoder import make_generation_config
-from hornbook.inference.generation import Generated
+from hornbook.inference.generation import Generated, OnToken
 from hornbook.serve import schemas
 from hornbook.serve.api import Server
 from hornbook.serve.engine import QueuedRequest
-from hornbook.serve.generation import OnText
 from hornbook.serve.middleware import error_body
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import EVERY_ROUTE, MAX_CHOICES, MODEL_ROUTES, Completions, Embeddings
@@ -93,7 +92,7 @@ class _Completion:
         self.server, self.model, self.body, self.prompts, self.settings = server, model, body, prompts, settings
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
-    async def _submit(self, on_text: OnText | None = None) -> QueuedRequest:
+    async def _submit(self, on_text: OnToken | None = None) -> QueuedRequest:
         try:
             config = make_generation_config(**self.settings)
         except ValueError as error:
