@@ -31,12 +31,8 @@ class Times:
         return 1000 * float(np.percentile(self.seconds, percent))
 
     @property
-    def p50_ms(self) -> float:
-        return self.percentile(50)
-
-    @property
-    def p99_ms(self) -> float:
-        return self.percentile(99)
+    def percentiles_ms(self) -> dict[str, float]:
+        return {"p50": self.percentile(50), "p99": self.percentile(99)}
 
 
 def time_interleaved(
@@ -47,15 +43,15 @@ def time_interleaved(
 ) -> list[Times]:
     """Returns the times of each. In round i all run input i; the one that runs first rotates."""
     seconds: list[list[float]] = [[] for _ in answers]
-    for number in range(-num_warm_up, num_rounds):
+    for i in range(-num_warm_up, num_rounds):
         for turn in range(len(answers)):
-            i = (number + turn) % len(answers)
+            model = (i + turn) % len(answers)
             before = time.perf_counter()
-            answers[i](max(number, 0))
-            if number >= 0:
-                seconds[i].append(time.perf_counter() - before)
-        if on_progress and number >= 0:
-            on_progress(number + 1)
+            answers[model](max(i, 0))
+            if i >= 0:
+                seconds[model].append(time.perf_counter() - before)
+        if on_progress and i >= 0:
+            on_progress(i + 1)
     return [Times(tuple(each)) for each in seconds]
 
 

@@ -1,4 +1,4 @@
-"""The HTTP routes: our own, and the rules that all share (who may ask, how much, how long, how errors look)."""
+"""The HTTP routes of Hornbook's own API, and what all routes share: limits, time-outs, and the form of errors."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ PROBLEMS = {  # by pydantic's type of error
 
 @dataclasses.dataclass(frozen=True)
 class ServeSettings:
-    """What the server allows."""
+    """Limits and options of the server."""
 
     api_key: str | None = None
     timeout: float = 60.0  # seconds per request
@@ -87,17 +87,17 @@ class Server:
         def can(model: ServedModel) -> bool:
             return ability in model.abilities and (kind is None or model.abilities[ability] == kind)
 
-        what = f"{ability} ({kind})" if kind else ability
+        operation = f"{ability} ({kind})" if kind else ability
         if name is None:
-            found = next(filter(can, self.models.values()), None)
-            if found is None:
-                raise HTTPException(422, f"no model here can do {what}: serve one that can")
-            return found
+            first_able = next(filter(can, self.models.values()), None)
+            if first_able is None:
+                raise HTTPException(422, f"no model here can do {operation}: serve one that can")
+            return first_able
         if name not in self.models:
             raise HTTPException(404, f"there is no model '{name}' here: there is {', '.join(self.models)}")
         if not can(self.models[name]):
-            able = ", ".join(self.models[name].abilities)
-            raise HTTPException(422, f"the model {name} cannot do {what}: it can do {able}")
+            operations = ", ".join(self.models[name].abilities)
+            raise HTTPException(422, f"the model {name} cannot do {operation}: it can do {operations}")
         return self.models[name]
 
     async def tokenized(self, model: ServedModel, items: list, tokenize: Callable[[list[str]], T]) -> T:
