@@ -257,9 +257,8 @@ def _add_latency(
     settings: dict[str, int],
     on_progress: OnCount,
 ) -> None:
-    threaded = [model.with_threads(settings["threads"]) for model in models]
     batches = [_batches(features, 1) for features in inputs]
-    answers = [_answer(*pair) for pair in zip(threaded, batches, strict=True)]
+    answers = _answers(models, batches, settings["threads"])
     with torch_threads(settings["threads"]):
         times = time_interleaved(
             answers, settings["rounds"], lambda done: on_progress("rounds of single inputs timed", done)
@@ -279,8 +278,7 @@ def _add_throughput(
     """Adds inputs per second; on a GPU in half precision, and not for exported models."""
     threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_PER_BATCH_ROUND)
     batches = [_batches(features, settings["batch_size"])[:1] for features in inputs]
-    threaded = [model.with_threads(threads) for model in models]
-    answers = [_answer(*pair) for pair in zip(threaded, batches, strict=True)]
+    answers = _answers(models, batches, threads)
     num_inputs = min(settings["batch_size"], inputs[0].num_examples)
     with torch_threads(threads):
         times = time_interleaved(
@@ -300,8 +298,12 @@ def _add_throughput(
         models[i].model.to("cpu")
 
 
-def _answer(model: MeasuredModel, batches: Sequence[Batch]) -> Answer:
-    return lambda i: model.answer(batches[i % len(batches)])
+def _answers(models: Sequence[MeasuredModel], batches: Sequence[list[Batch]], num_threads: int) -> list[Answer]:
+    threaded = [model.with_threads(num_threads) for model in models]
+    return [
+        lambda i, model=model, of_model=of_model: model.answer(of_model[i % len(of_model)])
+        for model, of_model in zip(threaded, batches, strict=True)
+    ]
 
 
 def _answer_on_gpu(model: MeasuredModel, batches: Sequence[Batch], device: str) -> Answer:

@@ -98,11 +98,6 @@ def choose_layers(layers: str, num_layers: int) -> Layers:
     return Layers(tuple(layer % (num_layers + 1) for layer in numbers), is_mean)
 
 
-def reading_both(model: nn.Module) -> nn.Module:
-    """A hybrid GPT reading in both directions; any other model as it is."""
-    return model.reading("both") if isinstance(model, Gpt) and model.config.is_hybrid else model
-
-
 @torch.no_grad()
 def frozen_states(model: nn.Module, batch: Batch, layers: Layers) -> Tensor:
     """Returns the chosen hidden states of each token, T x F, float32."""
@@ -186,7 +181,9 @@ def extract_features(
         raise ValueError("there are no texts in the list: give at least one")
     model = model or builtin_for(text for example in examples for text in example.texts)
     network, tokenizer = load_folder(model_folder(model))
-    network = reading_both(network).to(chosen_device(device))
+    if isinstance(network, Gpt) and network.config.is_hybrid:
+        network = network.reading("both")
+    network.to(chosen_device(device))
     chosen = choose_layers(layers, network.config.num_layers)
     out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")
     width, max_length = chosen.width(network.config.width), network.config.max_positions

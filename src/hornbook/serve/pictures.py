@@ -69,7 +69,7 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
         return await drawn(request, model, ("forms", body.language), (body.text, body.pair), draw)
 
     @routes.post("/show/parameters", response_model=schemas.Picture)
-    async def parameters(body: schemas.ShownParameters) -> dict[str, Any]:
+    async def parameters(body: schemas.PictureRequest) -> dict[str, Any]:
         """The parameters of the model by part."""
         model = server.find(body.model, "parameters")
         return await asyncio.to_thread(model.show_parameters, body.language)

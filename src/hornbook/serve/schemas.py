@@ -65,20 +65,23 @@ class Question(Body):
     passage: Text
 
 
-class ShownAnswer(Question):
-    language: PictureLanguage = "en"
-
-
 class Explain(Body):
     question: Text
     choices: Annotated[list[Text], Field(min_length=2, max_length=20)]
     context: Annotated[str | None, Field(description="A text before the question.")] = None
 
 
-class Shown(Body):
+class PictureRequest(Body):
+    language: PictureLanguage = "en"
+
+
+class ShownAnswer(Question, PictureRequest):
+    pass
+
+
+class Shown(PictureRequest):
     text: Text
     pair: str | None = None
-    language: PictureLanguage = "en"
 
 
 class ShownMasking(Shown):
@@ -88,14 +91,8 @@ class ShownMasking(Shown):
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
 
 
-class ShownForms(Body):
-    text: Text
+class ShownForms(Shown):
     pair: Text
-    language: PictureLanguage = "en"
-
-
-class ShownParameters(Body):
-    language: PictureLanguage = "en"
 
 
 class Embeddings(BaseModel):
@@ -178,33 +175,31 @@ class Error(BaseModel):
     error: ErrorDetails
 
 
-class Masks(BaseModel):
-    model: str
+class Result(BaseModel):
+    model: Annotated[str, Field(description="Name of the model.")]
+
+
+class Masks(Result):
     masks: Annotated[list[list[MaskPrediction]], Field(description="The likeliest tokens of each mask.")]
 
 
-class MasksOfTexts(BaseModel):
-    model: str
+class MasksOfTexts(Result):
     texts: list[list[list[MaskPrediction]]]
 
 
-class NextSentence(BaseModel):
-    model: str
+class NextSentence(Result):
     is_next: Probability
 
 
-class DetectedWords(BaseModel):
-    model: str
+class DetectedWords(Result):
     words: list[DetectedWord]
 
 
-class DetectedWordsOfTexts(BaseModel):
-    model: str
+class DetectedWordsOfTexts(Result):
     texts: list[list[DetectedWord]]
 
 
-class Predictions(BaseModel):
-    model: str
+class Predictions(Result):
     predictions: Annotated[
         list[dict[str, Any]], Field(description="The input and its prediction; the fields depend on the task.")
     ]
@@ -217,8 +212,7 @@ class Span(BaseModel):
     probability: Probability
 
 
-class Answer(BaseModel):
-    model: str
+class Answer(Result):
     has_answer: bool
     question: str
     answer: str
@@ -257,8 +251,7 @@ class ExplainedChoice(BaseModel):
     drawn: DrawnPaths | None
 
 
-class Explanation(BaseModel):
-    model: str
+class Explanation(Result):
     question: str
     choice: int
     answer: str
@@ -273,12 +266,11 @@ class TaggedWords(BaseModel):
     probabilities: list[Probability]
 
 
-class TaggedText(TaggedWords):
-    model: str
+class TaggedText(TaggedWords, Result):
+    pass
 
 
-class TaggedTexts(BaseModel):
-    model: str
+class TaggedTexts(Result):
     texts: list[TaggedWords]
 
 

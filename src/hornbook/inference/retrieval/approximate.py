@@ -56,17 +56,13 @@ class ApproximateIndex:
             with replacing(self.index.folder / HNSW_FILE) as file:
                 self.faiss.write_index(self.graph, str(file))
 
-    def search(self, queries_QD: np.ndarray, top_k: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """For each query the scores and the row numbers of about the `top_k` nearest vectors, best first."""
+    def search(self, queries_QD: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each query the scores and the rows of about the `top_k` nearest vectors, best first."""
         num = min(CANDIDATES * top_k, len(self.index))
         self.graph.hnsw.efSearch = max(EFFORT_SEARCHING, 2 * num)
         _, candidates = self.graph.search(np.ascontiguousarray(queries_QD, np.float32), num)
         # The graph may propose fewer rows than requested, and pads them with -1.
-        ranked = [
-            rank_candidates(self.index, query_D[None], [rows[rows >= 0]], top_k)
-            for query_D, rows in zip(queries_QD, candidates, strict=True)
-        ]
-        return [scores[0] for scores, _ in ranked], [rows[0] for _, rows in ranked]
+        return rank_candidates(self.index, queries_QD, [rows[rows >= 0] for rows in candidates], top_k)
 
 
 def _faiss():

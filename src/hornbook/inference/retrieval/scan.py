@@ -18,25 +18,26 @@ CANDIDATES = 5  # per result: rows whose score by int8 numbers alone is correcte
 
 def search_index(
     index: Index, queries_QD: np.ndarray, top_k: int, chosen: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and row numbers of the `top_k` nearest vectors of an index, as `top_rows` returns them. int8 vectors are
-    searched first without, then their best candidates with the residuals."""
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each query the scores and the rows of the `top_k` nearest vectors, best first. int8 vectors are searched
+    first without, then their best candidates with the residuals."""
     if index.residuals_ND is None:
-        return top_rows(queries_QD, index.vectors_ND, None, top_k, chosen)
+        return list(zip(*top_rows(queries_QD, index.vectors_ND, None, top_k, chosen), strict=True))
     _, candidates = top_rows(queries_QD, index.vectors_ND, index.scales_N, CANDIDATES * top_k, chosen)
     return rank_candidates(index, queries_QD, candidates, top_k)
 
 
 def rank_candidates(
     index: Index, queries_QD: np.ndarray, candidates: Sequence[np.ndarray], top_k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The `top_k` of the candidate rows of each query, by the products with their full vectors."""
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each query the scores and the rows of the `top_k` best of its candidate rows, by the products with their full
+    vectors."""
     ranked = []
     for query_D, rows in zip(queries_QD, candidates, strict=True):
         scores = index.vectors_of(rows) @ query_D
         order = np.lexsort((rows, -scores))[:top_k]
         ranked.append((scores[order], rows[order]))
-    return np.stack([scores for scores, _ in ranked]), np.stack([rows for _, rows in ranked])
+    return ranked
 
 
 class TopRows:

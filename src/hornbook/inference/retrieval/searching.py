@@ -85,13 +85,10 @@ class SearchIndex:
             queries, normalize=self.index.manifest.similarity == "cosine" or None, prompt="query"
         )
         if self.graph is not None and chosen is None:
-            scores, rows = self.graph.search(vectors, top_k)
+            results = self.graph.search(vectors, top_k)
         else:
-            scores, rows = search_index(self.index, vectors, top_k, chosen)
-        return [
-            [self._hit(int(row), float(score)) for row, score in zip(*each, strict=True)]
-            for each in zip(rows, scores, strict=True)
-        ]
+            results = search_index(self.index, vectors, top_k, chosen)
+        return [[self._hit(int(row), float(score)) for score, row in zip(*each, strict=True)] for each in results]
 
     def _hit(self, row: int, score: float) -> Hit:
         values = self.index.row(row)
