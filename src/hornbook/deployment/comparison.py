@@ -93,8 +93,8 @@ def compare(
 
 def folder_for(names: Sequence[str | Path]) -> Path:
     """Returns the default output folder: `comparison`, or the first of `comparison-2`, ... without other contents."""
-    for number in itertools.count(1):
-        folder = Path("comparison" if number == 1 else f"comparison-{number}")
+    for i in itertools.count(1):
+        folder = Path("comparison" if i == 1 else f"comparison-{i}")
         if not _other_contents(folder, [str(name) for name in names]):
             return folder
 
@@ -116,10 +116,10 @@ def _check_tasks(models: Sequence[MeasuredModel], data: Any) -> None:
         )
     of_task = [each for each in models if each.predictor is not None]
     for other in of_task[1:]:
-        one, two = of_task[0].predictor.spec, other.predictor.spec
-        if (one.name, one.kind) != (two.name, two.kind):
+        first, second = of_task[0].predictor.spec, other.predictor.spec
+        if (first.name, first.kind) != (second.name, second.kind):
             raise ValueError(
-                f"{of_task[0].name} is for {one.name} and {other.name} for {two.name}, so their scores cannot be "
+                f"{of_task[0].name} is for {first.name} and {other.name} for {second.name}, so their scores cannot be "
                 "compared: give models of one task"
             )
 

@@ -219,16 +219,16 @@ def _measure_flops(
     return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
 
 
-def _left_out(group: str, written: dict, now: dict) -> list[dict]:
+def _left_out(group: str, record: dict, now: dict) -> list[dict]:
     """The entries that were in an earlier version of the file and are not in it now."""
     current = {entry["name"] for entry in now[group]}
-    before = {entry["name"]: entry for entry in _recorded_entries(group, written)}
+    before = {entry["name"]: entry for entry in _recorded_entries(group, record)}
     return [entry for name, entry in before.items() if name not in current]
 
 
-def _recorded_entries(group: str, written: dict) -> list[dict]:
+def _recorded_entries(group: str, record: dict) -> list[dict]:
     """The entries of a group in the record, also those that were removed from the file since."""
-    return [*written.get("settings", {}).get(group, []), *written.get("left_out", {}).get(group, [])]
+    return [*record.get("settings", {}).get(group, []), *record.get("left_out", {}).get(group, [])]
 
 
 def _refuse_other_inputs(
@@ -244,18 +244,16 @@ def _refuse_other_inputs(
         folder.refuse_other_input(f"the data of {name}", recorded["data"].get(name, now), now)
 
 
-def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
+def _refuse_changes(out: Path, record: dict, experiment: Experiment, minutes_each: float | None) -> None:
     """Raises if a setting changed that finished jobs depend on."""
-    if minutes_each is not None and minutes_each != written["minutes_each"]:
-        minutes, flops = written["minutes_each"], written["flops"]
+    if minutes_each is not None and minutes_each != record["minutes_each"]:
+        minutes, flops = record["minutes_each"], record["flops"]
         started = f"minutes_each {minutes:g}" if minutes else f"flops {flops:g}"
         raise ValueError(f"{out} was started with {started}: omit minutes_each, or choose another folder")
-    all_entries = {group: _recorded_entries(group, written) for group in NAMED_GROUPS}
-    before = parse_experiment(written["settings"] | all_entries, str(out / RECORD))
-    if written["minutes_each"] is None and not math.isclose(
-        experiment.equal.flops, written["flops"], rel_tol=SAME_FLOPS
-    ):
-        started, now = f"flops {written['flops']:g}", experiment.equal.flops
+    all_entries = {group: _recorded_entries(group, record) for group in NAMED_GROUPS}
+    before = parse_experiment(record["settings"] | all_entries, str(out / RECORD))
+    if record["minutes_each"] is None and not math.isclose(experiment.equal.flops, record["flops"], rel_tol=SAME_FLOPS):
+        started, now = f"flops {record['flops']:g}", experiment.equal.flops
         raise ValueError(f"{out} was started with {started}, not {now:g}: give {started}, or choose another folder")
     fixed, now = _fixed_settings(before), _fixed_settings(experiment)
     changes = changed_values(fixed, {name: group for name, group in now.items() if name in fixed})
