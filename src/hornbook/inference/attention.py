@@ -9,7 +9,6 @@ Shapes: T = S tokens of one sequence, D width, H heads, C width of a head.
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -65,7 +64,7 @@ def write_attention(
     if not 0 < len(encoded.ids) <= min(MAX_TOKENS, model.config.max_positions):
         return None
     device = next(model.parameters()).device
-    batch = pack([np.array(encoded.ids, np.int64)], [np.array(encoded.segments, np.int64)]).to(device)
+    batch = pack([encoded.ids], [encoded.segments]).to(device)
     weights_HSS = attentions_of(model, batch, [layer])[0].double().cpu()
     path = Path(folder) / ATTENTION_FILE
     write_json(

@@ -304,8 +304,7 @@ class EncoderModel(LoadedModel):
         entities: list[tuple[np.ndarray, np.ndarray]] | None = None,
     ) -> Batch:
         self._check_length(max(map(len, ids)))
-        ids_arrays, segment_arrays = ([np.array(each, np.int64) for each in lists] for lists in (ids, segments))
-        return pack(ids_arrays, segment_arrays, entities=entities).to(self.device)
+        return pack(ids, segments, entities=entities).to(self.device)
 
     def _aligned(self, encoded: Sequence[Encoded], mentions: Sequence[Numbered]) -> list[tuple[np.ndarray, np.ndarray]]:
         """(positions, entities) of each text, without the entities that have no vector."""

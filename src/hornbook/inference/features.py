@@ -118,8 +118,8 @@ def pool(model: nn.Module, x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tens
 
 def frozen_sequences(
     model: nn.Module,
-    ids: Sequence[np.ndarray],
-    segments: Sequence[np.ndarray],
+    ids: Sequence[Sequence[int]],
+    segments: Sequence[Sequence[int]],
     layers: Layers,
     pooling: Pooling,
     batch_tokens: int = BATCH_TOKENS,
@@ -206,8 +206,7 @@ def extract_features(
         rows = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, width))
         for first, encodings, num_truncated_here in encoded():
             num_truncated += num_truncated_here
-            ids = [np.array(each.ids, np.int64) for each in encodings]
-            segments = [np.array(each.type_ids, np.int64) for each in encodings]
+            ids, segments = [each.ids for each in encodings], [each.type_ids for each in encodings]
             num_empty = sum(not len(each) for each in ids)
             for i, vectors in frozen_sequences(network, ids, segments, chosen, pooling, batch_tokens):
                 rows[offsets[first + i] : offsets[first + i + 1]] = vectors

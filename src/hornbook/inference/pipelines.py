@@ -98,9 +98,8 @@ class FeatureExtraction:
         features = []
         for text in _listed(inputs):
             encoded = self.model.tokenizer.encode(text)
-            ids, segments = np.array(encoded.ids, np.int64), np.array(encoded.segments, np.int64)
             with torch.inference_mode():
-                batch = pack([ids], [segments]).to(self.model.device)
+                batch = pack([encoded.ids], [encoded.segments]).to(self.model.device)
                 features.append([self.model.model(batch).float().cpu().tolist()])
         return features[0] if isinstance(inputs, str) else features
 
