@@ -132,7 +132,8 @@ def _totals(
     without_context = [text for context, text in texts if not context]
     with_context = [pair for pair in texts if pair[0]]
     with torch.autocast("cuda", torch.bfloat16) if loaded.device.type == "cuda" else contextlib.nullcontext():
-        scores = loaded.score(without_context, within_word, on_progress) if without_context else []
+        options = {"within_word": within_word, "on_progress": on_progress}
+        scores = loaded.score(without_context, **options) if without_context else []
         totals = {("", text): score.total for text, score in zip(without_context, scores, strict=True)}
         for first in range(0, len(with_context), PAIRS_AT_ONCE):
             pairs = with_context[first : first + PAIRS_AT_ONCE]

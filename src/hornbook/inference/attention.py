@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.files import write_json
+from hornbook.tasks.running import device_of
 from hornbook.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 40  # more do not fit into a plot
@@ -63,8 +64,7 @@ def write_attention(
     encoded = tokenizer.encode(text, pair)
     if not 0 < len(encoded.ids) <= min(MAX_TOKENS, model.config.max_positions):
         return None
-    device = next(model.parameters()).device
-    batch = pack([encoded.ids], [encoded.segments]).to(device)
+    batch = pack([encoded.ids], [encoded.segments]).to(device_of(model))
     weights_HSS = attentions_of(model, batch, [layer])[0].double().cpu()
     path = Path(folder) / ATTENTION_FILE
     write_json(

@@ -34,7 +34,7 @@ from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import device_of, grouped
 
 Pooling = Literal["cls", "mean", "none"]
 POOLINGS = ("cls", "mean", "none")
@@ -128,11 +128,10 @@ def frozen_sequences(
     tokens are skipped."""
     was_training = model.training
     model.eval()
-    device = next(model.parameters()).device
     lengths = list(map(len, ids))
     order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
     for group in grouped(order, lengths, batch_tokens):
-        batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device)
+        batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device_of(model))
         x_F = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
         yield from zip(group, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
     model.train(was_training)

@@ -15,6 +15,7 @@ from hornbook.inference.embeddings import embed_texts, l2_normalized
 from hornbook.inference.weight_layout import linear_layers, to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
+from hornbook.tasks.running import device_of
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return device_of(self.model)
 
     def to(self, device: str | torch.device, dtype: torch.dtype | None = None) -> "LoadedModel":
         self.model.to(device, dtype)

@@ -19,13 +19,12 @@ SHORTEST, LONGEST = 8, 40  # tokens
 @eagerly()
 def write_samples(run: Path, model: nn.Module, corpus: Corpus) -> list[dict]:
     """Masks and predicts one word in each of a dozen held-out sentences, and writes `samples.json`."""
-    device = next(model.parameters()).device
     encoder = EncoderModel(model, corpus.tokenizer, Path(run))
     samples = []
     for ids, position in _held_out_sentences(corpus, NUM_SAMPLES):
         tokenizer = corpus.tokenizer
         masked = tokenizer.decode(ids[:position]) + f" {tokenizer.mask_token} " + tokenizer.decode(ids[position + 1 :])
-        guesses = encoder.to(device).fill_mask(masked.strip(), top_k=5)
+        guesses = encoder.fill_mask(masked.strip(), top_k=5)
         if len(guesses) == 1:
             rounded = [{"token": guess.token, "probability": round(guess.probability, 4)} for guess in guesses[0]]
             samples.append({"text": masked.strip(), "answer": tokenizer.token(ids[position]), "guesses": rounded})
