@@ -19,11 +19,9 @@ import torch
 from torch import Tensor
 
 from hornbook.inference.cache import DecodingState
-from hornbook.inference.detokenizer import StreamingDetokenizer
 from hornbook.inference.generation import (
     GeneratedSequence,
     GenerationConfig,
-    append_token,
     mask_unused,
     suppress,
     token_mask,
@@ -36,7 +34,6 @@ from hornbook.text.tokenizer import Tokenizer
 @dataclass
 class _Slot:
     sequence: GeneratedSequence
-    config: GenerationConfig
     uniform: np.ndarray  # one number per token
     seen_1V: Tensor | None  # the tokens already in the text; None without a penalty for them
 
@@ -72,10 +69,10 @@ class ContinuousBatch:
         logits_1V = self.decoding.prefill([prompt], [len(self.slots)])
         logits_1V = suppress(logits_1V, config.begin_suppress_tokens)
         seen_1V = None if config.sampling.repetition_penalty == 1 else token_mask([prompt], logits_1V)
-        sequence = GeneratedSequence(prompt, StreamingDetokenizer(self.tokenizer, prompt, config.stop), on_text)
+        sequence = GeneratedSequence(prompt, config, self.tokenizer, self.eos_id, self.context, on_text)
         uniform = uniform_numbers(config.seed, sample, config.max_new_tokens)
         self.logits_NV = logits_1V if not self.slots else torch.cat([self.logits_NV, logits_1V])
-        self.slots.append(_Slot(sequence, config, uniform, seen_1V))
+        self.slots.append(_Slot(sequence, uniform, seen_1V))
         return sequence
 
     def remove(self, sequence: GeneratedSequence) -> None:
@@ -92,8 +89,7 @@ class ContinuousBatch:
             return
         tokens = self._choose()
         for slot, token in zip(self.slots, tokens, strict=True):
-            is_last = len(slot.sequence.new) + 1 == slot.config.max_new_tokens
-            append_token(slot.sequence, token, self.eos_id, self.context, False, is_last)
+            slot.sequence.add(token)
         for row in reversed(range(len(self.slots))):
             if self.slots[row].sequence.finish_reason:
                 tokens = [tokens[i] for i in self._free(row)]
@@ -113,7 +109,7 @@ class ContinuousBatch:
         tokens = [0] * len(self.slots)
         by_sampling: dict[Sampling, list[int]] = {}
         for row, slot in enumerate(self.slots):
-            by_sampling.setdefault(slot.config.sampling, []).append(row)
+            by_sampling.setdefault(slot.sequence.config.sampling, []).append(row)
         for sampling, rows in by_sampling.items():
             seen = [self.slots[row].seen_1V for row in rows]
             seen_NV = None if seen[0] is None else torch.cat(seen)

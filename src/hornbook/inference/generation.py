@@ -54,32 +54,54 @@ class GenerationConfig(ValidatedSettings, group=""):
 
 
 class GeneratedSequence:
-    """One text that is being generated."""
+    """One text that is being generated. `context` is the maximum number of tokens in the cache."""
 
-    def __init__(self, prompt: Sequence[int], detokenizer: StreamingDetokenizer, on_text: Callable[[str], None] | None):
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        config: GenerationConfig,
+        tokenizer: Tokenizer,
+        eos_id: int | None,
+        context: int,
+        on_text: Callable[[str], None] | None,
+    ):
         self.window = list(prompt)  # the tokens in the cache
         self.new: list[int] = []
-        self.detokenizer = detokenizer
-        self.on_text = on_text
+        self.config, self.eos_id, self.context, self.on_text = config, eos_id, context, on_text
+        self.detokenizer = StreamingDetokenizer(tokenizer, prompt, config.stop)
         self.finish_reason: FinishReason | None = None
 
-    def add(self, token: int) -> None:
-        self.window.append(token)
-        self.new.append(token)
-        if self.on_text is not None or self.detokenizer.stop:
-            self._write([token])
+    @property
+    def is_full(self) -> bool:
+        return len(self.window) > self.context
 
-    def finish(self, finish_reason: FinishReason) -> None:
+    def add(self, token: int) -> None:
+        """Appends a token, with which the sequence may end."""
+        self.new.append(token)
+        if token == self.eos_id:
+            self._finish("end")
+            return
+        self.window.append(token)
+        if self.on_text is not None or self.config.stop:
+            self._write([token])
+        if self.detokenizer.is_stopped:
+            self._finish("stop")
+        elif len(self.new) == self.config.max_new_tokens:
+            self._finish("length")
+        elif self.is_full and not self.config.slide:
+            self._finish("context")
+
+    def result(self) -> Generated:
+        """The text, once the sequence is finished."""
+        ids = self.new[:-1] if self.new and self.new[-1] == self.eos_id else self.new
+        return Generated(self.detokenizer.text, ids, self.finish_reason)
+
+    def _finish(self, finish_reason: FinishReason) -> None:
         self.finish_reason = finish_reason
-        if self.on_text is None and not self.detokenizer.stop:
+        if self.on_text is None and not self.config.stop:
             self._write(self.new)
         if finish_reason != "stop" and (rest := self.detokenizer.finish()) and self.on_text is not None:
             self.on_text(rest)
-
-    def result(self, eos_id: int | None) -> Generated:
-        """What was generated, once the sequence is finished."""
-        ids = self.new[:-1] if self.new and self.new[-1] == eos_id else self.new
-        return Generated(self.detokenizer.text, ids, self.finish_reason)
 
     def _write(self, tokens: list[int]) -> None:
         text = self.detokenizer.add(tokens)
@@ -134,16 +156,12 @@ def generate(
     for group in group_prompts(prompts, config.num, config.max_new_tokens, context):
         samples = [(i, sample) for i in group for sample in range(config.num)]
         sequences = [
-            GeneratedSequence(
-                prompts[i],
-                StreamingDetokenizer(tokenizer, prompts[i], config.stop),
-                on_token and partial(on_token, i, sample),
-            )
+            GeneratedSequence(prompts[i], config, tokenizer, eos_id, context, on_token and partial(on_token, i, sample))
             for i, sample in samples
         ]
-        _generate_batch(model, [prompts[i] for i in group], sequences, config, eos_id, tokenizer.vocab_size)
+        _generate_batch(model, [prompts[i] for i in group], sequences, config, tokenizer.vocab_size)
         for (i, _), sequence in zip(samples, sequences, strict=True):
-            texts[i].append(sequence.result(eos_id))
+            texts[i].append(sequence.result())
     return texts
 
 
@@ -153,7 +171,6 @@ def _generate_batch(
     prompts: list[list[int]],
     sequences: list[GeneratedSequence],
     config: GenerationConfig,
-    eos_id: int | None,
     num_tokens: int,
 ) -> None:
     context, num, sampling = model.config.max_positions, config.num, config.sampling
@@ -176,42 +193,19 @@ def _generate_batch(
         chosen_N = sampling.choose(processed_NV, uniform_NS[:, step])
         if seen_NV is not None:
             seen_NV.scatter_(1, chosen_N[:, None], True)
-        is_last = step + 1 == config.max_new_tokens
-        if launches_ahead and not is_last:
+        if launches_ahead and step + 1 < config.max_new_tokens:
             logits_NV = decoding.step(chosen_N)
-        full = [
-            i
-            for i, (sequence, token) in enumerate(zip(sequences, chosen_N.tolist(), strict=True))
-            if not sequence.finish_reason and append_token(sequence, token, eos_id, context, config.slide, is_last)
-        ]
+        for sequence, token in zip(sequences, chosen_N.tolist(), strict=True):
+            if not sequence.finish_reason:
+                sequence.add(token)
         if all(sequence.finish_reason for sequence in sequences):
             return
         if not launches_ahead:
             logits_NV = decoding.step(chosen_N)
-        if full:
+        if full := [i for i, sequence in enumerate(sequences) if sequence.is_full and not sequence.finish_reason]:
             for i in full:
                 sequences[i].window = sequences[i].window[-max(context // 2, 1) :]
             logits_NV[full] = decoding.prefill([sequences[i].window for i in full], full)
-
-
-def append_token(
-    sequence: GeneratedSequence, token: int, eos_id: int | None, context: int, slide: bool, is_last: bool
-) -> bool:
-    """Appends a token, with which the sequence may end; returns whether its context is full and slides."""
-    if token == eos_id:
-        sequence.new.append(token)
-        sequence.finish("end")
-        return False
-    sequence.add(token)
-    if sequence.detokenizer.is_stopped:
-        sequence.finish("stop")
-    elif is_last:
-        sequence.finish("length")
-    elif len(sequence.window) > context and slide:
-        return True
-    elif len(sequence.window) > context:
-        sequence.finish("context")
-    return False
 
 
 def suppress(logits_NV: Tensor, tokens: Collection[int]) -> Tensor:

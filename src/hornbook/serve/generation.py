@@ -121,8 +121,7 @@ class GenerationEngine(Queue):
     def _finish(self) -> None:
         for job in [each for each in self.running if each.is_done]:
             texts = [
-                [job.sequences[i, sample].result(self.model.eos_id) for sample in range(job.config.num)]
-                for i in range(len(job.prompts))
+                [job.sequences[i, sample].result() for sample in range(job.config.num)] for i in range(len(job.prompts))
             ]
             seconds = time.monotonic() - job.started
             self.on_batch(BatchReport(len(self.running), job.num_tokens, seconds, job.started - job.queued_at))
