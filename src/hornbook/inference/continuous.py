@@ -19,13 +19,7 @@ import torch
 from torch import Tensor
 
 from hornbook.inference.cache import DecodingState
-from hornbook.inference.generation import (
-    GeneratedSequence,
-    GenerationConfig,
-    mask_unused,
-    suppress,
-    token_mask,
-)
+from hornbook.inference.generation import GeneratedSequence, GenerationConfig, mask_unused, suppress, token_mask
 from hornbook.inference.sampling import Sampling, uniform_numbers
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
