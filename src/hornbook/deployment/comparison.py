@@ -8,6 +8,7 @@ The first model is the reference, such as the teacher of the students after it.
 import contextlib
 import itertools
 import platform
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 import hornbook
 from hornbook.batch import Batch
 from hornbook.deployment.loading import MeasuredModel, open_model
-from hornbook.deployment.timing import Answer, check_timing, time_interleaved, torch_threads
+from hornbook.deployment.timing import Answer, check_timing, percentiles_ms, time_interleaved, torch_threads
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
@@ -263,8 +264,8 @@ def _add_latency(
         times = time_interleaved(
             answers, settings["rounds"], lambda done: on_progress("rounds of single inputs timed", done)
         )
-    for row, of_model in zip(rows, times, strict=True):
-        row["latency_ms"] = of_model.percentiles_ms
+    for row, seconds in zip(rows, times, strict=True):
+        row["latency_ms"] = percentiles_ms(seconds)
 
 
 def _add_throughput(
@@ -284,8 +285,8 @@ def _add_throughput(
         times = time_interleaved(
             answers, rounds, lambda done: on_progress("rounds of batches timed", done), num_warm_up=1
         )
-    for row, of_model in zip(rows, times, strict=True):
-        row["throughput"] = {"cpu": num_inputs / (of_model.percentile(50) / 1000)}
+    for row, seconds in zip(rows, times, strict=True):
+        row["throughput"] = {"cpu": num_inputs / statistics.median(seconds)}
     if device == "cpu":
         return
     moved = [i for i, model in enumerate(models) if not isinstance(model.model, OnnxModel)]
@@ -293,8 +294,8 @@ def _add_throughput(
         models[i].model.to(device)
     answers = [_answer_on_gpu(models[i], batches[i], device) for i in moved]
     times = time_interleaved(answers, settings["rounds"], lambda done: on_progress("rounds on the GPU timed", done))
-    for i, of_model in zip(moved, times, strict=True):
-        rows[i]["throughput"]["cuda"] = num_inputs / (of_model.percentile(50) / 1000)
+    for i, seconds in zip(moved, times, strict=True):
+        rows[i]["throughput"]["cuda"] = num_inputs / statistics.median(seconds)
         models[i].model.to("cpu")
 
 

@@ -18,7 +18,7 @@ from hornbook.deployment.agreement import agreement
 from hornbook.deployment.loading import MeasuredModel, open_model
 from hornbook.deployment.memory import peak_memory
 from hornbook.deployment.readme import readme
-from hornbook.deployment.timing import Times, check_timing, time_interleaved, torch_threads
+from hornbook.deployment.timing import check_timing, percentiles_ms, time_interleaved, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_int8, write_onnx
 from hornbook.lifecycle.locking import lock_output_folder
@@ -90,7 +90,7 @@ def export(
         agreed = agreement(source, exported, features, lambda done: on_progress("inputs compared", done))
         record["agreement"] = agreed.to_dict() | {"on": compared_on}
         before, after = _latency([source, exported], length, rounds, threads, random, on_progress)
-        record |= {"latency_ms": after.percentiles_ms, "latency_ms_before": before.percentiles_ms}
+        record |= {"latency_ms": percentiles_ms(after), "latency_ms_before": percentiles_ms(before)}
         shape = (1, *([source.group_size] if rows_together(source.head_config) else []), length)
         record["memory_bytes"] = peak_memory(folder / ONNX_FILE, shape)
         if data is not None:
@@ -162,7 +162,7 @@ def _latency(
     threads: int,
     random: np.random.Generator,
     on_progress: OnCount,
-) -> list[Times]:
+) -> list[list[float]]:
     batch = models[0].random_inputs(random, [length]).batch([0])
     with torch_threads(threads):
         answers = [lambda _, model=model: model.answer(batch) for model in models]

@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,19 +19,9 @@ def check_timing(settings: dict[str, int]) -> dict[str, int]:
     return {name: checked(value, int, name, low=1, high=LARGEST[name]) for name, value in settings.items()}
 
 
-@dataclass(frozen=True)
-class Times:
-    """The seconds of each round."""
-
-    seconds: tuple[float, ...]
-
-    def percentile(self, percent: float) -> float:
-        """In milliseconds, such as `percentile(99)`."""
-        return 1000 * float(np.percentile(self.seconds, percent))
-
-    @property
-    def percentiles_ms(self) -> dict[str, float]:
-        return {"p50": self.percentile(50), "p99": self.percentile(99)}
+def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:
+    """The median and the 99th percentile in milliseconds."""
+    return {f"p{percent}": 1000 * float(np.percentile(seconds, percent)) for percent in (50, 99)}
 
 
 def time_interleaved(
@@ -40,8 +29,8 @@ def time_interleaved(
     num_rounds: int,
     on_progress: Callable[[int], None] | None = None,
     num_warm_up: int = WARM_UP_ROUNDS,
-) -> list[Times]:
-    """Returns the times of each. In round i all run input i; the one that runs first rotates."""
+) -> list[list[float]]:
+    """Returns the seconds of every round for each. In round i all run input i; the one that runs first rotates."""
     seconds: list[list[float]] = [[] for _ in answers]
     for i in range(-num_warm_up, num_rounds):
         for turn in range(len(answers)):
@@ -52,7 +41,7 @@ def time_interleaved(
                 seconds[model].append(time.perf_counter() - before)
         if on_progress and i >= 0:
             on_progress(i + 1)
-    return [Times(tuple(each)) for each in seconds]
+    return seconds
 
 
 @contextlib.contextmanager

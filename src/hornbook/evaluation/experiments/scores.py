@@ -45,7 +45,7 @@ class Scores:
         tasks = tasks or [task.name for task in self.tasks]
         by_seed = []
         for seed in self.equal.seeds:
-            indices = sorted({key[4] for key in self.values if key[:2] == (arm, fraction) and key[3] == seed})
+            indices = sorted({key[4] for key in self._keys(arm, fraction, tasks) if key[3] == seed})
             scores = [[self.values.get((arm, fraction, task, seed, i)) for task in tasks] for i in indices]
             by_seed.append([_mean(of_tasks) for of_tasks in scores if None not in of_tasks])
         if len(self.equal.seeds) > 1:
@@ -56,15 +56,16 @@ class Scores:
         """The number of fine-tuning runs missing for the mean."""
         plans = [task for task in self.tasks if tasks is None or task.name in tasks]
         num_planned = len(self.equal.seeds) * sum(len(task.seeds) for task in plans)
-        names = {task.name for task in plans}
-        return num_planned - sum(key[:2] == (arm, fraction) and key[2] in names for key in self.values)
+        return num_planned - len(self._keys(arm, fraction, [task.name for task in plans]))
 
     def has_learned(self, arm: str, fraction: float, tasks: Sequence[str] | None = None) -> bool:
         """Whether at most half of the fine-tuning runs are degenerate; arms that learned nothing would look the
         same."""
-        names = tasks or [task.name for task in self.tasks]
-        keys = [key for key in self.values if key[:2] == (arm, fraction) and key[2] in names]
+        keys = self._keys(arm, fraction, tasks or [task.name for task in self.tasks])
         return sum(key in self.degenerate for key in keys) <= len(keys) / 2
+
+    def _keys(self, arm: str, fraction: float, tasks: Sequence[str]) -> list[tuple[str, float, str, int, int]]:
+        return [key for key in self.values if key[:2] == (arm, fraction) and key[2] in tasks]
 
     def difference(
         self, a: list[float], b: list[float], tasks: Sequence[str] | None = None
