@@ -342,8 +342,8 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
 
 
 def pack(
-    sequences: Sequence[np.ndarray],
-    segments: Sequence[np.ndarray] | None = None,
+    sequences: Sequence[np.ndarray | Sequence[int]],
+    segments: Sequence[np.ndarray | Sequence[int]] | None = None,
     word_starts: Sequence[np.ndarray] | None = None,
     labels: np.ndarray | None = None,
     max_length: int | None = None,

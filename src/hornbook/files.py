@@ -86,6 +86,13 @@ def _umask() -> int:
     return mask
 
 
+def refuse_beyond_disk(folder: Path, num_bytes: int, what: str, advice: str) -> None:
+    """Raises a ValueError if `num_bytes` do not fit on the disk of the folder. `what` must end with "need" or
+    "needs"."""
+    if num_bytes > (free := shutil.disk_usage(folder).free):
+        raise ValueError(f"{what} {num_bytes / 1e9:,.1f} GB, but {folder} has {free / 1e9:,.1f} GB free: {advice}")
+
+
 def num_cores() -> int:
     """The number of cores that this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

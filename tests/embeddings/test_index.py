@@ -116,7 +116,8 @@ def test_int8_finds_the_same(model, table, tmp_path):
     whole, small = Index(tmp_path / "float32"), Index(tmp_path / "int8")
     assert 4 * small.vectors_ND.nbytes == whole.vectors_ND.nbytes
     queries = np.array(whole.vectors_ND[:20])
-    (scores, rows), (other_scores, others) = (search_index(each, queries, 10) for each in (whole, small))
+    found = (zip(*search_index(each, queries, 10), strict=True) for each in (whole, small))
+    (scores, rows), (other_scores, others) = (map(np.stack, each) for each in found)
     recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows.tolist(), others.tolist(), strict=True)])
     assert recall >= 0.99 and np.allclose(scores, other_scores, atol=1e-4)
 

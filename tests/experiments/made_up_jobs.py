@@ -32,7 +32,7 @@ def leave(
 
 def found_by(job: ExperimentJob, decided: ResolvedExperiment, means: dict[str, float], spread: float, random) -> dict:
     if job.kind == "finetune":
-        score = means[job.arm] + 4 * float(np.log2(job.share)) + spread * float(random.normal())
+        score = means[job.arm] + 4 * float(np.log2(job.fraction)) + spread * float(random.normal())
         score += {"cola": -40.0, "squad": -10.0}.get(job.task, 5.0)
         return {"score": score, "degenerate": None}
     if job.kind == "pretrain":

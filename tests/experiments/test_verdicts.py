@@ -96,7 +96,7 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
     leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0}, 0.5)
     scores = Scores(tmp_path, decided, ALL)
     assert len(scores.mean_scores("nsp", 1.0)) == len(scores.mean_scores("nsp", 1.0, ["reviews"])) == 2
-    of_one = [scores.found["nsp", 1.0, "reviews", 1, place] for place in (0, 1)]
+    of_one = [scores.values["nsp", 1.0, "reviews", 1, place] for place in (0, 1)]
     assert scores.mean_scores("nsp", 1.0)[1] == pytest.approx(sum(of_one) / 2)
 
 
@@ -104,7 +104,7 @@ def test_sentence_heads_of_several_seeds_are_reported_together(tmp_path, experim
     decided = decided_for(with_equal(experiment, seeds=(0, 1)))
     jobs = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
     second = ExperimentJob("crossed", "nsp", 1)
-    write_json(second.file(tmp_path), second.found(tmp_path) | {"nsp": {"value": 80.0, "low": 78.0, "high": 82.0}})
+    write_json(second.file(tmp_path), second.result(tmp_path) | {"nsp": {"value": 80.0, "low": 78.0, "high": 82.0}})
     crossed = write_results(tmp_path, decided, jobs, ALL)["arms"]["nsp"]["crossed"]
     assert crossed["nsp"] == {"value": 85.0, "low": 78.0, "high": 91.5}  # of the first 90, 88.5 and 91.5
     head = Condition(words="it", quantity="crossed", of="nsp", pairs="nsp", least=70.0)

@@ -49,7 +49,7 @@ def test_texts_are_those_of_each_prompt_alone(model):
         sizes.append(len(batch))
         for number in [number for number, (sequence, _) in running.items() if sequence.finish_reason]:
             sequence, pieces = running.pop(number)
-            found[number] = sequence.result(model.eos_id), "".join(pieces)
+            found[number] = sequence.result(), "".join(pieces)
     for number, (prompt, settings) in enumerate(wanted):
         (alone,) = model.generate(prompt, **settings)
         assert found[number] == (alone, alone.text), (prompt, settings)
@@ -65,11 +65,9 @@ def test_a_text_that_is_removed_changes_no_other(model):
     late = batch.add(model.prompt_ids([PROMPTS[3]])[0], request_for(5, 0.0)) if batch.has_free_slot else None
     while len(batch):
         batch.step()
-    assert (
-        not sequences[0].finish_reason and late.result(model.eos_id) == model.generate(PROMPTS[3], 5, temperature=0)[0]
-    )
+    assert not sequences[0].finish_reason and late.result() == model.generate(PROMPTS[3], 5, temperature=0)[0]
     for prompt, sequence in zip(PROMPTS[1:3], sequences[1:], strict=True):
-        assert sequence.result(model.eos_id) == model.generate(prompt, 12, seed=7)[0]
+        assert sequence.result() == model.generate(prompt, 12, seed=7)[0]
 
 
 def test_stop_strings_full_contexts_and_samples(model):
@@ -81,7 +79,7 @@ def test_stop_strings_full_contexts_and_samples(model):
     samples = [batch.add(model.prompt_ids(["the"])[0], request_for(9, num=2, seed=2), sample) for sample in range(2)]
     while len(batch):
         batch.step()
-    assert stopped.result(model.eos_id) == model.generate("the river", 12, temperature=0, stop=stop)[0]
-    assert full.result(model.eos_id) == model.generate("bread " * 10, 200, seed=1)[0]
+    assert stopped.result() == model.generate("the river", 12, temperature=0, stop=stop)[0]
+    assert full.result() == model.generate("bread " * 10, 200, seed=1)[0]
     expected = model.generate("the", 9, num=2, seed=2)
-    assert [each.result(model.eos_id) for each in samples] == expected
+    assert [each.result() for each in samples] == expected

@@ -9,6 +9,7 @@ import torch
 import transformers
 
 import hornbook
+from hornbook import files
 from hornbook.batch import pack
 from hornbook.inference import features
 from hornbook.inference.features import choose_layers, extract_features
@@ -192,7 +193,7 @@ def test_bad_requests_say_what_to_do(tmp_path, model_folder, arguments, words):
 
 
 def test_output_too_large_for_the_disk_is_refused_first(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr(features.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
     with pytest.raises(ValueError, match="fewer layers"):
         extract_features(model_folder, TEXTS, tmp_path / "X.npy")
 

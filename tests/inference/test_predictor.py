@@ -17,7 +17,7 @@ from finetuned import (
 )
 
 from hornbook.files import read_json
-from hornbook.inference.predictor import combine, load_predictor
+from hornbook.inference.predictor import Predictor, combine, load_predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.kinds import kind_for
 from hornbook.tasks.records import SpanExample
@@ -283,6 +283,10 @@ def test_runs_that_differ_cannot_answer_together(reviews, tags, folder, plain_en
     other = finetuned(folder / "capitals", plain_encoder, "classification", renamed)
     with pytest.raises(ValueError, match=r"differ in their labels \(dark, light, and DARK, LIGHT\)"):
         load_predictor([reviews, other])
+    member = load_predictor(reviews).members[0]
+    spec = dataclasses.replace(member.spec, graph={"folder": "graph", "fingerprint": "abc"})
+    with pytest.raises(ValueError, match="differ in the knowledge graph whose entities they read"):
+        Predictor([member, dataclasses.replace(member, spec=spec)])
 
 
 # ---- evaluating

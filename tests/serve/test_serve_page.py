@@ -35,7 +35,9 @@ def test_the_page_is_complete_and_loads_nothing_else():
 def test_both_languages_have_the_same_words():
     text = (PAGE / "words.js").read_text(encoding="utf-8")
     english, korean = text.split("\n  ko: {")
-    names = [set(re.findall(r'(?:^|[{,]\s*)"?([a-z_-]+)"?: ["\[{]', part, re.M | re.I)) for part in (english, korean)]
+    names = [
+        set(re.findall(r'(?:^|[{,])\s*"?([a-z_-]+)"?: (?=["\[{])', part, re.M | re.I)) for part in (english, korean)
+    ]
     assert names[0] - {"en"} == names[1] and len(names[1]) > 50
     for part in (english, korean):
         named = re.findall(r'(?:^|[{,]\s*)"?([a-z_-]+)"?: ["\[]', part[: part.index("examples: {")], re.M | re.I)

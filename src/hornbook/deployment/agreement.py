@@ -28,21 +28,24 @@ class Agreement:
 
 
 def agreement(
-    one: MeasuredModel, other: MeasuredModel, features: Features, on_progress: Callable[[int], None] | None = None
+    original: MeasuredModel,
+    exported: MeasuredModel,
+    features: Features,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Agreement:
     """Runs both models on the same inputs. `on_progress` is called with the number of inputs done."""
-    pairs = list(zip(answers(one, features), answers(other, features, on_progress), strict=True))
+    pairs = list(zip(answers(original, features), answers(exported, features, on_progress), strict=True))
     largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
-    if one.head_config is None:
+    if original.head_config is None:
         return Agreement(len(pairs), largest, None, min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs))
-    task = one.predictor.task
-    chosen = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
-    if chosen[0][0] is None:
+    task = original.predictor.task
+    predicted = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
+    if predicted[0][0] is None:
         return Agreement(len(pairs), largest, None)
-    if one.head_config.type.per_token:
-        same = np.concatenate([a == b for a, b in chosen])
+    if original.head_config.type.per_token:
+        same = np.concatenate([a == b for a, b in predicted])
     else:
-        same = np.array([np.array_equal(a, b) for a, b in chosen])
+        same = np.array([np.array_equal(a, b) for a, b in predicted])
     return Agreement(len(pairs), largest, float(same.mean()))
 
 

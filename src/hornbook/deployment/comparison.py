@@ -8,6 +8,7 @@ The first model is the reference, such as the teacher of the students after it.
 import contextlib
 import itertools
 import platform
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ import torch
 import hornbook
 from hornbook.batch import Batch
 from hornbook.deployment.loading import MeasuredModel, open_model
-from hornbook.deployment.timing import Answer, check_timing, time_interleaved, torch_threads
+from hornbook.deployment.timing import Answer, check_timing, percentiles_ms, time_interleaved, torch_threads
 from hornbook.devices import chosen_device
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import OnCount, recorded
+from hornbook.lifecycle.run_folder import RECORD, OnCount, recorded
 from hornbook.report.comparison import COMPARISON_FILE
 from hornbook.report.exported import EXPORT_FILE
 from hornbook.tasks.features import Features
@@ -70,45 +71,40 @@ def compare(
         raise ValueError("there is nothing to compare: give runs, models or exported folders, the reference first")
     device = chosen_device(device)
     models = [open_model(name) for name in names]
-    if out is not None:
-        _refuse_other_contents(Path(out), [model.name for model in models])
+    if out is not None and (contents := _other_contents(Path(out), [model.name for model in models])):
+        raise ValueError(f"{out} {contents}: choose another folder")
     _check_tasks(models, data)
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    scores, about = _score(models, data, split, columns, device, on_progress) if data is not None else _recorded(models)
-    inputs = _inputs(models, data, about.get("split"), columns, max(batch_size, NUM_TIMED), length)
+    scores, info = _score(models, data, split, columns, device, on_progress) if data is not None else _recorded(models)
+    inputs = _inputs(models, data, info.get("split"), columns, max(batch_size, NUM_TIMED), length)
     rows = [_row(model, features) for model, features in zip(models, inputs, strict=True)]
     for row, score in zip(rows, scores, strict=True):
         row |= {"score": score} if score else {}
     _add_latency(rows, models, inputs, settings, on_progress)
     _add_throughput(rows, models, inputs, settings, device, on_progress)
     _add_relative(rows)
-    found = {
-        **{"hornbook": hornbook.__version__, **about, **settings},
+    comparison = {
+        **{"hornbook": hornbook.__version__, **info, **settings},
         **{"data": None if data is None else str(data), "devices": _devices(settings, device), "rows": rows},
     }
     if out is not None:
-        write_json(Path(out) / COMPARISON_FILE, found)
-    return found
+        write_json(Path(out) / COMPARISON_FILE, comparison)
+    return comparison
 
 
 def folder_for(names: Sequence[str | Path]) -> Path:
     """Returns the default output folder: `comparison`, or the first of `comparison-2`, ... without other contents."""
-    for number in itertools.count(1):
-        folder = Path("comparison" if number == 1 else f"comparison-{number}")
+    for i in itertools.count(1):
+        folder = Path("comparison" if i == 1 else f"comparison-{i}")
         if not _other_contents(folder, [str(name) for name in names]):
             return folder
-
-
-def _refuse_other_contents(out: Path, names: list[str]) -> None:
-    if contents := _other_contents(out, names):
-        raise ValueError(f"{out} {contents}: choose another folder")
 
 
 def _other_contents(out: Path, names: list[str]) -> str:
     """Describes contents that must not be overwritten; "" if the folder is empty or compares the same models."""
     if (out / COMPARISON_FILE).exists():
-        found = [row["name"] for row in read_json(out / COMPARISON_FILE)["rows"]]
-        return "" if found == names else f"holds a comparison of {', '.join(found)}"
+        compared = [row["name"] for row in read_json(out / COMPARISON_FILE)["rows"]]
+        return "" if compared == names else f"holds a comparison of {', '.join(compared)}"
     return "holds something other than a comparison" if out.is_dir() and any(out.iterdir()) else ""
 
 
@@ -121,10 +117,10 @@ def _check_tasks(models: Sequence[MeasuredModel], data: Any) -> None:
         )
     of_task = [each for each in models if each.predictor is not None]
     for other in of_task[1:]:
-        one, two = of_task[0].predictor.spec, other.predictor.spec
-        if (one.name, one.kind) != (two.name, two.kind):
+        first, second = of_task[0].predictor.spec, other.predictor.spec
+        if (first.name, first.kind) != (second.name, second.kind):
             raise ValueError(
-                f"{of_task[0].name} is for {one.name} and {other.name} for {two.name}, so their scores cannot be "
+                f"{of_task[0].name} is for {first.name} and {other.name} for {second.name}, so their scores cannot be "
                 "compared: give models of one task"
             )
 
@@ -141,52 +137,51 @@ def _score(
     on_progress: OnCount,
 ) -> tuple[list[dict | None], dict[str, Any]]:
     """Returns the score of each model on the data, and the task, metric, split and notes."""
-    found, noted = [], {}
+    scores, noted = [], {}
     if not any(columns[role] for role in ("text", "pair", "label")):
         columns = columns | models[0].predictor.members[0].columns
     for model in models:
         model.predictor.to(device)
         doing = f"{model.name}: examples scored"
-        scores = model.predictor.evaluate(
+        evaluated = model.predictor.evaluate(
             data, split=split, **columns, on_progress=lambda done, doing=doing: on_progress(doing, done)
         )
         model.predictor.to("cpu")
         # One split is compared: dev, else the first.
-        chosen = "dev" if "dev" in scores["splits"] else next(iter(scores["splits"]))
-        found.append(scores["splits"][chosen][scores["metric_for_best"]])
-        for note in scores["notes"]:
+        chosen = "dev" if "dev" in evaluated["splits"] else next(iter(evaluated["splits"]))
+        metric_for_best = evaluated["metric_for_best"]
+        scores.append(evaluated["splits"][chosen][metric_for_best])
+        for note in evaluated["notes"]:
             noted.setdefault(note, []).append(model.name)
     notes = [*(f"{', '.join(names)}: {note}" for note, names in noted.items()), *_degenerate_notes(models)]
-    return found, {
-        "task": scores["task"],
-        "metric_for_best": scores["metric_for_best"],
-        "in_percent": models[0].predictor.task.in_percent,
-        "split": chosen,
-        "notes": notes,
+    return scores, _score_info(models[0], evaluated["task"], metric_for_best, chosen, notes)
+
+
+def _score_info(model: MeasuredModel, task: str, metric_for_best: str, split: str, notes: list[str]) -> dict[str, Any]:
+    """The fields of `comparison.json` about the scores."""
+    in_percent = model.predictor.task.in_percent
+    return {
+        **{"task": task, "metric_for_best": metric_for_best, "in_percent": in_percent},
+        **{"split": split, "notes": notes},
     }
 
 
 def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[str, Any]]:
-    """Returns the dev scores that the runs recorded, None where there is none, and what they are scores of."""
+    """Returns the dev scores that the runs recorded, None where there is none, and the task, metric, split and
+    notes."""
     of_task = [each for each in models if each.predictor is not None]
     if not of_task:
         return [None] * len(models), {"notes": []}
     metric_for_best = of_task[0].predictor.task.metrics[0]
-    found = [_recorded_score(model, metric_for_best) for model in models]
+    scores = [_recorded_score(model, metric_for_best) for model in models]
     notes = _degenerate_notes(models)
-    without = [each.name for each, score in zip(models, found, strict=True) if score is None]
+    without = [each.name for each, score in zip(models, scores, strict=True) if score is None]
     if without and len(without) < len(models):
         notes.append(f"there is no recorded score of {', '.join(without)}: give data= to score all models")
-    prints = {recorded(each.folder).get("inputs", {}).get("data", {}).get("fingerprint") for each in _runs(models)}
-    if len(prints) > 1:
+    records = [recorded(each.folder) for each in of_task if (each.folder / RECORD).is_file()]
+    if len({record.get("inputs", {}).get("data", {}).get("fingerprint") for record in records}) > 1:
         notes.append("the recorded scores are of different data: give data= to score all models on the same data")
-    return found, {
-        "task": of_task[0].predictor.spec.name,
-        "metric_for_best": metric_for_best,
-        "in_percent": of_task[0].predictor.task.in_percent,
-        "split": "dev",
-        "notes": notes,
-    }
+    return scores, _score_info(of_task[0], of_task[0].predictor.spec.name, metric_for_best, "dev", notes)
 
 
 def _degenerate_notes(models: Sequence[MeasuredModel]) -> list[str]:
@@ -206,10 +201,6 @@ def _recorded_score(model: MeasuredModel, metric_for_best: str) -> dict | None:
     return splits.get("dev", {}).get(metric_for_best)
 
 
-def _runs(models: Sequence[MeasuredModel]) -> list[MeasuredModel]:
-    return [each for each in models if (each.folder / "run.json").is_file() and each.predictor is not None]
-
-
 # ---- inputs
 
 
@@ -224,8 +215,8 @@ def _inputs(
     """Returns the same inputs for every model, each encoded with its own tokenizer."""
     if data is None:
         return [model.random_inputs(np.random.default_rng(SEED), [length] * num) for model in models]
-    _, found = models[0].predictor.read(data, **columns)
-    examples = models[0].batchable(found.splits[split if split in found.splits else next(iter(found.splits))])
+    _, data_set = models[0].predictor.read(data, **columns)
+    examples = models[0].batchable(data_set.splits.get(split) or next(iter(data_set.splits.values())))
     # Evenly spaced, as the examples may be sorted by length.
     examples = [examples[i * len(examples) // num] for i in range(num)] if len(examples) > num else examples
     return [model.encode(examples) for model in models]
@@ -237,11 +228,11 @@ def _batches(features: Features, size: int) -> list[Batch]:
     for sequence, example_id in enumerate(features.example_ids.tolist()):
         sequences[example_id].append(sequence)
     groups = [sequences[i : i + size] for i in range(0, len(sequences), size)]
-    lengths = [len(each) for each in features.ids]
-    return [
-        features.packed([i for its in sorted(group, key=lambda its: sum(lengths[i] for i in its)) for i in its])
-        for group in groups
-    ]
+
+    def num_tokens(example: list[int]) -> int:
+        return sum(len(features.ids[i]) for i in example)
+
+    return [features.packed([i for example in sorted(group, key=num_tokens) for i in example]) for group in groups]
 
 
 # ---- numbers
@@ -251,16 +242,13 @@ def _row(model: MeasuredModel, features: Features) -> dict[str, Any]:
     lengths = [len(each) for each in features.ids]
     config = model.model.config
     return {
-        **{"name": model.name, "kind": model.kind, "family": _family(model)},
+        **{"name": model.name, "kind": model.kind},
+        "family": str(read_json(model.folder / "config.json").get("model_type")),
         **{"num_layers": config.num_layers, "width": config.width},
         **{"bytes": model.num_bytes, "parameters": model.parameters},
         "flops": sum(map(model.flops, lengths)) / features.num_examples,
         "mean_tokens": sum(lengths) / features.num_examples,
     }
-
-
-def _family(model: MeasuredModel) -> str:
-    return str(read_json(model.folder / "config.json").get("model_type"))
 
 
 def _add_latency(
@@ -270,15 +258,14 @@ def _add_latency(
     settings: dict[str, int],
     on_progress: OnCount,
 ) -> None:
-    threaded = [model.with_threads(settings["threads"]) for model in models]
     batches = [_batches(features, 1) for features in inputs]
-    answers = [_answer(model, its) for model, its in zip(threaded, batches, strict=True)]
+    answers = _answers(models, batches, settings["threads"])
     with torch_threads(settings["threads"]):
         times = time_interleaved(
             answers, settings["rounds"], lambda done: on_progress("rounds of single inputs timed", done)
         )
-    for row, found in zip(rows, times, strict=True):
-        row["latency_ms"] = {"p50": found.p50_ms, "p99": found.p99_ms}
+    for row, seconds in zip(rows, times, strict=True):
+        row["latency_ms"] = percentiles_ms(seconds)
 
 
 def _add_throughput(
@@ -292,15 +279,14 @@ def _add_throughput(
     """Adds inputs per second; on a GPU in half precision, and not for exported models."""
     threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_PER_BATCH_ROUND)
     batches = [_batches(features, settings["batch_size"])[:1] for features in inputs]
-    threaded = [model.with_threads(threads) for model in models]
-    answers = [_answer(model, its) for model, its in zip(threaded, batches, strict=True)]
+    answers = _answers(models, batches, threads)
     num_inputs = min(settings["batch_size"], inputs[0].num_examples)
     with torch_threads(threads):
         times = time_interleaved(
             answers, rounds, lambda done: on_progress("rounds of batches timed", done), num_warm_up=1
         )
-    for row, found in zip(rows, times, strict=True):
-        row["throughput"] = {"cpu": num_inputs / (found.p50_ms / 1000)}
+    for row, seconds in zip(rows, times, strict=True):
+        row["throughput"] = {"cpu": num_inputs / statistics.median(seconds)}
     if device == "cpu":
         return
     moved = [i for i, model in enumerate(models) if not isinstance(model.model, OnnxModel)]
@@ -308,22 +294,25 @@ def _add_throughput(
         models[i].model.to(device)
     answers = [_answer_on_gpu(models[i], batches[i], device) for i in moved]
     times = time_interleaved(answers, settings["rounds"], lambda done: on_progress("rounds on the GPU timed", done))
-    for i, found in zip(moved, times, strict=True):
-        rows[i]["throughput"]["cuda"] = num_inputs / (found.p50_ms / 1000)
+    for i, seconds in zip(moved, times, strict=True):
+        rows[i]["throughput"]["cuda"] = num_inputs / statistics.median(seconds)
         models[i].model.to("cpu")
 
 
-def _answer(model: MeasuredModel, batches: Sequence[Batch]) -> Answer:
-    return lambda number: model.answer(batches[number % len(batches)])
+def _answers(models: Sequence[MeasuredModel], batches: Sequence[list[Batch]], num_threads: int) -> list[Answer]:
+    threaded = [model.with_threads(num_threads) for model in models]
+    return [
+        lambda i, model=model, of_model=of_model: model.answer(of_model[i % len(of_model)])
+        for model, of_model in zip(threaded, batches, strict=True)
+    ]
 
 
 def _answer_on_gpu(model: MeasuredModel, batches: Sequence[Batch], device: str) -> Answer:
     is_half = torch.cuda.is_bf16_supported(including_emulation=False)
 
-    def answer(number: int) -> None:
-        half = torch.autocast("cuda", torch.bfloat16) if is_half else contextlib.nullcontext()
-        with half:
-            model.answer(batches[number % len(batches)].to(device))
+    def answer(i: int) -> None:
+        with torch.autocast("cuda", torch.bfloat16) if is_half else contextlib.nullcontext():
+            model.answer(batches[i % len(batches)].to(device))
         torch.cuda.synchronize()
 
     return answer
@@ -339,12 +328,12 @@ def _add_relative(rows: list[dict]) -> None:
 
 def _devices(settings: dict[str, int], device: str) -> dict[str, str]:
     cores = settings["batch_threads"]
-    found = {"cpu": f"{cores} core{'s' if cores > 1 else ''} of {_processor()}"}
-    return found | ({} if device == "cpu" else {"cuda": torch.cuda.get_device_name(device)})
+    cpu = {"cpu": f"{cores} core{'s' if cores > 1 else ''} of {_processor()}"}
+    return cpu | ({} if device == "cpu" else {"cuda": torch.cuda.get_device_name(device)})
 
 
 def _processor() -> str:
-    listed = Path("/proc/cpuinfo")
-    lines = listed.read_text().splitlines() if listed.exists() else []
-    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return named or platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return name or platform.processor() or platform.machine()

@@ -18,7 +18,7 @@ from hornbook.deployment.agreement import agreement
 from hornbook.deployment.loading import MeasuredModel, open_model
 from hornbook.deployment.memory import peak_memory
 from hornbook.deployment.readme import readme
-from hornbook.deployment.timing import Times, check_timing, time_interleaved, torch_threads
+from hornbook.deployment.timing import check_timing, percentiles_ms, time_interleaved, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_int8, write_onnx
 from hornbook.lifecycle.locking import lock_output_folder
@@ -70,12 +70,15 @@ def export(
     length = min(length, source.model.config.max_positions)
     features = comparison_inputs(source, texts, data, length, random)
     scores_before = None if data is None else _scores(source, data, on_progress)  # bad data are refused before writing
-    on = str(texts or data or "random tokens")
+    compared_on = str(texts or data or "random tokens")
     with replacing_folder(out) as folder:
         on_progress("writing the graph", 0)
         _write(source, format, folder)
         record = RunFolder(folder, "export", (EXPORT_FILE,)).write_record(  # open_model reads it
-            {"model": str(model), "format": format, "data": on, "length": length, "threads": threads, "rounds": rounds},
+            {
+                **{"model": str(model), "format": format, "data": compared_on},
+                **{"length": length, "threads": threads, "rounds": rounds},
+            },
             {"model": {"folder": str(source.folder.resolve()), "bytes": source.num_bytes}},
             family=source.model.family,
             parameters=source.parameters,
@@ -85,13 +88,11 @@ def export(
         )
         exported = open_model(folder).with_threads(threads)
         agreed = agreement(source, exported, features, lambda done: on_progress("inputs compared", done))
-        record["agreement"] = agreed.to_dict() | {"on": on}
+        record["agreement"] = agreed.to_dict() | {"on": compared_on}
         before, after = _latency([source, exported], length, rounds, threads, random, on_progress)
-        record["latency_ms"] = {"p50": after.p50_ms, "p99": after.p99_ms}
-        record["latency_ms_before"] = {"p50": before.p50_ms, "p99": before.p99_ms}
+        record |= {"latency_ms": percentiles_ms(after), "latency_ms_before": percentiles_ms(before)}
         shape = (1, *([source.group_size] if rows_together(source.head_config) else []), length)
-        memory = peak_memory(folder / ONNX_FILE, shape)
-        record["memory_bytes"] = {"peak": memory.whole, "without_model": memory.before}
+        record["memory_bytes"] = peak_memory(folder / ONNX_FILE, shape)
         if data is not None:
             record["scores"] = _scores(exported, data, on_progress)["splits"]
             record["scores_before"] = scores_before["splits"]
@@ -142,10 +143,9 @@ def comparison_inputs(
         if texts is not None:
             examples: Sequence = read_inputs(texts, source.predictor.spec)
         else:
-            _, found = source.predictor.read(data)
-            examples = next(
-                (split for name, split in found.splits.items() if name != "train"), found.splits.get("train")
-            )
+            _, data_set = source.predictor.read(data)
+            splits = [split for name, split in data_set.splits.items() if name != "train"]
+            examples = splits[0] if splits else data_set.splits["train"]
         return source.encode(source.batchable(examples)[:NUM_COMPARED])
     if texts is not None:
         examples = inputs_in(texts, find_task("classification"), Notes(needs_labels=False))
@@ -162,7 +162,7 @@ def _latency(
     threads: int,
     random: np.random.Generator,
     on_progress: OnCount,
-) -> list[Times]:
+) -> list[list[float]]:
     batch = models[0].random_inputs(random, [length]).batch([0])
     with torch_threads(threads):
         answers = [lambda _, model=model: model.answer(batch) for model in models]

@@ -6,25 +6,17 @@ The process runs this file as a script, so that neither hornbook nor torch is co
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True)
-class InferenceMemory:
-    """In bytes: of the whole process, and of Python and onnxruntime before the model is opened."""
-
-    whole: int
-    before: int
-
-
-def peak_memory(file: Path, shape: tuple[int, ...]) -> InferenceMemory:
-    """Measures the peak memory for one input of this shape on one CPU thread."""
+def peak_memory(file: Path, shape: tuple[int, ...]) -> dict[str, int]:
+    """Measures the peak memory in bytes for one input of this shape on one CPU thread: `peak`, of the whole process,
+    and `without_model`, of Python and onnxruntime before the model is opened."""
     command = [sys.executable, __file__, str(file), json.dumps(shape)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{file} could not be run in a separate process: {done.stderr.strip().splitlines()[-1]}")
-    return InferenceMemory(**json.loads(done.stdout))
+    return json.loads(done.stdout)
 
 
 def _peak_bytes() -> int:
@@ -47,7 +39,7 @@ def _run(file: str, shape: list[int]) -> dict[str, int]:
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     session.run(None, {each.name: numpy.ones(shape, numpy.int64) for each in session.get_inputs()})
-    return {"whole": _peak_bytes(), "before": before}
+    return {"peak": _peak_bytes(), "without_model": before}
 
 
 if __name__ == "__main__":

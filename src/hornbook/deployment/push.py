@@ -64,19 +64,18 @@ def push(
 
 
 def _contents(folder: Path) -> dict[str, Path | bytes]:
-    """What is uploaded, by path in the repository; a model card is made if the folder has none."""
+    """The files to upload, by path in the repository, with a model card if the folder has none."""
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}: give the folder of a finished run")
     read_finished_record(folder)
-    found: dict[str, Path | bytes] = {}
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        if path.is_file() and len(relative.parts) <= 2 and any(fnmatch(str(relative), each) for each in UPLOADED):
-            found[relative.as_posix()] = path
-    found = {path: file for path, file in found.items() if "/" not in path or path.endswith("_Pooling/config.json")}
-    if "config.json" not in found or not any(fnmatch(path, each) for path in found for each in WEIGHTS):
+    contents: dict[str, Path | bytes] = {}
+    for file in sorted([*folder.glob("*"), *folder.glob("*_Pooling/config.json")]):
+        path = file.relative_to(folder).as_posix()
+        if file.is_file() and any(fnmatch(path, pattern) for pattern in UPLOADED):
+            contents[path] = file
+    if "config.json" not in contents or not any(fnmatch(path, pattern) for path in contents for pattern in WEIGHTS):
         raise ValueError(f"{folder} has no model: give a finished run, with config.json and model.safetensors")
-    return found if CARD in found else {CARD: _card(folder), **found}
+    return contents if CARD in contents else {CARD: _card(folder), **contents}
 
 
 def _card(folder: Path) -> bytes:

@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,23 +19,9 @@ def check_timing(settings: dict[str, int]) -> dict[str, int]:
     return {name: checked(value, int, name, low=1, high=LARGEST[name]) for name, value in settings.items()}
 
 
-@dataclass(frozen=True)
-class Times:
-    """The seconds of each round."""
-
-    seconds: tuple[float, ...]
-
-    def percentile(self, percent: float) -> float:
-        """In milliseconds, such as `percentile(99)`."""
-        return 1000 * float(np.percentile(self.seconds, percent))
-
-    @property
-    def p50_ms(self) -> float:
-        return self.percentile(50)
-
-    @property
-    def p99_ms(self) -> float:
-        return self.percentile(99)
+def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:
+    """The median and the 99th percentile in milliseconds."""
+    return {f"p{percent}": 1000 * float(np.percentile(seconds, percent)) for percent in (50, 99)}
 
 
 def time_interleaved(
@@ -44,19 +29,19 @@ def time_interleaved(
     num_rounds: int,
     on_progress: Callable[[int], None] | None = None,
     num_warm_up: int = WARM_UP_ROUNDS,
-) -> list[Times]:
-    """Returns the times of each. In round i all run input i; the one that runs first rotates."""
+) -> list[list[float]]:
+    """Returns the seconds of every round for each. In round i all run input i; the one that runs first rotates."""
     seconds: list[list[float]] = [[] for _ in answers]
-    for number in range(-num_warm_up, num_rounds):
+    for i in range(-num_warm_up, num_rounds):
         for turn in range(len(answers)):
-            i = (number + turn) % len(answers)
+            model = (i + turn) % len(answers)
             before = time.perf_counter()
-            answers[i](max(number, 0))
-            if number >= 0:
-                seconds[i].append(time.perf_counter() - before)
-        if on_progress and number >= 0:
-            on_progress(number + 1)
-    return [Times(tuple(each)) for each in seconds]
+            answers[model](max(i, 0))
+            if i >= 0:
+                seconds[model].append(time.perf_counter() - before)
+        if on_progress and i >= 0:
+            on_progress(i + 1)
+    return seconds
 
 
 @contextlib.contextmanager

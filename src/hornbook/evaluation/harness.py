@@ -36,36 +36,36 @@ class Answers:
     def log_likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """For each (context, continuation): the log-probability of the latter, and whether greedy decoding gives it."""
         texts, windows = [], []
-        for number, (context, continuation) in enumerate(pairs):
+        for i, (context, continuation) in enumerate(pairs):
             before, after = self._tokens_of_pair(context, continuation)
             ids = [*before, *after][-self.context - 1 :]
             texts.append(ids)
-            windows.append(ScoredWindow(number, 0, max(len(ids) - len(after) - 1, 0), len(ids) - 1))
-        found = window_scores(self.model.model, texts, windows)
-        return [(each.total, bool(each.is_greedy.all())) for each in found]
+            windows.append(ScoredWindow(i, 0, max(len(ids) - len(after) - 1, 0), len(ids) - 1))
+        scores = window_scores(self.model.model, texts, windows)
+        return [(each.total, bool(each.is_greedy.all())) for each in scores]
 
     def rolling_log_likelihoods(self, texts: Sequence[str]) -> list[float]:
         """Log-probabilities of whole texts, each token once; in windows, the last one full, beyond the context."""
         ids = [[self.model.eos_id, *tokens] for tokens in self._tokens(texts)]
         windows = [
-            ScoredWindow(number, *bounds)
-            for number, its in enumerate(ids)
-            for bounds in disjoint_windows(len(its) - 1, self.context)
+            ScoredWindow(i, *bounds)
+            for i, tokens in enumerate(ids)
+            for bounds in disjoint_windows(len(tokens) - 1, self.context)
         ]
         totals = [0.0] * len(texts)
-        for window, found in zip(windows, window_scores(self.model.model, ids, windows), strict=True):
-            totals[window.text] += found.total
+        for window, scores in zip(windows, window_scores(self.model.model, ids, windows), strict=True):
+            totals[window.text] += scores.total
         return totals
 
     def continuations(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
         """For each (context, generation settings): the generated text, up to the first of the strings in `until`.
         Requests with the same settings are batched together."""
         groups: dict[str, list[int]] = {}
-        for number, (_, settings) in enumerate(requests):
-            groups.setdefault(repr(sorted(settings.items())), []).append(number)
-        found: dict[int, str] = {}
-        for numbers in groups.values():
-            config = generation_config_for(requests[numbers[0]][1])
+        for i, (_, settings) in enumerate(requests):
+            groups.setdefault(repr(sorted(settings.items())), []).append(i)
+        texts: dict[int, str] = {}
+        for indices in groups.values():
+            config = generation_config_for(requests[indices[0]][1])
             max_prompt = self.context - config.max_new_tokens
             if max_prompt < 1:
                 raise ValueError(
@@ -73,11 +73,11 @@ class Answers:
                     f"context of {self.context:,}: lower max_gen_toks"
                 )
             prompts = [
-                ids[-max_prompt:] or [self.model.eos_id] for ids in self._tokens([requests[i][0] for i in numbers])
+                ids[-max_prompt:] or [self.model.eos_id] for ids in self._tokens([requests[i][0] for i in indices])
             ]
-            texts = generate(self.model.model, self.model.tokenizer, prompts, config, self.model.eos_id)
-            found |= {number: its[0].text for number, its in zip(numbers, texts, strict=True)}
-        return [found[number] for number in range(len(requests))]
+            generated = generate(self.model.model, self.model.tokenizer, prompts, config, self.model.eos_id)
+            texts |= {i: samples[0].text for i, samples in zip(indices, generated, strict=True)}
+        return [texts[i] for i in range(len(requests))]
 
     def _tokens_of_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         if not context:

@@ -25,18 +25,18 @@ class HornbookLM(LM):
         self._device = loaded.device
 
     def loglikelihood(self, requests: list, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        found = self.answers.log_likelihoods([each.args for each in requests])
-        return self._add_to_cache("loglikelihood", requests, found)
+        answers = self.answers.log_likelihoods([each.args for each in requests])
+        return self._add_to_cache("loglikelihood", requests, answers)
 
     def loglikelihood_rolling(self, requests: list, disable_tqdm: bool = False) -> list[float]:
-        found = self.answers.rolling_log_likelihoods([each.args[0] for each in requests])
-        return self._add_to_cache("loglikelihood_rolling", requests, found)
+        answers = self.answers.rolling_log_likelihoods([each.args[0] for each in requests])
+        return self._add_to_cache("loglikelihood_rolling", requests, answers)
 
     def generate_until(self, requests: list, disable_tqdm: bool = False) -> list[str]:
-        found = self.answers.continuations([each.args for each in requests])
-        return self._add_to_cache("generate_until", requests, found)
+        answers = self.answers.continuations([each.args for each in requests])
+        return self._add_to_cache("generate_until", requests, answers)
 
-    def _add_to_cache(self, kind: str, requests: list, found: list) -> list:
-        for request, answer in zip(requests, found, strict=True):
+    def _add_to_cache(self, kind: str, requests: list, answers: list) -> list:
+        for request, answer in zip(requests, answers, strict=True):
             self.cache_hook.add_partial(kind, request.args, answer)
-        return found
+        return answers

@@ -133,8 +133,8 @@ class _Curve:
     @cached_property
     def runs(self) -> dict[str, tuple[str, int, int]]:
         """Method, size and seed of each run by its name."""
-        every = itertools.product(self.sizes, self.methods, range(self.seeds))
-        return {f"{method}-{size}-seed-{seed}": (method, size, seed) for size, method, seed in every}
+        runs = itertools.product(self.sizes, self.methods, range(self.seeds))
+        return {f"{method}-{size}-seed-{seed}": (method, size, seed) for size, method, seed in runs}
 
     def folder(self, name: str) -> Path:
         return self.out / "jobs" / name
@@ -188,9 +188,9 @@ class _Curve:
             {
                 "method": method,
                 "examples": size,
-                **_interval([each["splits"]["dev"][metric_for_best] for each in found], metric_for_best, in_percent),
+                **_interval([each["splits"]["dev"][metric_for_best] for each in scores], metric_for_best, in_percent),
             }
-            for (method, size), found in sorted(done.items())
+            for (method, size), scores in sorted(done.items())
         ]
         curve = {
             "metric_for_best": metric_for_best,
@@ -223,14 +223,15 @@ def chosen_sizes(requested: Sequence[int | str] | None, total: int) -> list[int]
     if requested is None:
         growing = (FIRST_SIZE * GROWTH**i for i in range(64))
         requested = [size for size in growing if size < total] + ["all"]
-    numbers = set()
+    sizes = set()
     for size in requested:
-        if str(size).strip().lower() != "all" and (not str(size).strip().isdigit() or int(size) < 1):
+        text = str(size).strip().lower()
+        if text != "all" and (not text.isdigit() or int(text) < 1):
             raise ValueError(f"a size of the label curve must be a number of examples or 'all', not '{size}'")
-        numbers.add(total if str(size).strip().lower() == "all" else min(int(size), total))
-    if not numbers:
+        sizes.add(total if text == "all" else min(int(text), total))
+    if not sizes:
         raise ValueError("the list of sizes is empty: give some, such as 32,128,all, or leave the option out")
-    return sorted(numbers)
+    return sorted(sizes)
 
 
 def _check(methods: Sequence[str], seeds: int) -> None:
@@ -261,27 +262,24 @@ def _train(
     if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
     request = replace(request, from_random=method == "random", overrides=overrides)
-    return run_once(folder, request, _with_train(inputs, request, examples), on_progress, _quiet)
+    chosen = _with_train(inputs, request, examples)
+    return run_once(folder, request, chosen, on_progress, log=lambda message: None)  # the data were already logged once
 
 
 def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:
-    found = replace(inputs.with_request(request), train=examples)
-    vars(found)["dev_features"] = inputs.dev_features
-    return found
+    chosen = replace(inputs.with_request(request), train=examples)
+    vars(chosen)["dev_features"] = inputs.dev_features
+    return chosen
 
 
-def _quiet(message: str) -> None:
-    """Drops messages about the data, which were already logged once."""
-
-
-def _interval(found: list[dict[str, float]], metric: str, in_percent: bool) -> dict[str, Any]:
+def _interval(of_seeds: list[dict[str, float]], metric: str, in_percent: bool) -> dict[str, Any]:
     """The mean over seeds with its 95% t interval, clipped to the range of the metric. With one seed, or if all seeds
     have the same score (a linear model on all examples), the bootstrap interval over the dev examples."""
-    scores = [each["value"] for each in found]
+    scores = [each["value"] for each in of_seeds]
     mean = float(np.mean(scores))
     spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
     if spread < 1e-12:
-        return {"score": mean, "low": found[0]["low"], "high": found[0]["high"], "seeds": scores}
+        return {"score": mean, "low": of_seeds[0]["low"], "high": of_seeds[0]["high"], "seeds": scores}
     low, high = mean_interval(scores)
     lowest = -1.0 if metric in ("matthews", "pearson", "spearman") else 0.0
     return {"score": mean, "low": max(lowest, low), "high": min(100.0 if in_percent else 1.0, high), "seeds": scores}

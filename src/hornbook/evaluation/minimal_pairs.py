@@ -43,7 +43,8 @@ class MinimalPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of pairs whose good sentence is likelier, with a 95% interval; equally likely ones count as wrong."""
+    """The fraction of pairs whose good sentence is likelier, with a 95% interval; equally likely ones count as
+    wrong."""
 
     num_pairs: int
     value: float
@@ -84,29 +85,33 @@ def minimal_pairs(
     and `options`. The paradigm is then the file and the number of operations (`numops`), if it has one.
 
     >>> import hornbook
-    >>> found = hornbook.minimal_pairs("runs/first", "pairs.jsonl")
-    >>> 0 <= found.mean.value <= 1
+    >>> accuracies = hornbook.minimal_pairs("runs/first", "pairs.jsonl")
+    >>> 0 <= accuracies.mean.value <= 1
     True
     """
     pairs = read_pairs(Path(data))
     readers = _readers(load(model, weights, device), direction)
     texts = list(dict.fromkeys((pair.context, text) for pair in pairs for text in (pair.good, pair.bad, *pair.others)))
     total: dict[tuple[str, str], float] = dict.fromkeys(texts, 0.0)
-    for number, reader in enumerate(readers):
-        counted = _counted(on_progress, number * len(texts), len(readers) * len(texts))
-        for key, value in _totals(reader, texts, within_word and number == len(readers) - 1, counted).items():
+    for i, reader in enumerate(readers):
+
+        def report(done: int, before: int = i * len(texts)) -> None:
+            num_texts = len(readers) * len(texts)
+            on_progress(min(before + done, num_texts), num_texts)
+
+        for key, value in _totals(reader, texts, within_word and i == len(readers) - 1, report).items():
             total[key] += value
-    found: list[tuple[MinimalPair, float, float]] = []
+    log_probabilities: list[tuple[MinimalPair, float, float]] = []
     are_right: dict[str, list[bool]] = {}  # by paradigm
     for pair in pairs:
         good, *bad = (total[pair.context, text] for text in (pair.good, pair.bad, *pair.others))
-        found.append((pair, good, max(bad)))
+        log_probabilities.append((pair, good, max(bad)))
         are_right.setdefault(pair.paradigm, []).append(good > max(bad))
     if out is not None:
-        _write(Path(out), found)
-    paradigms = {name: _accuracy(its) for name, its in are_right.items()}
+        _write(Path(out), log_probabilities)
+    paradigms = {name: _accuracy(of_paradigm) for name, of_paradigm in are_right.items()}
     definition = " + ".join(reader.score_definition(within_word) for reader in readers)
-    return MinimalPairs(definition, paradigms, mean_of(paradigms.values()), found)
+    return MinimalPairs(definition, paradigms, mean_of(paradigms.values()), log_probabilities)
 
 
 def _readers(loaded: LoadedModel, direction: Direction | None) -> list[LoadedModel]:
@@ -120,24 +125,21 @@ def _readers(loaded: LoadedModel, direction: Direction | None) -> list[LoadedMod
     return [loaded.encoder] if direction == "both" else [loaded, loaded.encoder]
 
 
-def _counted(on_progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int], None]:
-    return lambda done: on_progress(min(before + done, total), total)
-
-
 def _totals(
     loaded: LoadedModel, texts: Sequence[tuple[str, str]], within_word: bool, on_progress: Callable[[int], None]
 ) -> dict[tuple[str, str], float]:
     """The log-probability of each text, or of each continuation of a context."""
-    alone = [text for context, text in texts if not context]
-    followed = [pair for pair in texts if pair[0]]
+    without_context = [text for context, text in texts if not context]
+    with_context = [pair for pair in texts if pair[0]]
     with torch.autocast("cuda", torch.bfloat16) if loaded.device.type == "cuda" else contextlib.nullcontext():
-        scores = loaded.score(alone, within_word=within_word, on_progress=on_progress) if alone else []
-        found = {("", text): each.total for text, each in zip(alone, scores, strict=True)}
-        for first in range(0, len(followed), PAIRS_AT_ONCE):
-            some = followed[first : first + PAIRS_AT_ONCE]
-            found |= {pair: each.total for pair, each in zip(some, loaded.continuations(some), strict=True)}
-            on_progress(len(alone) + first + len(some))
-    return found
+        options = {"within_word": within_word, "on_progress": on_progress}
+        scores = loaded.score(without_context, **options) if without_context else []
+        totals = {("", text): score.total for text, score in zip(without_context, scores, strict=True)}
+        for first in range(0, len(with_context), PAIRS_AT_ONCE):
+            pairs = with_context[first : first + PAIRS_AT_ONCE]
+            totals |= {pair: score.total for pair, score in zip(pairs, loaded.continuations(pairs), strict=True)}
+            on_progress(len(totals))
+    return totals
 
 
 def read_pairs(path: Path) -> list[MinimalPair]:
@@ -145,10 +147,10 @@ def read_pairs(path: Path) -> list[MinimalPair]:
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the path of the minimal pairs")
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    found = [pair for file in files for pair in _read_file(file)]
-    if not found:
+    pairs = [pair for file in files for pair in _read_file(file)]
+    if not pairs:
         raise ValueError(f"{path} has no minimal pairs: give a .jsonl file, or a folder with such files")
-    return found
+    return pairs
 
 
 def _read_file(file: Path) -> Iterable[MinimalPair]:
@@ -190,27 +192,27 @@ def _with_options(values: dict[str, Any], where: str, stem: str) -> MinimalPair:
 
 def _first(values: Any, names: Sequence[str]) -> str:
     """The first of the named values that is a text; empty if there is none."""
-    found = (values.get(name) for name in names) if isinstance(values, dict) else ()
-    return next((value for value in found if isinstance(value, str) and value.strip()), "")
+    candidates = (values.get(name) for name in names) if isinstance(values, dict) else ()
+    return next((value for value in candidates if isinstance(value, str) and value.strip()), "")
 
 
 def _accuracy(are_right: Sequence[bool]) -> Accuracy:
-    share = sum(are_right) / len(are_right)
-    return Accuracy(len(are_right), share, *wilson_interval(share, len(are_right)))
+    value = sum(are_right) / len(are_right)
+    return Accuracy(len(are_right), value, *wilson_interval(value, len(are_right)))
 
 
 def mean_of(paradigms: Iterable[Accuracy]) -> Accuracy:
     """The mean over paradigms; the interval is that of the pairs, the paradigms being given."""
-    all_of_them = list(paradigms)
-    mean = sum(each.value for each in all_of_them) / len(all_of_them)
-    variance = sum(each.value * (1 - each.value) / each.num_pairs for each in all_of_them) / len(all_of_them) ** 2
+    accuracies = list(paradigms)
+    mean = sum(each.value for each in accuracies) / len(accuracies)
+    variance = sum(each.value * (1 - each.value) / each.num_pairs for each in accuracies) / len(accuracies) ** 2
     margin = NORMAL_95 * math.sqrt(variance)
-    return Accuracy(sum(each.num_pairs for each in all_of_them), mean, max(0.0, mean - margin), min(1.0, mean + margin))
+    return Accuracy(sum(each.num_pairs for each in accuracies), mean, max(0.0, mean - margin), min(1.0, mean + margin))
 
 
-def _write(file: Path, found: Sequence[tuple[MinimalPair, float, float]]) -> None:
+def _write(file: Path, log_probabilities: Sequence[tuple[MinimalPair, float, float]]) -> None:
     with replacing(file) as temporary, open(temporary, "w", encoding="utf-8") as opened:
-        for pair, good, bad in found:
+        for pair, good, bad in log_probabilities:
             values = {"paradigm": pair.paradigm, "sentence_good": pair.good, "sentence_bad": pair.bad}
             values |= {"context": pair.context, "others": pair.others} if pair.context else {}
             values |= {"log_probability_good": good, "log_probability_bad": bad, "is_right": good > bad}

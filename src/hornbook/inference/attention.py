@@ -9,12 +9,12 @@ Shapes: T = S tokens of one sequence, D width, H heads, C width of a head.
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
 from hornbook.files import write_json
+from hornbook.tasks.running import device_of
 from hornbook.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 40  # more do not fit into a plot
@@ -35,10 +35,10 @@ def attentions_of(model: nn.Module, batch: Batch, layers: Sequence[int]) -> list
     was_training = model.training
     model.eval()
     try:
-        numbers = [layer % len(model.blocks) + 1 for layer in layers]
-        qkv: dict[int, Tensor | None] = dict.fromkeys(numbers)  # filled by the forward pass
+        blocks = [layer % len(model.blocks) + 1 for layer in layers]
+        qkv: dict[int, Tensor | None] = dict.fromkeys(blocks)  # filled by the forward pass
         model(batch, qkv=qkv)
-        return [_weights(model.blocks[number - 1].attention, qkv[number]) for number in numbers]
+        return [_weights(model.blocks[block - 1].attention, qkv[block]) for block in blocks]
     finally:
         model.train(was_training)
 
@@ -64,22 +64,17 @@ def write_attention(
     encoded = tokenizer.encode(text, pair)
     if not 0 < len(encoded.ids) <= min(MAX_TOKENS, model.config.max_positions):
         return None
-    device = next(model.parameters()).device
-    batch = pack([np.array(encoded.ids, np.int64)], [np.array(encoded.segments, np.int64)]).to(device)
+    batch = pack([encoded.ids], [encoded.segments]).to(device_of(model))
     weights_HSS = attentions_of(model, batch, [layer])[0].double().cpu()
     path = Path(folder) / ATTENTION_FILE
     write_json(
         path,
         {
-            "tokens": [tokenizer.token(number) for number in encoded.ids],
+            "tokens": [tokenizer.token(token) for token in encoded.ids],
             "layer": layer % len(model.blocks) + 1,
             "num_layers": len(model.blocks),
-            "mean": _rounded(weights_HSS.mean(0)),
-            "heads": [_rounded(weights_SS) for weights_SS in weights_HSS],
+            "mean": weights_HSS.mean(0).numpy().round(4).tolist(),
+            "heads": weights_HSS.numpy().round(4).tolist(),
         },
     )
     return path
-
-
-def _rounded(weights_SS: Tensor) -> list[list[float]]:
-    return [[round(weight, 4) for weight in row] for row in weights_SS.tolist()]

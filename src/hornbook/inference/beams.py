@@ -69,12 +69,11 @@ def beam_search(
     if config.slide:
         raise ValueError("beam search does not support slide: omit slide= or num_beams=")
     prompts = fit_prompts(prompts, context, False)
-    found: dict[int, list[Generated]] = {}
+    texts: dict[int, list[Generated]] = {}
     for group in group_prompts(prompts, settings.num_beams, config.max_new_tokens, context):
         search = _Search(model, tokenizer, [prompts[i] for i in group], config, settings, eos_id)
-        for number, its in zip(group, search.run(), strict=True):
-            found[number] = its
-    return [found[number] for number in range(len(prompts))]
+        texts |= zip(group, search.run(), strict=True)
+    return [texts[i] for i in range(len(prompts))]
 
 
 class _Search:
@@ -100,15 +99,15 @@ class _Search:
         seen_NV = None if penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
         beams = self._start()
         first_row_P1 = torch.arange(len(prompts), device=self.device)[:, None] * num_beams
-        for number in range(1, max(self.limits) + 1):
+        for step in range(1, max(self.limits) + 1):
             scores_NV = mask_unused(logits_NV, self.tokenizer.vocab_size).log_softmax(-1)
             if seen_NV is not None:
                 scores_NV = penalize_repetition(scores_NV, seen_NV, penalty)
-            from_PB = self._advance(beams, scores_NV.unflatten(0, (-1, num_beams)), number)
+            from_PB = self._advance(beams, scores_NV.unflatten(0, (-1, num_beams)), step)
             if bool(beams.is_over.all()):
                 break
             rows_N = (from_PB + first_row_P1).flatten()
-            chosen_N = beams.running[:, :, number - 1].flatten()
+            chosen_N = beams.running[:, :, step - 1].flatten()
             self.decoding.reorder(rows_N)
             if seen_NV is not None:
                 seen_NV = seen_NV[rows_N].scatter(1, chosen_N[:, None], True)
@@ -125,54 +124,54 @@ class _Search:
         lengths = torch.zeros(shape, dtype=torch.int64, device=self.device)
         return _Beams(tokens, running_scores, tokens.clone(), scores, lengths, false, false[:, 0].clone())
 
-    def _advance(self, beams: _Beams, scores_PBV: Tensor, number: int) -> Tensor:
-        """Adds token `number` (from 1) to the beams; returns the beam that each running one extends, P x B."""
+    def _advance(self, beams: _Beams, scores_PBV: Tensor, step: int) -> Tensor:
+        """Adds the token of `step` (from 1) to the beams; returns the beam that each running one extends, P x B."""
         num_beams, vocab_size = scores_PBV.shape[1:]
         sums_PBV = scores_PBV + beams.running_scores[:, :, None]
         best = sums_PBV.flatten(1).topk(min(2 * num_beams, num_beams * vocab_size))
         from_PK = best.indices // vocab_size
         tokens_PKS = _rows(beams.running, from_PK)
-        tokens_PKS[:, :, number - 1] = best.indices % vocab_size
-        ends_PK = self._ends(tokens_PKS, number)
+        tokens_PKS[:, :, step - 1] = best.indices % vocab_size
+        ends_PK = self._ends(tokens_PKS, step)
 
-        kept = (best.values + ends_PK * MINUS_INFINITY).topk(num_beams)
+        running = (best.values + ends_PK * MINUS_INFINITY).topk(num_beams)
         is_active_P = ~beams.is_over
-        self._keep_finished(beams, best.values, tokens_PKS, ends_PK, number)
-        beams.running = _rows(tokens_PKS, kept.indices)
-        beams.running_scores = kept.values
+        self._keep_finished(beams, best.values, tokens_PKS, ends_PK, step)
+        beams.running = _rows(tokens_PKS, running.indices)
+        beams.running_scores = running.values
         # As in transformers: at the present length, although a longer text may score higher.
-        best_possible_P1 = kept.values[:, :1] / number**self.settings.length_penalty
+        best_possible_P1 = running.values[:, :1] / step**self.settings.length_penalty
         worst_P1 = beams.finished_scores.amin(1, keepdim=True)
         can_improve = (best_possible_P1 > torch.where(beams.is_finished, worst_P1, MINUS_INFINITY)).any(1)
         is_full = beams.is_finished.all(1) if self.settings.early_stopping else torch.zeros_like(can_improve)
         beams.is_over = ~(is_active_P & can_improve & ~is_full & ~ends_PK.all(1))
-        return from_PK.gather(1, kept.indices)
+        return from_PK.gather(1, running.indices)
 
-    def _keep_finished(self, beams: _Beams, sums_PK: Tensor, tokens_PKS: Tensor, ends_PK: Tensor, number: int) -> None:
+    def _keep_finished(self, beams: _Beams, sums_PK: Tensor, tokens_PKS: Tensor, ends_PK: Tensor, step: int) -> None:
         """Merges candidates that end now, and are among the first B, into the finished beams; keeps the best B."""
         num_beams = self.settings.num_beams
         new_PK = ends_PK & (torch.arange(ends_PK.shape[1], device=self.device) < num_beams)
         new_PK &= ~beams.is_over[:, None]
-        scores_PK = torch.where(new_PK, sums_PK / number**self.settings.length_penalty, sums_PK + MINUS_INFINITY)
+        scores_PK = torch.where(new_PK, sums_PK / step**self.settings.length_penalty, sums_PK + MINUS_INFINITY)
         merged = torch.cat([beams.finished_scores, scores_PK], 1)
         order = merged.topk(num_beams)
         beams.finished_scores = order.values
         beams.finished = _rows(torch.cat([beams.finished, tokens_PKS], 1), order.indices)
-        lengths_PK = torch.full_like(ends_PK, number, dtype=torch.int64)
+        lengths_PK = torch.full_like(ends_PK, step, dtype=torch.int64)
         beams.finished_lengths = torch.cat([beams.finished_lengths, lengths_PK], 1).gather(1, order.indices)
         beams.is_finished = torch.cat([beams.is_finished, new_PK], 1).gather(1, order.indices)
 
-    def _ends(self, tokens_PKS: Tensor, number: int) -> Tensor:
+    def _ends(self, tokens_PKS: Tensor, step: int) -> Tensor:
         """Whether each candidate ends with its last token, P x K."""
         limits_P = torch.tensor(self.limits, device=self.device)
-        ends_PK = (limits_P <= number)[:, None].expand(tokens_PKS.shape[:2]).clone()
+        ends_PK = (limits_P <= step)[:, None].expand(tokens_PKS.shape[:2]).clone()
         if self.eos_id is not None:
-            ends_PK |= tokens_PKS[:, :, number - 1] == self.eos_id
+            ends_PK |= tokens_PKS[:, :, step - 1] == self.eos_id
         if self.config.stop:
-            rows = tokens_PKS[:, :, :number].tolist()
+            rows = tokens_PKS[:, :, :step].tolist()
             stopped = [
-                [self._decoded(prompt, ids).is_stopped for ids in its]
-                for prompt, its in zip(self.prompts, rows, strict=True)
+                [self._decoded(prompt, ids).is_stopped for ids in candidates]
+                for prompt, candidates in zip(self.prompts, rows, strict=True)
             ]
             ends_PK |= torch.tensor(stopped, device=self.device)
         return ends_PK
@@ -184,13 +183,11 @@ class _Search:
         return detokenizer
 
     def _answers(self, beams: _Beams) -> list[list[Generated]]:
-        found = []
-        for prompt, limit, rows, lengths in zip(
-            self.prompts, self.limits, beams.finished.tolist(), beams.finished_lengths.tolist(), strict=True
-        ):
-            its = [ids[:length] for ids, length in zip(rows, lengths, strict=True)][: self.config.num]
-            found.append([self._answer(prompt, ids, limit) for ids in its])
-        return found
+        rows, lengths = beams.finished.tolist(), beams.finished_lengths.tolist()
+        return [
+            [self._answer(prompt, rows[i][beam][: lengths[i][beam]], limit) for beam in range(self.config.num)]
+            for i, (prompt, limit) in enumerate(zip(self.prompts, self.limits, strict=True))
+        ]
 
     def _answer(self, prompt: list[int], ids: list[int], limit: int) -> Generated:
         detokenizer = self._decoded(prompt, ids)

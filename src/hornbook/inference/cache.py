@@ -59,10 +59,9 @@ class DecodingState:
     def prefill(self, sequences: Sequence[Sequence[int]], rows: Sequence[int] | None = None) -> Tensor:
         """Encodes sequences into the first rows of the cache, or into `rows`, replacing their contents; returns the
         logits of the next token of each, N x V."""
-        ids = [np.asarray(each, np.int64) for each in sequences]
-        batch = pack(ids).to(self.device)
+        batch = pack(sequences).to(self.device)
         lengths_N = (batch.offsets[1:] - batch.offsets[:-1]).long()
-        rows_N = self.rows_N[: len(ids)] if rows is None else torch.tensor(rows, device=self.device)
+        rows_N = self.rows_N[: len(sequences)] if rows is None else torch.tensor(rows, device=self.device)
         rows_T = torch.repeat_interleave(rows_N, lengths_N, output_size=batch.num_tokens)
         x_TD = self._forward(batch, CachePositions(rows_T, batch.positions_T, is_step=False, num_seen=0))
         self.lengths_N[rows_N] = lengths_N

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from hornbook.inference.cache import DecodingState
-from hornbook.inference.detokenizer import StreamingDetokenizer
-from hornbook.inference.generation import GeneratedSequence, GenerationConfig, append_token, mask_unused, token_mask
+from hornbook.inference.generation import GeneratedSequence, GenerationConfig, mask_unused, suppress, token_mask
 from hornbook.inference.sampling import Sampling, uniform_numbers
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
@@ -29,7 +28,6 @@ from hornbook.text.tokenizer import Tokenizer
 @dataclass
 class _Slot:
     sequence: GeneratedSequence
-    config: GenerationConfig
     uniform: np.ndarray  # one number per token
     seen_1V: Tensor | None  # the tokens already in the text; None without a penalty for them
 
@@ -60,29 +58,22 @@ class ContinuousBatch:
         on_text: Callable[[str], None] | None = None,
     ) -> GeneratedSequence:
         """Reads the prompt, which must fit into the context, into a free slot; sliding is not supported. `sample` is
-        its number among the `config.num` samples of this prompt."""
+        the index among the `config.num` samples of this prompt."""
         assert self.has_free_slot and 0 < len(prompt) <= self.context and not config.slide
         logits_1V = self.decoding.prefill([prompt], [len(self.slots)])
-        if config.begin_suppress_tokens:
-            logits_1V = logits_1V.index_fill(
-                1, torch.tensor(sorted(config.begin_suppress_tokens)).to(logits_1V.device), -torch.inf
-            )
-        has_penalty = config.sampling.repetition_penalty != 1
-        seen_1V = token_mask([prompt], logits_1V) if has_penalty else None
-        sequence = GeneratedSequence(
-            list(prompt), StreamingDetokenizer(self.tokenizer, list(prompt), config.stop), on_text
-        )
+        logits_1V = suppress(logits_1V, config.begin_suppress_tokens)
+        seen_1V = None if config.sampling.repetition_penalty == 1 else token_mask([prompt], logits_1V)
+        sequence = GeneratedSequence(prompt, config, self.tokenizer, self.eos_id, self.context, on_text)
         uniform = uniform_numbers(config.seed, sample, config.max_new_tokens)
         self.logits_NV = logits_1V if not self.slots else torch.cat([self.logits_NV, logits_1V])
-        self.slots.append(_Slot(sequence, config, uniform, seen_1V))
+        self.slots.append(_Slot(sequence, uniform, seen_1V))
         return sequence
 
     def remove(self, sequence: GeneratedSequence) -> None:
         """Frees the slot of a text that nobody waits for any more."""
         for row, slot in enumerate(self.slots):
             if slot.sequence is sequence:
-                kept = self._free(row)
-                self.logits_NV = self.logits_NV[kept]
+                self.logits_NV = self.logits_NV[self._free(row)]
                 return
 
     @torch.inference_mode()
@@ -92,11 +83,10 @@ class ContinuousBatch:
             return
         tokens = self._choose()
         for slot, token in zip(self.slots, tokens, strict=True):
-            is_last = len(slot.sequence.new) + 1 == slot.config.max_new_tokens
-            append_token(slot.sequence, token, self.eos_id, self.context, False, is_last)
+            slot.sequence.add(token)
         for row in reversed(range(len(self.slots))):
             if self.slots[row].sequence.finish_reason:
-                tokens = [tokens[kept] for kept in self._free(row)]
+                tokens = [tokens[i] for i in self._free(row)]
         if self.slots:
             self.logits_NV = self._decoded(tokens)
 
@@ -110,21 +100,21 @@ class ContinuousBatch:
     def _choose(self) -> list[int]:
         """The next token of each text, with its own settings."""
         logits_NV = mask_unused(self.logits_NV, self.tokenizer.vocab_size)
-        found = [0] * len(self.slots)
+        tokens = [0] * len(self.slots)
         by_sampling: dict[Sampling, list[int]] = {}
         for row, slot in enumerate(self.slots):
-            by_sampling.setdefault(slot.config.sampling, []).append(row)
+            by_sampling.setdefault(slot.sequence.config.sampling, []).append(row)
         for sampling, rows in by_sampling.items():
             seen = [self.slots[row].seen_1V for row in rows]
             seen_NV = None if seen[0] is None else torch.cat(seen)
-            numbers = [self.slots[row].uniform[len(self.slots[row].sequence.new)] for row in rows]
-            uniform_N = torch.tensor(numbers, dtype=torch.float64).to(logits_NV.device)
+            uniform = [self.slots[row].uniform[len(self.slots[row].sequence.new)] for row in rows]
+            uniform_N = torch.tensor(uniform, dtype=torch.float64).to(logits_NV.device)
             chosen_N = sampling.choose(sampling.process(logits_NV[rows], seen_NV), uniform_N)
             for row, token in zip(rows, chosen_N.tolist(), strict=True):
-                found[row] = token
+                tokens[row] = token
                 if self.slots[row].seen_1V is not None:
                     self.slots[row].seen_1V[0, token] = True
-        return found
+        return tokens
 
     def _free(self, row: int) -> list[int]:
         """Frees a row, into which the last one moves; returns the former rows in their new order."""

@@ -90,14 +90,14 @@ class DecoderModel(LoadedModel):
         ids = self.prompt_ids([prompts] if isinstance(prompts, str) else list(prompts))
         beam_settings = BeamSettings(num_beams, length_penalty, early_stopping)
         if num_beams > 1:
-            found = beam_search(self.model, self.tokenizer, ids, config, beam_settings, self.eos_id)
+            generated = beam_search(self.model, self.tokenizer, ids, config, beam_settings, self.eos_id)
             if on_token is not None:
-                for number, its in enumerate(found):
-                    for sample, each in enumerate(its):
-                        on_token(number, sample, each.text)
+                for i, samples in enumerate(generated):
+                    for sample, text in enumerate(samples):
+                        on_token(i, sample, text.text)
         else:
-            found = generate(self.model, self.tokenizer, ids, config, self.eos_id, on_token)
-        return found[0] if isinstance(prompts, str) else found
+            generated = generate(self.model, self.tokenizer, ids, config, self.eos_id, on_token)
+        return generated[0] if isinstance(prompts, str) else generated
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         """The token ids of prompts; an empty one is the end-of-text token, where the model has one."""
@@ -119,16 +119,16 @@ class DecoderModel(LoadedModel):
             raise ValueError("within_word is for encoders, which mask tokens; a GPT reads from left to right: omit it")
         texts = [texts] if isinstance(texts, str) else list(texts)
         ids = [self._start + encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
-        found = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
+        scores = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
         if on_progress is not None:
             on_progress(len(texts))
         return [
-            Score(text, [self.tokenizer.token(each) for each in its[1:]], scores.tolist())
-            for text, its, scores in zip(texts, ids, found, strict=True)
+            Score(text, [self.tokenizer.token(token) for token in of_text[1:]], log_probabilities.tolist())
+            for text, of_text, log_probabilities in zip(texts, ids, scores, strict=True)
         ]
 
     def score_definition(self, within_word: bool = False) -> str:
-        """What the log-probabilities of `score` are, in words."""
+        """Describes the log-probabilities of `score`."""
         return "natural logarithm, each token given those before it"
 
     def continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
@@ -217,12 +217,12 @@ class DecoderModel(LoadedModel):
                 f"{folder} was built with a different tokenizer than that of {self.folder}: build a corpus with "
                 f"'hornbook corpus build TEXTS --tokenizer {self.folder}', or give a text file"
             )
-        found = []
-        for number, shard in enumerate(corpus.shards):
-            ends = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
-            kept = np.flatnonzero(~corpus.held_out_in(number))
-            found += [shard.tokens[ends[i] : ends[i + 1]] for i in kept]
-        return found
+        documents = []
+        for shard_index, shard in enumerate(corpus.shards):
+            offsets = np.asarray(shard.sentences, np.int64)[np.asarray(shard.documents, np.int64)]
+            in_train = np.flatnonzero(~corpus.held_out_in(shard_index))
+            documents += [shard.tokens[offsets[i] : offsets[i + 1]] for i in in_train]
+        return documents
 
     def _definition(self, context: int, stride: int) -> str:
         first = "the first after the end-of-text token" if self._start else "except the first, which nothing precedes"
@@ -258,13 +258,13 @@ class DecoderModel(LoadedModel):
             self._refuse("has no vector for a whole text: use hornbook.extract_features for its hidden states")
         return self.encoder.embed(*arguments, **options)
 
-    def _needs(self, head: str, what: str) -> None:
+    def _needs(self, head: str, purpose: str) -> None:
         if self.model.config.direction == "both":
             raise ValueError(
-                f"{self.folder} was fine-tuned to read in both directions, which {what} does not do: use the "
+                f"{self.folder} was fine-tuned to read in both directions, which {purpose} does not do: use the "
                 "pre-trained model, or fine-tune with task.direction=left"
             )
-        super()._needs(head, what)
+        super()._needs(head, purpose)
 
     def _refuse(self, why: str) -> None:
         raise ValueError(f"{self.folder} is {self.model.in_words()}, which reads from left to right and {why}")

@@ -64,7 +64,7 @@ def embed_texts(
 
 def encode(
     texts: Sequence[str], tokenizer: Tokenizer, settings: EmbeddingSettings, prompt: str | None, max_positions: int
-) -> list[np.ndarray]:
+) -> list[list[int]]:
     """The token ids of each text after the prompt, with special tokens, truncated to the maximum length."""
     max_length = min(max_positions, settings.max_length or max_positions)
     before = settings.prompt(prompt)
@@ -76,4 +76,4 @@ def encode(
     encodings = tokenizer.encode_batch(texts)
     for each in encodings:
         each.truncate(max(max_length - tokenizer.num_special(False), 0))
-    return [np.array(tokenizer.with_special_tokens(each).ids, np.int64) for each in encodings]
+    return [tokenizer.with_special_tokens(each).ids for each in encodings]

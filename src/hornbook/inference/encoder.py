@@ -7,7 +7,7 @@ model.embed(["a text", "another"]).shape                        # (2, width)
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ NUM_MASKS = 10  # appended by `fill` to a text without masks
 
 @dataclass(frozen=True)
 class MaskPrediction:
+    """A likely token of a mask."""
+
     token: str  # as in the vocabulary
     word: str  # decoded
     probability: float
@@ -40,10 +42,12 @@ class MaskPrediction:
 
 @dataclass(frozen=True)
 class DetectedWord:
+    """A word with the probability that it was replaced."""
+
     word: str
     start: int  # character offsets in the text
     stop: int
-    probability: float  # of being replaced
+    probability: float
 
 
 @dataclass(frozen=True)
@@ -69,19 +73,17 @@ class EncoderModel(LoadedModel):
         lists. The mask is written as [MASK] or as the tokenizer's own mask token. An ERNIE reads the entities of its
         `graph` that the text mentions."""
         top_k = checked(top_k, int, "top_k", low=1)
-        texts, found = [text] if isinstance(text, str) else text, []
+        texts = [text] if isinstance(text, str) else text
         mentions = None if graph is None else open_linker(graph, self.model).link(texts)
-        for masked in self.mask_probabilities(texts, mentions):
-            best = masked.probabilities_KV.topk(min(top_k, masked.probabilities_KV.shape[-1]))
-            found.append(
-                [
-                    [self._prediction(masked.text, span, *each) for each in zip(tokens, chances, strict=True)]
-                    for span, tokens, chances in zip(
-                        masked.spans, best.indices.tolist(), best.values.tolist(), strict=True
-                    )
-                ]
-            )
-        return found[0] if isinstance(text, str) else found
+        predictions = [self._most_likely(masked, top_k) for masked in self.mask_probabilities(texts, mentions)]
+        return predictions[0] if isinstance(text, str) else predictions
+
+    def _most_likely(self, masked: MaskProbabilities, top_k: int) -> list[list[MaskPrediction]]:
+        best = masked.probabilities_KV.topk(min(top_k, masked.probabilities_KV.shape[-1]))
+        return [
+            [self._prediction(masked.text, span, *pair) for pair in zip(ids, probabilities, strict=True)]
+            for span, ids, probabilities in zip(masked.spans, best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
 
     @torch.no_grad()
     def mask_probabilities(
@@ -92,25 +94,23 @@ class EncoderModel(LoadedModel):
         filler, mask = self.mask_filler, self._mask_token
         texts = [text.replace("[MASK]", mask) for text in texts]
         encoded = [self._encode(text) for text in texts]
-        positions = [[i for i, token in enumerate(each.ids) if token == self.tokenizer.mask_id] for each in encoded]
+        positions = [self._mask_positions(each.ids) for each in encoded]
         if not all(positions):
             raise ValueError(f"the text has no mask: write {mask} where a word is missing")
-        found: dict[int, MaskProbabilities] = {}
-        lengths = [len(each.ids) for each in encoded]
-        entities = None if mentions is None else self._aligned(encoded, mentions)
-        for group in grouped(sorted(range(len(texts)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
-            read = None if entities is None else [entities[i] for i in group]
-            batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group], read)
+        results: dict[int, MaskProbabilities] = {}
+        for group, batch in self._batches(encoded, None if mentions is None else self._aligned(encoded, mentions)):
             x_TD = filler(batch)
             for i, start in zip(group, batch.offsets_host.tolist(), strict=False):
-                rows = [start + place - filler.mask_offset for place in positions[i]]
+                rows = [start + position - filler.mask_offset for position in positions[i]]
                 logits_KV = filler.mlm_logits(x_TD[rows])[:, : filler.config.vocab_size].float()
                 # Embedding rows without a token count in the softmax, but are not returned.
                 probabilities_KV = torch.softmax(logits_KV, -1)[:, : self.tokenizer.vocab_size].cpu()
-                found[i] = MaskProbabilities(
-                    texts[i], [encoded[i].offsets[place] for place in positions[i]], probabilities_KV
-                )
-        return [found[i] for i in range(len(texts))]
+                spans = [encoded[i].offsets[position] for position in positions[i]]
+                results[i] = MaskProbabilities(texts[i], spans, probabilities_KV)
+        return [results[i] for i in range(len(texts))]
+
+    def _mask_positions(self, ids: Sequence[int]) -> list[int]:
+        return [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
 
     def _encode(self, text: str) -> Encoded:
         return self.tokenizer.encode(text)
@@ -158,11 +158,11 @@ class EncoderModel(LoadedModel):
             "multiply to the probability of a text: use a GPT, or `score` to compare texts"
         )
 
-    def _refuse_left_to_right(self, what: str) -> None:
+    def _refuse_left_to_right(self, purpose: str) -> None:
         if self.is_left_to_right:
             raise ValueError(
                 f"{self.folder} is {self.model.in_words()} with direction=left, which supports tasks and `score` "
-                f"only: use a GPT to {what}"
+                f"only: use a GPT to {purpose}"
             )
 
     @torch.no_grad()
@@ -176,12 +176,10 @@ class EncoderModel(LoadedModel):
             text = " ".join([text, *[mask] * num_masks])
         encoded = self._encode(text)
         ids = list(encoded.ids)
-        positions = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_id]
-        special = [number for number in self.tokenizer.special_ids if number < self.tokenizer.vocab_size]
-        for position in positions:
-            read = position - filler.mask_offset
-            logits = filler.mlm_logits(filler(self._pack([ids], [encoded.segments]))[read : read + 1])
-            logits = logits[0, : self.tokenizer.vocab_size].float()
+        special = [token for token in self.tokenizer.special_ids if token < self.tokenizer.vocab_size]
+        for position in self._mask_positions(ids):
+            x_TD = filler(self._pack([ids], [encoded.segments]))
+            logits = filler.mlm_logits(x_TD[[position - filler.mask_offset]])[0, : self.tokenizer.vocab_size].float()
             logits[special] = -torch.inf
             ids[position] = int(logits.argmax())
         return self.tokenizer.decode(ids)
@@ -197,20 +195,20 @@ class EncoderModel(LoadedModel):
         encoded = [self._encode(text) for text in texts]
         self._check_length(max((len(each.ids) for each in encoded), default=0))
         words = [np.array([-1 if word is None else word for word in each.word_ids]) for each in encoded]
-        positions = [np.flatnonzero(its >= 0) for its in words]
+        positions = [np.flatnonzero(word_ids >= 0) for word_ids in words]
         if self.is_left_to_right:
             self._needs("mlm", "scoring texts")
             scores = next_token_scores(self.model, [each.ids for each in encoded], self.model.config.max_positions)
-            scores = [its[where - 1] for its, where in zip(scores, positions, strict=True)]
+            scores = [of_text[where - 1] for of_text, where in zip(scores, positions, strict=True)]
         else:
             masked = [
-                MaskedText(np.array(each.ids), where, its[where] if within_word else None)
-                for each, where, its in zip(encoded, positions, words, strict=True)
+                MaskedText(np.array(each.ids), where, word_ids[where] if within_word else None)
+                for each, where, word_ids in zip(encoded, positions, words, strict=True)
             ]
             scores = masked_scores(self.mask_filler, masked, self._mask_id, on_progress)
         return [
-            Score(text, [self.tokenizer.token(each.ids[i]) for i in where], its.tolist())
-            for text, each, where, its in zip(texts, encoded, positions, scores, strict=True)
+            Score(text, [self.tokenizer.token(each.ids[i]) for i in where], of_text.tolist())
+            for text, each, where, of_text in zip(texts, encoded, positions, scores, strict=True)
         ]
 
     def continuations(
@@ -226,8 +224,8 @@ class EncoderModel(LoadedModel):
                 np.array(each.ids),
                 np.array(
                     [
-                        place
-                        for place, (word, (_, end)) in enumerate(zip(each.word_ids, each.offsets, strict=True))
+                        i
+                        for i, (word, (_, end)) in enumerate(zip(each.word_ids, each.offsets, strict=True))
                         if word is not None and end > len(context)
                     ],
                     np.int64,
@@ -235,10 +233,10 @@ class EncoderModel(LoadedModel):
             )
             for (context, _), each in zip(pairs, encoded, strict=True)
         ]
-        return [Continuation(its) for its in masked_scores(self.mask_filler, masked, self._mask_id, on_progress)]
+        return [Continuation(scores) for scores in masked_scores(self.mask_filler, masked, self._mask_id, on_progress)]
 
     def score_definition(self, within_word: bool = False) -> str:
-        """What the log-probabilities of `score` are, in words."""
+        """Describes the log-probabilities of `score`."""
         if self.is_left_to_right:
             return "natural logarithm, each token given those before it"
         also = ", together with the later tokens of its word" if within_word else ""
@@ -251,14 +249,12 @@ class EncoderModel(LoadedModel):
         self._needs("rtd", "detecting replaced words")
         texts = [text] if isinstance(text, str) else list(text)
         encoded = [self.tokenizer.encode(each) for each in texts]
-        lengths = [len(each.ids) for each in encoded]
-        found: dict[int, list[DetectedWord]] = {}
-        for group in grouped(sorted(range(len(texts)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
-            batch = self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group])
+        words: dict[int, list[DetectedWord]] = {}
+        for group, batch in self._batches(encoded):
             logits = self.model.rtd_logits(self.model(batch)).tolist()
             for i, start in zip(group, batch.offsets_host.tolist(), strict=False):
-                found[i] = _judged_words(texts[i], encoded[i], logits[start : start + lengths[i]])
-        return found[0] if isinstance(text, str) else [found[i] for i in range(len(texts))]
+                words[i] = _detected_words(texts[i], encoded[i], logits[start : start + len(encoded[i].ids)])
+        return words[0] if isinstance(text, str) else [words[i] for i in range(len(texts))]
 
     def _prediction(self, text: str, span: tuple[int, int], token: int, probability: float) -> MaskPrediction:
         token_text = self.tokenizer.token(token)
@@ -292,23 +288,32 @@ class EncoderModel(LoadedModel):
                 f"the text has {longest} tokens, {longest - limit} more than the model's maximum of {limit}: shorten it"
             )
 
+    def _batches(
+        self, encoded: Sequence[Encoded], entities: list[tuple[np.ndarray, np.ndarray]] | None = None
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Yields the indices of texts of similar length, and their batch."""
+        lengths = [len(each.ids) for each in encoded]
+        for group in grouped(sorted(range(len(encoded)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
+            of_group = None if entities is None else [entities[i] for i in group]
+            yield group, self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group], of_group)
+
     def _pack(
         self,
         ids: list[list[int]],
-        segments: list[list[int]] | None,
+        segments: list[list[int]],
         entities: list[tuple[np.ndarray, np.ndarray]] | None = None,
     ) -> Batch:
         self._check_length(max(map(len, ids)))
-        as_arrays = [np.array(each, np.int64) for each in ids]
-        kinds = None if segments is None else [np.array(each, np.int64) for each in segments]
-        return pack(as_arrays, kinds, entities=entities).to(self.device)
+        return pack(ids, segments, entities=entities).to(self.device)
 
-    def _aligned(self, encoded: Sequence, mentions: Sequence[EntitySpans]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _aligned(
+        self, encoded: Sequence[Encoded], mentions: Sequence[EntitySpans]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """(positions, entities) of each text, without the entities that have no vector."""
         has_vector = self.model.has_vector
         return [
-            mention_tokens(np.array(each.offsets), [mention for mention in found if has_vector[mention[2]]])
-            for each, found in zip(encoded, mentions, strict=True)
+            mention_tokens(np.array(each.offsets), [mention for mention in of_text if has_vector[mention[2]]])
+            for each, of_text in zip(encoded, mentions, strict=True)
         ]
 
 
@@ -317,9 +322,10 @@ class HybridEncoder(EncoderModel):
     the position before it."""
 
     def _encode(self, text: str) -> Encoded:
-        found = self.tokenizer.encode(text)
-        start = self.model.config.eos_id
-        return Encoded([start, *found.ids], [0, *found.segments], [(0, 0), *found.offsets], [None, *found.word_ids])
+        encoded, start = self.tokenizer.encode(text), self.model.config.eos_id
+        return Encoded(
+            [start, *encoded.ids], [0, *encoded.segments], [(0, 0), *encoded.offsets], [None, *encoded.word_ids]
+        )
 
     @property
     def mask_filler(self) -> nn.Module:
@@ -327,16 +333,16 @@ class HybridEncoder(EncoderModel):
         return self.model
 
 
-def _judged_words(text: str, encoded: Encoded, logits: list[float]) -> list[DetectedWord]:
-    found: dict[int, DetectedWord] = {}
-    for number, (start, stop), logit in zip(encoded.word_ids, encoded.offsets, logits, strict=True):
-        if number is None:
+def _detected_words(text: str, encoded: Encoded, logits: list[float]) -> list[DetectedWord]:
+    words: dict[int, DetectedWord] = {}
+    for word_id, (start, stop), logit in zip(encoded.word_ids, encoded.offsets, logits, strict=True):
+        if word_id is None:
             continue
         start += len(text[start:stop]) - len(text[start:stop].lstrip())  # tokens may include the space before them
-        before = found.get(number, DetectedWord("", start, stop, 0.0))
+        before = words.get(word_id, DetectedWord("", start, stop, 0.0))
         probability = max(before.probability, 1 / (1 + math.exp(-logit)))
-        found[number] = DetectedWord(text[before.start : stop], before.start, stop, probability)
-    return [word for word in found.values() if word.word.strip()]
+        words[word_id] = DetectedWord(text[before.start : stop], before.start, stop, probability)
+    return [word for word in words.values() if word.word.strip()]
 
 
 def filler_folder(folder: Path | str) -> Path:

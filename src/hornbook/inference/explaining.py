@@ -32,9 +32,7 @@ class WeighedPath:
     score: float
 
     def to_dict(self) -> dict[str, Any]:
-        return self.path.to_dict() | {
-            name: getattr(self, name) for name in ("weight", "pair_weight", "path_weight", "score")
-        }
+        return self.path.to_dict() | {name: value for name, value in vars(self).items() if name != "path"}
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,7 @@ class Explanation:
         return self.choices[self.choice].text
 
     def to_dict(self) -> dict[str, Any]:
-        own = {"question": self.question, "choice": self.choice, "answer": self.answer, "concepts": self.concepts}
-        return own | {"choices": [each.to_dict() for each in self.choices]}
+        return vars(self) | {"answer": self.answer, "choices": [each.to_dict() for each in self.choices]}
 
 
 def explain(
@@ -85,10 +82,10 @@ def explain(
         choices: The possible answers.
 
     >>> import hornbook
-    >>> found = hornbook.explain("runs/tools", "What do I take to plant in the garden?", ["a trowel", "the moon"])
-    >>> [str(each.path) for each in found.choices[0].paths if len(each.path.hops) == 1]
+    >>> explained = hornbook.explain("runs/tools", "What do I take to plant in the garden?", ["a trowel", "the moon"])
+    >>> [str(each.path) for each in explained.choices[0].paths if len(each.path.hops) == 1]
     ['garden <--UsedFor-- trowel']
-    >>> round(sum(each.weight for each in found.choices[0].paths), 6), found.choices[1].paths
+    >>> round(sum(each.weight for each in explained.choices[0].paths), 6), explained.choices[1].paths
     (1.0, ())
     """
     predictor = run if isinstance(run, Predictor) else load_predictor(run, device)
@@ -115,14 +112,14 @@ def explain(
         of_paths, of_pairs = (each.double().cpu().numpy() for each in head.weights)
     finally:
         head.keeps_weights, head.weights = False, None
-    none = batch.with_values(PAIRS, weights_P=torch.zeros_like(batch.streams[PAIRS].weights_P))
-    without_paths = _probabilities(predictor, none)
-    explained = []
-    for number, text in enumerate(choices):
-        first, last = schema.path_offsets[number : number + 2]
-        pair_weights = of_pairs[schema.pair_offsets[number] + schema.paths_K[first:last]]
+    without_pairs = batch.with_values(PAIRS, weights_P=torch.zeros_like(batch.streams[PAIRS].weights_P))
+    without_paths = _probabilities(predictor, without_pairs)
+    builder, explained = member.grounder.builder, []
+    for i, text in enumerate(choices):
+        first, last = schema.path_offsets[i : i + 2]
+        pair_weights = of_pairs[schema.pair_offsets[i] + schema.paths_K[first:last]]
         rows = zip(
-            member.grounder.builder.paths_of(schema, number),
+            builder.paths_of(schema, i),
             (pair_weights * of_paths[first:last]).tolist(),
             pair_weights.tolist(),
             of_paths[first:last].tolist(),
@@ -130,12 +127,12 @@ def explain(
             strict=True,
         )
         paths = sorted((WeighedPath(*row) for row in rows), key=lambda each: -each.weight)
-        concepts = member.grounder.builder.concepts_of(schema, number, schema.in_answer_C)
+        concepts = builder.concepts_of(schema, i, schema.in_answer_C)
         explained.append(
-            ExplainedChoice(text, float(probabilities[number]), float(without_paths[number]), concepts, tuple(paths))
+            ExplainedChoice(text, float(probabilities[i]), float(without_paths[i]), concepts, tuple(paths))
         )
-    asked = member.grounder.builder.concepts_of(schema, 0, schema.in_question_C)
-    return Explanation(example.context, int(probabilities.argmax()), asked, tuple(explained))
+    question_concepts = builder.concepts_of(schema, 0, schema.in_question_C)
+    return Explanation(example.context, int(probabilities.argmax()), question_concepts, tuple(explained))
 
 
 @torch.no_grad()

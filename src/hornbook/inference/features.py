@@ -8,9 +8,7 @@ With `pooling="none"` X.npy holds the tokens of all texts concatenated, and X.of
 Shapes: T tokens, N sequences, D width, F width of the features.
 """
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +22,7 @@ from hornbook.batch import Batch, pack
 from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
 from hornbook.devices import chosen_device
-from hornbook.files import replacing
+from hornbook.files import refuse_beyond_disk, replacing
 from hornbook.interop.builtin import builtin_for
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -36,7 +34,7 @@ from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import device_of, grouped
 
 Pooling = Literal["cls", "mean", "none"]
 POOLINGS = ("cls", "mean", "none")
@@ -79,8 +77,8 @@ def choose_layers(layers: str, num_layers: int) -> Layers:
     name = layers.strip().lower()
     is_mean = name.startswith("mean-")
     name = name.removeprefix("mean-")
-    if found := re.fullmatch(r"last(\d*)", name):
-        count = min(int(found[1] or 1), num_layers)
+    if match := re.fullmatch(r"last(\d*)", name):
+        count = min(int(match[1] or 1), num_layers)
         if count:
             return Layers(tuple(range(num_layers - count + 1, num_layers + 1)), is_mean)
     if name == "all":
@@ -91,26 +89,20 @@ def choose_layers(layers: str, num_layers: int) -> Layers:
         raise ValueError(
             f"there are no layers '{layers}': use last, last4, all, embeddings, numbers such as 1,2,-1, or mean-last4"
         )
-    numbers = []
-    for number in map(int, name.split(",")):
-        if not -num_layers <= number <= num_layers:
+    numbers = [int(layer) for layer in name.split(",")]
+    for layer in numbers:
+        if not -num_layers <= layer <= num_layers:
             raise ValueError(
-                f"there is no layer {number}: the model has 0 (embeddings) to {num_layers}, or -1 for the last"
+                f"there is no layer {layer}: the model has 0 (embeddings) to {num_layers}, or -1 for the last"
             )
-        numbers.append(number if number >= 0 else num_layers + 1 + number)
-    return Layers(tuple(numbers), is_mean)
-
-
-def reading_both(model: nn.Module) -> nn.Module:
-    """A hybrid GPT reading in both directions; any other model as it is."""
-    return model.reading("both") if isinstance(model, Gpt) and model.config.is_hybrid else model
+    return Layers(tuple(layer % (num_layers + 1) for layer in numbers), is_mean)
 
 
 @torch.no_grad()
 def frozen_states(model: nn.Module, batch: Batch, layers: Layers) -> Tensor:
     """Returns the chosen hidden states of each token, T x F, float32."""
     states = model.hidden_states(batch)
-    chosen = [states[number].float() for number in layers.numbers]
+    chosen = [states[layer].float() for layer in layers.numbers]
     return torch.stack(chosen).mean(0) if layers.is_mean else torch.cat(chosen, -1)
 
 
@@ -126,8 +118,8 @@ def pool(model: nn.Module, x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tens
 
 def frozen_sequences(
     model: nn.Module,
-    ids: Sequence[np.ndarray],
-    segments: Sequence[np.ndarray],
+    ids: Sequence[Sequence[int]],
+    segments: Sequence[Sequence[int]],
     layers: Layers,
     pooling: Pooling,
     batch_tokens: int = BATCH_TOKENS,
@@ -136,13 +128,12 @@ def frozen_sequences(
     tokens are skipped."""
     was_training = model.training
     model.eval()
-    device = next(model.parameters()).device
     lengths = list(map(len, ids))
     order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
     for group in grouped(order, lengths, batch_tokens):
-        batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device)
-        found = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
-        yield from zip(group, np.split(found, batch.offsets_host[1:-1]) if pooling == "none" else found, strict=True)
+        batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device_of(model))
+        x_F = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
+        yield from zip(group, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
     model.train(was_training)
 
 
@@ -166,17 +157,16 @@ def extract_features(
     """Writes the features of every text to `out`, in the order of the texts.
 
     >>> import hornbook
-    >>> found = hornbook.extract_features("runs/first", ["a text", "another"], "vectors.npy", layers="last")
-    >>> found.num_texts, found.width
+    >>> written = hornbook.extract_features("runs/first", ["a text", "another"], "vectors.npy", layers="last")
+    >>> written.num_texts, written.width
     (2, 32)
 
-    Without a model, the built-in model for the language of the texts is used. `texts` is a list, or a
-    file: `.txt` with one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet, Excel), whose columns `text`
-    and, for pairs, `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text longer than
-    the model allows is truncated and counted; an empty text, or a row that cannot be read, still has its row in the
-    output.
-    `on_progress` is called with (texts done, number of texts).
-    The output file is memory-mapped, so the features need not fit in memory.
+    Without a model, the built-in model for the language of the texts is used. `texts` is a list, or a file: `.txt` with
+    one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet, Excel), whose columns `text` and, for pairs,
+    `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text longer than the model allows is
+    truncated and counted; an empty text, or a row that cannot be read, still has its row in the output. The output file
+    is memory-mapped, so the features need not fit in memory. `on_progress` is called with (texts done, number of
+    texts).
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be cls, mean or none, not '{pooling}'")
@@ -185,12 +175,14 @@ def extract_features(
     if isinstance(texts, str | Path):
         examples = inputs_in(texts, find_task("classification"), notes)
     else:
-        examples = [TextExample(str(number), str(each)) for number, each in enumerate(texts)]
+        examples = [TextExample(str(i), str(each)) for i, each in enumerate(texts)]
     if not examples:
         raise ValueError("there are no texts in the list: give at least one")
     model = model or builtin_for(text for example in examples for text in example.texts)
     network, tokenizer = load_folder(model_folder(model))
-    network = reading_both(network).to(chosen_device(device))
+    if isinstance(network, Gpt) and network.config.is_hybrid:
+        network = network.reading("both")
+    network.to(chosen_device(device))
     chosen = choose_layers(layers, network.config.num_layers)
     out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")
     width, max_length = chosen.width(network.config.width), network.config.max_positions
@@ -205,13 +197,15 @@ def extract_features(
         lengths = [len(each.ids) for _, encodings, _ in encoded() for each in encodings]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
     num_rows, num_truncated, num_done = int(offsets[-1]), 0, 0
-    _check_disk_space(out, num_rows * width * 4)
+    # Writing a memory-mapped file to a full disk would kill the process.
+    out.parent.mkdir(parents=True, exist_ok=True)
+    advice = "choose fewer layers (last, mean-last4), pool them, or write elsewhere"
+    refuse_beyond_disk(out.parent, num_rows * width * 4, "the features need", advice)
     with replacing(out) as temporary:
         rows = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, width))
-        for first, encodings, num_cut_here in encoded():
-            num_truncated += num_cut_here
-            ids = [np.array(each.ids, np.int64) for each in encodings]
-            segments = [np.array(each.type_ids, np.int64) for each in encodings]
+        for first, encodings, num_truncated_here in encoded():
+            num_truncated += num_truncated_here
+            ids, segments = [each.ids for each in encodings], [each.type_ids for each in encodings]
             num_empty = sum(not len(each) for each in ids)
             for i, vectors in frozen_sequences(network, ids, segments, chosen, pooling, batch_tokens):
                 rows[offsets[first + i] : offsets[first + i + 1]] = vectors
@@ -228,14 +222,3 @@ def extract_features(
     if on_progress:
         on_progress(len(examples), len(examples))
     return Extracted(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)
-
-
-def _check_disk_space(out: Path, num_bytes: int) -> None:
-    """Raises if the features do not fit on the disk: writing a memory-mapped file to a full disk kills the process."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(out.parent).free
-    if num_bytes > free:
-        raise ValueError(
-            f"the features need {num_bytes / 1e9:,.1f} GB, but {os.fspath(out.parent)} has {free / 1e9:,.1f} GB free: "
-            "choose fewer layers (last, mean-last4), pool them, or write elsewhere"
-        )

@@ -5,7 +5,7 @@ A continuation depends on the prompt, the settings, the seed and the index of th
 the batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -54,32 +54,54 @@ class GenerationConfig(ValidatedSettings, group=""):
 
 
 class GeneratedSequence:
-    """One text that is being generated."""
+    """One text that is being generated. `context` is the maximum number of tokens in the cache."""
 
-    def __init__(self, prompt: list[int], detokenizer: StreamingDetokenizer, on_text: Callable[[str], None] | None):
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        config: GenerationConfig,
+        tokenizer: Tokenizer,
+        eos_id: int | None,
+        context: int,
+        on_text: Callable[[str], None] | None,
+    ):
         self.window = list(prompt)  # the tokens in the cache
         self.new: list[int] = []
-        self.detokenizer = detokenizer
-        self.on_text = on_text
+        self.config, self.eos_id, self.context, self.on_text = config, eos_id, context, on_text
+        self.detokenizer = StreamingDetokenizer(tokenizer, prompt, config.stop)
         self.finish_reason: FinishReason | None = None
 
-    def add(self, token: int) -> None:
-        self.window.append(token)
-        self.new.append(token)
-        if self.on_text is not None or self.detokenizer.stop:
-            self._write([token])
+    @property
+    def is_full(self) -> bool:
+        return len(self.window) > self.context
 
-    def finish(self, finish_reason: FinishReason) -> None:
+    def add(self, token: int) -> None:
+        """Appends a token, with which the sequence may end."""
+        self.new.append(token)
+        if token == self.eos_id:
+            self._finish("end")
+            return
+        self.window.append(token)
+        if self.on_text is not None or self.config.stop:
+            self._write([token])
+        if self.detokenizer.is_stopped:
+            self._finish("stop")
+        elif len(self.new) == self.config.max_new_tokens:
+            self._finish("length")
+        elif self.is_full and not self.config.slide:
+            self._finish("context")
+
+    def result(self) -> Generated:
+        """The text, once the sequence is finished."""
+        ids = self.new[:-1] if self.new and self.new[-1] == self.eos_id else self.new
+        return Generated(self.detokenizer.text, ids, self.finish_reason)
+
+    def _finish(self, finish_reason: FinishReason) -> None:
         self.finish_reason = finish_reason
-        if self.on_text is None and not self.detokenizer.stop:
+        if self.on_text is None and not self.config.stop:
             self._write(self.new)
         if finish_reason != "stop" and (rest := self.detokenizer.finish()) and self.on_text is not None:
             self.on_text(rest)
-
-    def result(self, eos_id: int | None) -> Generated:
-        """What was generated, once the sequence is finished."""
-        ids = self.new[:-1] if self.new and self.new[-1] == eos_id else self.new
-        return Generated(self.detokenizer.text, ids, self.finish_reason)
 
     def _write(self, tokens: list[int]) -> None:
         text = self.detokenizer.add(tokens)
@@ -90,8 +112,8 @@ class GeneratedSequence:
 def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
     """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
     prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
-    for number, prompt in enumerate(prompts):
-        which = f"prompt {number + 1}" if len(prompts) > 1 else "the prompt"
+    for i, prompt in enumerate(prompts):
+        which = f"prompt {i + 1}" if len(prompts) > 1 else "the prompt"
         if not prompt:
             raise ValueError(
                 f"{which} is empty, and the model has no end-of-text token to start from: give at least one word"
@@ -107,11 +129,11 @@ def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> 
 def group_prompts(prompts: list[list[int]], num: int, max_new_tokens: int, context: int) -> list[list[int]]:
     """Groups the indices of prompts of similar length into batches; `num` is the number of sequences per prompt."""
     groups: list[list[int]] = []
-    for number in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
-        num_slots = min(len(prompts[number]) + max_new_tokens, context) * num
+    for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
+        num_slots = min(len(prompts[i]) + max_new_tokens, context) * num
         if not groups or (len(groups[-1]) + 1) * num_slots > BATCH_TOKENS:
             groups.append([])
-        groups[-1].append(number)
+        groups[-1].append(i)
     return [sorted(group) for group in groups]
 
 
@@ -130,22 +152,17 @@ def generate(
     """
     context = model.config.max_positions
     prompts = fit_prompts(prompts, context, config.slide)
-    found: dict[int, list[Generated]] = {}
+    texts: list[list[Generated]] = [[] for _ in prompts]
     for group in group_prompts(prompts, config.num, config.max_new_tokens, context):
+        samples = [(i, sample) for i in group for sample in range(config.num)]
         sequences = [
-            GeneratedSequence(
-                prompts[number],
-                StreamingDetokenizer(tokenizer, prompts[number], config.stop),
-                on_token and partial(on_token, number, sample),
-            )
-            for number in group
-            for sample in range(config.num)
+            GeneratedSequence(prompts[i], config, tokenizer, eos_id, context, on_token and partial(on_token, i, sample))
+            for i, sample in samples
         ]
-        _generate_batch(model, [prompts[number] for number in group], sequences, config, eos_id, tokenizer.vocab_size)
-        for i, number in enumerate(group):
-            its = sequences[i * config.num : (i + 1) * config.num]
-            found[number] = [each.result(eos_id) for each in its]
-    return [found[number] for number in range(len(prompts))]
+        _generate_batch(model, [prompts[i] for i in group], sequences, config, tokenizer.vocab_size)
+        for (i, _), sequence in zip(samples, sequences, strict=True):
+            texts[i].append(sequence.result())
+    return texts
 
 
 @torch.inference_mode()
@@ -154,7 +171,6 @@ def _generate_batch(
     prompts: list[list[int]],
     sequences: list[GeneratedSequence],
     config: GenerationConfig,
-    eos_id: int | None,
     num_tokens: int,
 ) -> None:
     context, num, sampling = model.config.max_positions, config.num, config.sampling
@@ -165,63 +181,38 @@ def _generate_batch(
     if num > 1:
         decoding.reorder(copies_N)
         logits_NV = logits_NV[copies_N]
-    if config.begin_suppress_tokens:
-        logits_NV = logits_NV.index_fill(
-            1, torch.tensor(sorted(config.begin_suppress_tokens), device=device), -torch.inf
-        )
+    logits_NV = suppress(logits_NV, config.begin_suppress_tokens)
     seen_NV = None if sampling.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
-    uniform_NS = uniform_for(config, len(prompts)).to(device)
-    launches_ahead = (
-        device.type == "cuda"
-    )  # the GPU computes the next step while the host handles the tokens of this one
-    for number in range(config.max_new_tokens):
+    # Sample i of every prompt gets the same uniform numbers.
+    uniform = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(num)]
+    uniform_NS = torch.from_numpy(np.stack(uniform)).repeat(len(prompts), 1).to(device)
+    # A GPU computes the next step while the host handles the tokens of this one.
+    launches_ahead = device.type == "cuda"
+    for step in range(config.max_new_tokens):
         processed_NV = sampling.process(mask_unused(logits_NV, num_tokens), seen_NV)
-        chosen_N = sampling.choose(processed_NV, uniform_NS[:, number])
+        chosen_N = sampling.choose(processed_NV, uniform_NS[:, step])
         if seen_NV is not None:
             seen_NV.scatter_(1, chosen_N[:, None], True)
-        is_last = number + 1 == config.max_new_tokens
-        if launches_ahead and not is_last:
+        if launches_ahead and step + 1 < config.max_new_tokens:
             logits_NV = decoding.step(chosen_N)
-        full = _append_tokens(sequences, chosen_N.tolist(), eos_id, context, config.slide, is_last)
+        for sequence, token in zip(sequences, chosen_N.tolist(), strict=True):
+            if not sequence.finish_reason:
+                sequence.add(token)
         if all(sequence.finish_reason for sequence in sequences):
             return
         if not launches_ahead:
             logits_NV = decoding.step(chosen_N)
-        if full:
+        if full := [i for i, sequence in enumerate(sequences) if sequence.is_full and not sequence.finish_reason]:
             for i in full:
                 sequences[i].window = sequences[i].window[-max(context // 2, 1) :]
             logits_NV[full] = decoding.prefill([sequences[i].window for i in full], full)
 
 
-def _append_tokens(
-    sequences: list[GeneratedSequence], tokens: list[int], eos_id: int | None, context: int, slide: bool, is_last: bool
-) -> list[int]:
-    """Appends its token to each unfinished sequence; returns the sequences whose context is full and slides."""
-    return [
-        i
-        for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True))
-        if not sequence.finish_reason and append_token(sequence, token, eos_id, context, slide, is_last)
-    ]
-
-
-def append_token(
-    sequence: GeneratedSequence, token: int, eos_id: int | None, context: int, slide: bool, is_last: bool
-) -> bool:
-    """Appends a token, with which the sequence may end; returns whether its context is full and slides."""
-    if token == eos_id:
-        sequence.new.append(token)
-        sequence.finish("end")
-        return False
-    sequence.add(token)
-    if sequence.detokenizer.is_stopped:
-        sequence.finish("stop")
-    elif is_last:
-        sequence.finish("length")
-    elif len(sequence.window) > context and slide:
-        return True
-    elif len(sequence.window) > context:
-        sequence.finish("context")
-    return False
+def suppress(logits_NV: Tensor, tokens: Collection[int]) -> Tensor:
+    """Sets the logits of these tokens to -inf."""
+    if not tokens:
+        return logits_NV
+    return logits_NV.index_fill(1, torch.tensor(sorted(tokens), device=logits_NV.device), -torch.inf)
 
 
 def mask_unused(logits_NV: Tensor, num_tokens: int) -> Tensor:
@@ -233,13 +224,7 @@ def mask_unused(logits_NV: Tensor, num_tokens: int) -> Tensor:
 
 def token_mask(prompts: Sequence[Sequence[int]], logits_NV: Tensor) -> Tensor:
     """A bool mask, N x V, of the tokens that occur in each prompt."""
-    found_NV = np.zeros((len(prompts), logits_NV.shape[-1]), bool)
-    for number, prompt in enumerate(prompts):
-        found_NV[number, list(prompt)] = True
-    return torch.from_numpy(found_NV).to(logits_NV.device)
-
-
-def uniform_for(config: GenerationConfig, num_prompts: int) -> Tensor:
-    """Uniform numbers, N x max_new_tokens; sample i of every prompt gets the same ones."""
-    each = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(config.num)]
-    return torch.from_numpy(np.stack(each)).repeat(num_prompts, 1)
+    mask_NV = np.zeros((len(prompts), logits_NV.shape[-1]), bool)
+    for row, prompt in enumerate(prompts):
+        mask_NV[row, list(prompt)] = True
+    return torch.from_numpy(mask_NV).to(logits_NV.device)

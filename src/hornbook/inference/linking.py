@@ -10,7 +10,7 @@ from hornbook.models.ernie import Ernie
 
 
 def open_linker(graph: str | Path, model: nn.Module) -> EntityLinker:
-    """What links texts to a graph. Raises a `ValueError` if the model does not read the entities of this graph."""
+    """The entity linker for a graph. Raises a `ValueError` if the model does not read the entities of this graph."""
     if not isinstance(model, Ernie):
         raise ValueError(f"graph= is for ERNIE, and the model is {model.in_words()}, which reads no entities: omit it")
     opened = open_graph(graph)

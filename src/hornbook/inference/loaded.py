@@ -15,6 +15,7 @@ from hornbook.inference.embeddings import embed_texts, l2_normalized
 from hornbook.inference.weight_layout import linear_layers, to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
+from hornbook.tasks.running import device_of
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return device_of(self.model)
 
     def to(self, device: str | torch.device, dtype: torch.dtype | None = None) -> "LoadedModel":
         self.model.to(device, dtype)
@@ -65,8 +66,8 @@ class LoadedModel:
         are stored column-major from then on (`to_column_major`).
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
-        given = {"pooling": pooling, "normalize": normalize}
-        settings = replace(self.embedding, **{name: value for name, value in given.items() if value is not None})
+        overrides = {"pooling": pooling, "normalize": normalize}
+        settings = replace(self.embedding, **{name: value for name, value in overrides.items() if value is not None})
         to_column_major(linear_layers(self.model))
         return embed_texts(self.model, self.tokenizer, texts, settings, prompt, BATCH_TOKENS, on_progress)
 
@@ -74,14 +75,14 @@ class LoadedModel:
         """Returns the similarity of each text in `a` to each text in `b`, a x b: cosine, or the dot product if the
         model's settings prescribe it; a number for two single texts. Vectors may be given in place of texts."""
         normalize = self.embedding.similarity == "cosine"
-        first, second = (self._vectors(each, normalize) for each in (a, b))
-        found = first @ second.T
-        return float(found[0, 0]) if isinstance(a, str) and isinstance(b, str) else found
+        similarities = self._vectors(a, normalize) @ self._vectors(b, normalize).T
+        return float(similarities[0, 0]) if isinstance(a, str) and isinstance(b, str) else similarities
 
-    def _vectors(self, given: Sequence[str] | str | np.ndarray, normalize: bool) -> np.ndarray:
-        if not isinstance(given, np.ndarray):
-            return self.embed(given, normalize=normalize or None)
-        vectors = np.atleast_2d(given)
+    def _vectors(self, texts: Sequence[str] | str | np.ndarray, normalize: bool) -> np.ndarray:
+        """The vectors of texts; vectors in place of texts are only normalised."""
+        if not isinstance(texts, np.ndarray):
+            return self.embed(texts, normalize=normalize or None)
+        vectors = np.atleast_2d(texts)
         return l2_normalized(vectors) if normalize else vectors
 
     @cached_property
@@ -111,9 +112,10 @@ class LoadedModel:
         self.tokenizer.save(Path(folder), config.max_positions, config.num_segments)
         save_model(Path(folder), self.model)
 
-    def _needs(self, head: str, what: str) -> None:
+    def _needs(self, head: str, purpose: str) -> None:
+        """Raises a `ValueError` if the model does not have the head that `purpose` needs."""
         if head not in self.model.heads:
             has = ", ".join(self.model.heads) or "none"
             hint = "" if self.model.heads else "; use the model that it was fine-tuned from"
             hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else hint
-            raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {what} needs{hint}")
+            raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {purpose} needs{hint}")

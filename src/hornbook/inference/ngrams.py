@@ -130,5 +130,5 @@ def discounts(counts: np.ndarray) -> np.ndarray:
     if (n[1:5] == 0).any():
         return np.array(DEFAULT_DISCOUNTS)
     i = np.arange(1, 4)
-    found = i - (i + 1) * n[1] / (n[1] + 2 * n[2]) * n[2:5] / n[1:4]
-    return found if ((found > 0) & (found < i)).all() else np.array(DEFAULT_DISCOUNTS)
+    estimates = i - (i + 1) * n[1] / (n[1] + 2 * n[2]) * n[2:5] / n[1:4]
+    return estimates if ((estimates > 0) & (estimates < i)).all() else np.array(DEFAULT_DISCOUNTS)

@@ -9,7 +9,7 @@ from hornbook.devices import chosen_device
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.predictor import load_predictor
-from hornbook.inference.weight_layout import to_column_major
+from hornbook.inference.weight_layout import linear_layers, to_column_major
 from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -99,8 +99,8 @@ def evaluate(
         split, `unknown_labels`, `messages`, `notes` and `problems`.
 
     >>> import hornbook
-    >>> found = hornbook.evaluate("runs/reviews", "reviews.csv")
-    >>> found["examples"], sorted(found["tables"]["dev"]["classes"])
+    >>> scores = hornbook.evaluate("runs/reviews", "reviews.csv")
+    >>> scores["examples"], sorted(scores["tables"]["dev"]["classes"])
     ({'dev': 24}, ['bad', 'good'])
     """
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
@@ -109,5 +109,4 @@ def evaluate(
 
 def gpt_matrices(model: Gpt) -> list[nn.Linear | nn.Embedding]:
     """The layers whose weights are read for every generated token: those of the blocks, and the vocabulary."""
-    linears = [part for block in model.blocks for part in block.modules() if isinstance(part, nn.Linear)]
-    return [*linears, model.embeddings.tokens]
+    return [*linear_layers(model.blocks), model.embeddings.tokens]

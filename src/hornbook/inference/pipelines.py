@@ -57,8 +57,8 @@ def pipeline(
     if unknown := arguments.keys() - set(names):
         allowed = ", ".join([*names, *ALWAYS])
         raise ValueError(f"the pipeline {task} has no argument '{min(unknown)}': it has {allowed}")
-    found = PIPELINES[task](model or DEFAULT, device)
-    return functools.partial(found, **arguments) if arguments else found
+    function = PIPELINES[task](model or DEFAULT, device)
+    return functools.partial(function, **arguments) if arguments else function
 
 
 class FillMask:
@@ -72,18 +72,17 @@ class FillMask:
             raise ValueError(f"{model} is a GPT, which cannot fill in masks: use text-generation")
 
     def __call__(self, inputs: str | Sequence[str], top_k: int = 5) -> list:
-        found = [self._masks(masks) for masks in self.model.fill_mask(_listed(inputs), top_k)]
-        return found[0] if isinstance(inputs, str) else found
+        texts = [self._masks(masks) for masks in self.model.fill_mask(_listed(inputs), top_k)]
+        return texts[0] if isinstance(inputs, str) else texts
 
     def _masks(self, masks: list[list[MaskPrediction]]) -> list:
         rows = [[self._row(prediction) for prediction in predictions] for predictions in masks]
         return rows[0] if len(rows) == 1 else rows
 
     def _row(self, prediction: MaskPrediction) -> dict[str, Any]:
-        number = self.model.tokenizer.id(prediction.token)
         return {
             "score": prediction.probability,
-            "token": number,
+            "token": self.model.tokenizer.id(prediction.token),
             "token_str": prediction.word,
             "sequence": prediction.text,
         }
@@ -96,18 +95,17 @@ class FeatureExtraction:
         self.model = load(model, device=device)
 
     def __call__(self, inputs: str | Sequence[str]) -> list:
-        found = []
+        features = []
         for text in _listed(inputs):
             encoded = self.model.tokenizer.encode(text)
-            arrays = (np.array(each, np.int64) for each in (encoded.ids, encoded.segments))
             with torch.inference_mode():
-                batch = pack(*([each] for each in arrays)).to(self.model.device)
-                found.append([self.model.model(batch).float().cpu().tolist()])
-        return found[0] if isinstance(inputs, str) else found
+                batch = pack([encoded.ids], [encoded.segments]).to(self.model.device)
+                features.append([self.model.model(batch).float().cpu().tolist()])
+        return features[0] if isinstance(inputs, str) else features
 
 
-class _OfTask:
-    kinds: tuple[str, ...]  # of task that the model may be fine-tuned for
+class _FinetunedPipeline:
+    kinds: tuple[str, ...]  # kinds of task that the model may be fine-tuned for
 
     def __init__(self, model: str | Path, device: str):
         self.predictor: Predictor = load_predictor(model, device)
@@ -115,25 +113,25 @@ class _OfTask:
             raise ValueError(f"{model} was fine-tuned for {self.predictor.spec.kind}, not for {self.kinds[0]}")
 
 
-class TextClassification(_OfTask):
+class TextClassification(_FinetunedPipeline):
     """A text, a pair ({text, text_pair}) or a list of these: [{label, score}], with the `top_k` best labels each; None
     for all."""
 
     kinds = ("classification", "multi-label")
 
     def __call__(self, inputs: Any, top_k: int | None = 1) -> list:
-        is_one = isinstance(inputs, str | dict)
-        items = [_pair(each) for each in ([inputs] if is_one else inputs)]
-        found = []
-        for each in self.predictor.predict(items):
-            best = sorted(each.probabilities.items(), key=lambda pair: -pair[1])[:top_k]
-            found.append([{"label": label, "score": score} for label, score in best])
-        if is_one:
-            return found[0]
-        return [each[0] for each in found] if top_k == 1 else found
+        is_single = isinstance(inputs, str | dict)
+        items = [_pair(item) for item in ([inputs] if is_single else inputs)]
+        labels = []
+        for prediction in self.predictor.predict(items):
+            best = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])[:top_k]
+            labels.append([{"label": label, "score": score} for label, score in best])
+        if is_single:
+            return labels[0]
+        return [best[0] for best in labels] if top_k == 1 else labels
 
 
-class TokenClassification(_OfTask):
+class TokenClassification(_FinetunedPipeline):
     """A text or a list: the words with a tag other than O, each {entity, score, index, word, start, end}; with
     `aggregation_strategy="simple"`, the entities, each {entity_group, score, word, start, end}."""
 
@@ -145,8 +143,8 @@ class TokenClassification(_OfTask):
         texts = _listed(inputs)
         predictions = self.predictor.predict(texts)
         rows = zip(texts, self.predictor.describe(texts, predictions), strict=True)
-        found = [_entities(row) if aggregation_strategy == "simple" else _tagged_words(text, row) for text, row in rows]
-        return found[0] if isinstance(inputs, str) else found
+        words = [_entities(row) if aggregation_strategy == "simple" else _tagged_words(text, row) for text, row in rows]
+        return words[0] if isinstance(inputs, str) else words
 
 
 def _tagged_words(text: str, row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -159,26 +157,30 @@ def _tagged_words(text: str, row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _entities(row: dict[str, Any]) -> list[dict[str, Any]]:
-    found = []
-    for each in row.get("entities", ()):
-        score = float(np.mean(row["probabilities"][each["first_word"] : each["last_word"] + 1]))
-        place = {"start": each["start"], "end": each["end"]}
-        found.append({"entity_group": each["type"], "score": score, "word": each["text"], **place})
-    return found
+    return [
+        {
+            "entity_group": entity["type"],
+            "score": float(np.mean(row["probabilities"][entity["first_word"] : entity["last_word"] + 1])),
+            "word": entity["text"],
+            "start": entity["start"],
+            "end": entity["end"],
+        }
+        for entity in row.get("entities", ())
+    ]
 
 
-class QuestionAnswering(_OfTask):
+class QuestionAnswering(_FinetunedPipeline):
     """`question` and `context`: {score, start, end, answer}; the answer is empty if the model finds none."""
 
     kinds = ("spans",)
 
     def __call__(self, question: str, context: str, top_k: int = 1) -> Any:
-        (found,) = self.predictor.predict([(question, context)])
-        if not found.answer:
+        (prediction,) = self.predictor.predict([(question, context)])
+        if not prediction.answer:
             return {"score": 0.0, "start": 0, "end": 0, "answer": ""}
         rows = [
-            {"score": each.probability, "start": each.start, "end": each.end, "answer": each.text}
-            for each in found.n_best[:top_k]
+            {"score": answer.probability, "start": answer.start, "end": answer.end, "answer": answer.text}
+            for answer in prediction.n_best[:top_k]
         ]
         return rows[0] if top_k == 1 else rows
 
@@ -208,11 +210,11 @@ class TextGeneration:
         prompts = _listed(inputs)
         settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p} if do_sample else {"temperature": 0.0}
         settings |= {"repetition_penalty": repetition_penalty, "num": num_return_sequences, "seed": seed}
-        found = [
-            [{"generated_text": prompt + each.text if return_full_text else each.text} for each in samples]
+        texts = [
+            [{"generated_text": prompt + sample.text if return_full_text else sample.text} for sample in samples]
             for prompt, samples in zip(prompts, self.model.generate(prompts, max_new_tokens, **settings), strict=True)
         ]
-        return found[0] if isinstance(inputs, str) else found
+        return texts[0] if isinstance(inputs, str) else texts
 
 
 PIPELINES: dict[str, Callable[[str | Path, str], Callable[..., Any]]] = {

@@ -50,17 +50,6 @@ DIAGNOSTIC = "diagnostic"
 SIMILARITY = "similarity"
 FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # columns of diagnostic-full.tsv
 
-TRAITS = {  # that members of an ensemble must share, as named in an error
-    "kind": "their task kind",
-    "labels": "their labels",
-    "problem_type": "their problem type",
-    "pairs": "how they encode pairs",
-    "answerable": "how they detect unanswerable questions",
-    "allows_no_answer": "whether they may give no answer",
-    "graph": "the knowledge graph that they read",
-    "tokenizer": "their tokenizer",
-}
-
 
 @dataclass(frozen=True)
 class FinetunedModel:
@@ -122,8 +111,8 @@ class Predictor:
         columns followed by those of the predictions. `on_progress` is called with the number of items done.
         """
         examples = [example.without_label() for example in self._examples(items)]
-        found = iter(self.predict_examples([each for each in examples if not each.problem], on_progress))
-        predictions = [None if each.problem else next(found) for each in examples]
+        predicted = iter(self.predict_examples([each for each in examples if not each.problem], on_progress))
+        predictions = [None if each.problem else next(predicted) for each in examples]
         if not is_frame(items):
             return predictions
         return with_predictions(items, self.describe(items, predictions))
@@ -132,17 +121,17 @@ class Predictor:
         """One prediction per example, also of those without text."""
         predictions: list[Any] = [None] * len(examples)
         self.num_truncated = num_done = 0
-        self.num_unlike = sum(_is_unlike(example, self.spec.has_pairs) for example in examples)
-        for task, numbers in self._groups(examples):
+        has_pairs = self.spec.has_pairs
+        self.num_unlike = sum(has_pairs is not None and each.has_pair not in (None, has_pairs) for each in examples)
+        for task, indices in self._groups(examples):
 
-            def report(fraction: float, before: int = num_done, num: int = len(numbers)) -> None:
+            def report(fraction: float, before: int = num_done, num: int = len(indices)) -> None:
                 if on_progress:
                     on_progress(before + int(fraction * num))
 
-            found = self._predict(task, [examples[number] for number in numbers], report)
-            for number, prediction in zip(numbers, found, strict=True):
-                predictions[number] = prediction
-            num_done += len(numbers)
+            for i, prediction in zip(indices, self._predict(task, [examples[i] for i in indices], report), strict=True):
+                predictions[i] = prediction
+            num_done += len(indices)
         return predictions
 
     def _examples(self, items: Any) -> list[Example]:
@@ -151,14 +140,14 @@ class Predictor:
     def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[TaskKind, list[int]]]:
         """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
         by_task: dict[TaskKind, list[int]] = defaultdict(list)
-        for number, example in enumerate(examples):
-            by_task[self.task.fitting(example)].append(number)
-        for task, numbers in by_task.items():
-            for start in range(0, len(numbers), EXAMPLES_AT_ONCE):
-                yield task, numbers[start : start + EXAMPLES_AT_ONCE]
+        for i, example in enumerate(examples):
+            by_task[self.task.fitting(example)].append(i)
+        for task, indices in by_task.items():
+            for start in range(0, len(indices), EXAMPLES_AT_ONCE):
+                yield task, indices[start : start + EXAMPLES_AT_ONCE]
 
     def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
-        unlinked: Features | None = None  # what members without a graph read
+        unlinked: Features | None = None  # the features for members without a graph
         outputs = []
         for i, member in enumerate(self.members):
             if member.linker is not None:
@@ -184,8 +173,8 @@ class Predictor:
 
     def predict_rows(self, rows: Sequence[InputRow], on_progress: Callable[[int], None] | None = None) -> list:
         """Returns one prediction per input row of a file; None for rows that cannot be used."""
-        found = iter(self.predict([row.example for row in rows if row.is_usable], on_progress))
-        return [next(found) if row.is_usable else None for row in rows]
+        predictions = iter(self.predict([row.example for row in rows if row.is_usable], on_progress))
+        return [next(predictions) if row.is_usable else None for row in rows]
 
     def describe(self, items: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
         """Returns one dictionary per item for JSON or CSV: the input and its prediction, if it has one. Tags use the
@@ -230,13 +219,13 @@ class Predictor:
             spec.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, default_split="dev"
         )
 
-    def _warn_trained_on(self, found: DataSet) -> list[str]:
+    def _warn_trained_on(self, data: DataSet) -> list[str]:
         """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
-        member, examples = self.members[0], found.splits.get("dev", [])
-        if member.trained_on is None or list(found.splits) != ["dev"] or len(examples) < FEWEST:
+        member, examples = self.members[0], data.splits.get("dev", [])
+        if member.trained_on is None or list(data.splits) != ["dev"] or len(examples) < FEWEST:
             return []
         train, dev, _ = hold_out(examples, HELD_OUT, member.seed)
-        if fingerprint(replace(found, splits={"train": train, "dev": dev})) != member.trained_on:
+        if fingerprint(replace(data, splits={"train": train, "dev": dev})) != member.trained_on:
             return []
         return [
             f"the run was trained on {len(train):,} of these {len(examples):,} examples, so the score does not measure "
@@ -259,17 +248,17 @@ class Predictor:
         `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
         tuned on the split itself, which is how development scores are published. `reading` are the options of `read`.
         """
-        spec, found = self.read(data, **reading)
+        spec, data_set = self.read(data, **reading)
         scores: dict[str, Any] = {
             **{"task": spec.name, "metric_for_best": spec.task.metrics[0]},
             **{"splits": {}, "tables": {}, "examples": {}, "unlabelled": {}, "truncated_texts": {}},
-            **{"unknown_labels": [], "messages": list(found.messages), "problems": found.problems.to_dict()},
-            "notes": self._warn_trained_on(found),
+            **{"unknown_labels": [], "messages": list(data_set.messages), "problems": data_set.problems.to_dict()},
+            "notes": self._warn_trained_on(data_set),
         }
         unknown: set[str] = set()
-        for name in _chosen_splits(found, split):
-            examples = [each for each in found.splits[name] if spec.task.is_scored(each, spec.task.allows_no_answer)]
-            scores["unlabelled"][name] = len(found.splits[name]) - len(examples)
+        for name in _chosen_splits(data_set, split):
+            examples = [each for each in data_set.splits[name] if spec.task.is_scored(each, spec.task.allows_no_answer)]
+            scores["unlabelled"][name] = len(data_set.splits[name]) - len(examples)
             if not examples:
                 continue
             predictions = self.predict_examples([each.without_label() for each in examples], on_progress)
@@ -281,8 +270,9 @@ class Predictor:
                 tuned_scores = with_intervals(best, examples, best.thresholded(predictions))
                 scores["splits"][f"{name}, threshold chosen on it"] = tuned_scores
             if spec.task.has_labels:
-                _refuse_other_labels(examples, self.labels)
-                unknown |= {label for each in examples for label in each.label_names} - set(self.labels)
+                labels = {label for each in examples for label in each.label_names}
+                _refuse_other_labels(labels, self.labels)
+                unknown |= labels - set(self.labels)
         if not scores["splits"]:
             splits = ", ".join(scores["unlabelled"])
             raise ValueError(
@@ -352,8 +342,8 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
 
 
 def with_linker(member: FinetunedModel, graph: str | Path | None = None) -> FinetunedModel:
-    """The member with what links texts to its graph, if it reads entities. The graph is where it was in training, or
-    the one given."""
+    """The member with the entity linker of its graph, if it reads entities. The graph is `graph`, or where it was in
+    training."""
     trained_with = member.spec.graph
     if trained_with is None:
         if graph is not None and member.grounder is None:
@@ -388,15 +378,11 @@ def build_finetuned_model(
     max_length = spec.max_length or (settings.get("task") or {}).get("max_length")
     max_length = max_length or spec.task.max_length or model.config.max_positions
     max_length = min(model.config.max_positions, max_length)
-    columns = {each: request[each] for each in ("text", "pair", "label") if request.get(each)}
-    trained_on, seed = (
-        ((run.get("inputs") or {}).get("data") or {}).get("fingerprint"),
-        (settings.get("runtime") or {}).get("seed", 0),
-    )
+    columns = spec.columns or {role: request[role] for role in ("text", "pair", "label") if request.get(role)}
+    trained_on = ((run.get("inputs") or {}).get("data") or {}).get("fingerprint")
+    seed = (settings.get("runtime") or {}).get("seed", 0)
     grounder = None if model.head_config.graph is None else open_saved_grounder(spec.reason or {}, folder, graph)
-    return FinetunedModel(
-        folder, model, tokenizer, spec, max_length, spec.columns or columns, trained_on, seed, grounder
-    )
+    return FinetunedModel(folder, model, tokenizer, spec, max_length, columns, trained_on, seed, grounder)
 
 
 def _is_diagnostic(data: Any) -> bool:
@@ -415,40 +401,36 @@ def _chosen_splits(data: DataSet, split: str | None) -> list[str]:
     return [split]
 
 
-def _is_unlike(example: Example, has_pairs: bool | None) -> bool:
-    return has_pairs is not None and example.has_pair not in (None, has_pairs)
+def _refuse_other_labels(of_data: set[str], of_model: tuple[str, ...]) -> None:
+    if of_data and of_data.isdisjoint(of_model):
+        first, known = ", ".join(sorted(of_data)[:5]), ", ".join(of_model[:5])
+        raise ValueError(f"none of the labels of the data ({first}) is a label of the model ({known})")
 
 
-def _refuse_other_labels(examples: Sequence[Example], labels: tuple[str, ...]) -> None:
-    found = {label for each in examples for label in each.label_names}
-    if found and not found & set(labels):
-        some = ", ".join(sorted(found)[:5])
-        raise ValueError(f"none of the labels of the data ({some}) is a label of the model ({', '.join(labels[:5])})")
+TRAITS: dict[str, Callable[[FinetunedModel], Any]] = {  # that members of an ensemble must share
+    "their task kind": lambda member: member.spec.kind,
+    "their labels": lambda member: member.spec.task.head_config.labels,
+    "their problem type": lambda member: member.spec.task.head_config.problem_type,
+    "how they encode pairs": lambda member: member.spec.task.head_config.pairs,
+    "how they detect unanswerable questions": lambda member: member.spec.task.head_config.answerable,
+    "whether they may give no answer": lambda member: getattr(member.spec.task, "allows_no_answer", False),
+    "the knowledge graph whose entities they read": lambda member: (member.spec.graph or {}).get("fingerprint"),
+    "how they read a knowledge graph": lambda member: member.spec.task.head_config.graph,
+    "their tokenizer": lambda member: member.tokenizer.fingerprint,
+}
 
 
 def check_agreement(members: Sequence[FinetunedModel]) -> None:
     """Raises unless all members have the same task, outputs and tokenizer."""
     first = members[0]
     for other in members[1:]:
-        for what in TRAITS:
-            one, two = _trait(first, what), _trait(other, what)
-            if one != two:
-                detail = "different vocabularies" if what == "tokenizer" else f"{_text(one)}, and {_text(two)}"
+        for name, trait_of in TRAITS.items():
+            if (ours := trait_of(first)) != (theirs := trait_of(other)):
+                detail = "" if "graph" in name or "tokenizer" in name else f" ({_text(ours)}, and {_text(theirs)})"
                 raise ValueError(
-                    f"{first.folder} and {other.folder} cannot form an ensemble: they differ in {TRAITS[what]} "
-                    f"({detail}); give runs with the same task and tokenizer"
+                    f"{first.folder} and {other.folder} cannot form an ensemble: they differ in {name}{detail}; give "
+                    "runs with the same task, tokenizer and graph"
                 )
-
-
-def _trait(member: FinetunedModel, what: str) -> Any:
-    if what == "kind":
-        return member.spec.kind
-    if what == "graph":
-        return (member.spec.graph or {}).get("fingerprint"), member.spec.task.head_config.graph
-    if what == "tokenizer":
-        return member.tokenizer.fingerprint
-    task = member.spec.task
-    return getattr(task, "allows_no_answer", False) if what == "allows_no_answer" else getattr(task.head_config, what)
 
 
 def _text(trait: Any) -> str:

@@ -19,16 +19,15 @@ SHORTEST, LONGEST = 8, 40  # tokens
 @eagerly()
 def write_samples(run: Path, model: nn.Module, corpus: Corpus) -> list[dict]:
     """Masks and predicts one word in each of a dozen held-out sentences, and writes `samples.json`."""
-    device = next(model.parameters()).device
     encoder = EncoderModel(model, corpus.tokenizer, Path(run))
     samples = []
     for ids, position in _held_out_sentences(corpus, NUM_SAMPLES):
         tokenizer = corpus.tokenizer
         masked = tokenizer.decode(ids[:position]) + f" {tokenizer.mask_token} " + tokenizer.decode(ids[position + 1 :])
-        guesses = encoder.to(device).fill_mask(masked.strip(), top_k=5)
+        guesses = encoder.fill_mask(masked.strip(), top_k=5)
         if len(guesses) == 1:
-            found = [{"token": guess.token, "probability": round(guess.probability, 4)} for guess in guesses[0]]
-            samples.append({"text": masked.strip(), "answer": tokenizer.token(ids[position]), "guesses": found})
+            rounded = [{"token": guess.token, "probability": round(guess.probability, 4)} for guess in guesses[0]]
+            samples.append({"text": masked.strip(), "answer": tokenizer.token(ids[position]), "guesses": rounded})
     write_json(Path(run) / "samples.json", samples)
     return samples
 
@@ -37,7 +36,7 @@ def _held_out_sentences(corpus: Corpus, num: int) -> list[tuple[list[int], int]]
     """Returns (token ids, position of a one-token word) of sentences spread over the held-out documents."""
     documents = np.flatnonzero(corpus.is_held_out(np.arange(corpus.num_documents)))
     random = np.random.default_rng(0)
-    found = []
+    sentences = []
     for document in random.permutation(documents).tolist() * 4:
         shard, first, last = corpus.document(document)
         sentence = int(random.integers(first, last))
@@ -46,11 +45,11 @@ def _held_out_sentences(corpus: Corpus, num: int) -> list[tuple[list[int], int]]
             continue
         ids = shard.tokens[start:stop].astype(np.int64).tolist()
         position = _whole_word(ids, unpack_word_starts(shard.word_starts, start, stop), corpus, random)
-        if position is not None and ids not in [each for each, _ in found]:
-            found.append((ids, position))
-        if len(found) == num:
+        if position is not None and ids not in [each for each, _ in sentences]:
+            sentences.append((ids, position))
+        if len(sentences) == num:
             break
-    return found
+    return sentences
 
 
 def _whole_word(ids: list[int], starts: np.ndarray, corpus: Corpus, random: np.random.Generator) -> int | None:

@@ -70,8 +70,8 @@ class Perplexity:
     def bits_per_byte(self) -> float:
         return -self.log_probability / math.log(2) / self.num_bytes
 
-    def _exp(self, number: int) -> float:
-        exponent = -self.log_probability / number
+    def _exp(self, num_units: int) -> float:
+        exponent = -self.log_probability / num_units
         return math.exp(exponent) if exponent < 700 else math.inf
 
     def to_dict(self) -> dict:
@@ -126,15 +126,15 @@ def next_token_scores(
 ) -> list[np.ndarray]:
     """Returns the log-probability of every token but the first of each text, given those before it in its window.
     `on_progress` is called with the number of tokens done."""
-    found = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
+    scores = [np.zeros(max(len(ids) - 1, 0)) for ids in texts]
     windows = [
-        ScoredWindow(number, *bounds)
-        for number, ids in enumerate(texts)
+        ScoredWindow(i, *bounds)
+        for i, ids in enumerate(texts)
         for bounds in window_bounds(len(ids) - 1, model.config.max_positions, stride)
     ]
-    for window, scores in zip(windows, window_scores(model, texts, windows, on_progress), strict=True):
-        found[window.text][window.scored : window.end] = scores.log_probabilities
-    return found
+    for window, scored in zip(windows, window_scores(model, texts, windows, on_progress), strict=True):
+        scores[window.text][window.scored : window.end] = scored.log_probabilities
+    return scores
 
 
 def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Continuation]:
@@ -142,14 +142,14 @@ def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequenc
     truncated on the left."""
     max_length = model.config.max_positions
     texts, windows = [], []
-    for number, (context, continuation) in enumerate(pairs):
+    for i, (context, continuation) in enumerate(pairs):
         if not len(context) or not 0 < len(continuation) <= max_length:
             raise ValueError(
-                f"text {number + 1} has a context of {len(context):,} tokens and a continuation of "
+                f"text {i + 1} has a context of {len(context):,} tokens and a continuation of "
                 f"{len(continuation):,}: both need at least 1 token, and the continuation at most {max_length:,}"
             )
         texts.append([*context, *continuation][-max_length - 1 :])
-        windows.append(ScoredWindow(number, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
+        windows.append(ScoredWindow(i, 0, len(texts[-1]) - 1 - len(continuation), len(texts[-1]) - 1))
     return window_scores(model, texts, windows)
 
 
@@ -162,19 +162,21 @@ def window_scores(
 ) -> list[Continuation]:
     """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
     computed once. `on_progress` is called with the number of tokens done."""
-    inputs: dict[bytes, list[int]] = {}
-    for number, window in enumerate(windows):
+    inputs: dict[bytes, list[int]] = {}  # indices of the windows with this input
+    for i, window in enumerate(windows):
         ids = np.asarray(texts[window.text][window.first : window.end], np.int64)
-        inputs.setdefault(ids.tobytes(), []).append(number)
-    sequences, sharing = [np.frombuffer(ids, np.int64) for ids in inputs], list(inputs.values())
+        inputs.setdefault(ids.tobytes(), []).append(i)
+    sequences, windows_of = [np.frombuffer(ids, np.int64) for ids in inputs], list(inputs.values())
     lengths = [len(each) for each in sequences]
-    found: dict[int, Continuation] = {}
+    results: dict[int, Continuation] = {}
     num_tokens = 0
     # Sorted by length: neighbouring sequences of equal length share one attention call.
     for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
-        batch = pack([sequences[i] for i in group])
-        starts = {number: start for i, start in zip(group, batch.offsets_host, strict=False) for number in sharing[i]}
-        chosen = [windows[number] for number in starts]
+        batch = pack([sequences[sequence] for sequence in group])
+        starts = {
+            i: start for sequence, start in zip(group, batch.offsets_host, strict=False) for i in windows_of[sequence]
+        }
+        chosen = [windows[i] for i in starts]
         positions = np.concatenate(
             [
                 np.arange(window.scored - window.first, window.end - window.first) + start
@@ -185,12 +187,12 @@ def window_scores(
         x_TD = model(batch.to(model.embeddings.tokens.weight.device))
         scores = _token_scores(model.next_token_logits, x_TD, positions, targets, model.config.vocab_size)
         cuts = np.cumsum([window.end - window.scored for window in chosen])[:-1]
-        for number, *its in zip(starts, *(np.split(each, cuts) for each in scores), strict=True):
-            found[number] = Continuation(*its)
+        for i, *of_window in zip(starts, *(np.split(each, cuts) for each in scores), strict=True):
+            results[i] = Continuation(*of_window)
         num_tokens += len(targets)
         if on_progress is not None:
             on_progress(num_tokens)
-    return [found[number] for number in range(len(windows))]
+    return [results[i] for i in range(len(windows))]
 
 
 class MaskedText(NamedTuple):
@@ -198,7 +200,7 @@ class MaskedText(NamedTuple):
 
     ids: np.ndarray
     positions: np.ndarray
-    words: np.ndarray | None = None  # of each position; given: the later tokens of the same word are masked too
+    words: np.ndarray | None = None  # word of each position, if the later tokens of the same word are masked too
 
 
 @torch.no_grad()
@@ -208,39 +210,39 @@ def masked_scores(
     """Returns the log-probability of the token at each position of each text when that token is masked
     (pseudo-log-likelihood, Salazar et al. 2020, arXiv 1910.14659), in batches across texts. `on_progress` is called
     with the number of texts done."""
-    found = [np.zeros(len(text.positions)) for text in texts]
-    # Runs of positions that fit into a batch: (text, first position, end).
+    log_probabilities = [np.zeros(len(text.positions)) for text in texts]
+    # Runs of positions that fit into a batch: (index of the text, first position, end).
     spans = []
-    for number, text in enumerate(texts):
+    for i, text in enumerate(texts):
         step = max(1, BATCH_TOKENS // max(1, len(text.ids)))
         bounds = range(0, len(text.positions), step)
-        spans += [(number, first, min(first + step, len(text.positions))) for first in bounds]
-    sizes = [(end - first) * len(texts[number].ids) for number, first, end in spans]
-    num_remaining = np.bincount([number for number, _, _ in spans], minlength=len(texts))
+        spans += [(i, first, min(first + step, len(text.positions))) for first in bounds]
+    sizes = [(end - first) * len(texts[i].ids) for i, first, end in spans]
+    num_remaining = np.bincount([i for i, _, _ in spans], minlength=len(texts))
     # Sorted by length: neighbouring sequences of equal length share one attention call.
     for group in grouped(sorted(range(len(spans)), key=lambda i: len(texts[spans[i][0]].ids)), sizes, BATCH_TOKENS):
-        chosen = [spans[i] for i in group]
-        rows = [_masked_rows(texts[number], first, end, mask_id) for number, first, end in chosen]
-        x_TD = model(pack([row for each in rows for row in each]).to(model.embeddings.tokens.weight.device))
+        chosen = [spans[span] for span in group]
+        copies = [_masked_copies(texts[i], first, end, mask_id) for i, first, end in chosen]
+        x_TD = model(pack([ids for each in copies for ids in each]).to(model.embeddings.tokens.weight.device))
         positions, targets, start = [], [], 0
-        for (number, first, end), each in zip(chosen, rows, strict=True):
-            scored = texts[number].positions[first:end]
+        for (i, first, end), each in zip(chosen, copies, strict=True):
+            scored = texts[i].positions[first:end]
             positions.append(start + np.arange(len(each)) * each.shape[1] + scored - model.mask_offset)
-            targets.append(texts[number].ids[scored])
+            targets.append(texts[i].ids[scored])
             start += each.size
         scores, _ = _token_scores(
             model.mlm_logits, x_TD, np.concatenate(positions), np.concatenate(targets), model.config.vocab_size
         )
-        cuts = np.cumsum([len(each) for each in rows])[:-1]
-        for (number, first, end), its in zip(chosen, np.split(scores, cuts), strict=True):
-            found[number][first:end] = its
-            num_remaining[number] -= 1
+        cuts = np.cumsum([len(each) for each in copies])[:-1]
+        for (i, first, end), of_span in zip(chosen, np.split(scores, cuts), strict=True):
+            log_probabilities[i][first:end] = of_span
+            num_remaining[i] -= 1
         if on_progress is not None:
             on_progress(int((num_remaining == 0).sum()))
-    return found
+    return log_probabilities
 
 
-def _masked_rows(text: MaskedText, first: int, end: int, mask_id: int) -> np.ndarray:
+def _masked_copies(text: MaskedText, first: int, end: int, mask_id: int) -> np.ndarray:
     """One copy of the text per position from `first` to `end`, with the token at that position masked."""
     rows, order = np.tile(text.ids, (end - first, 1)), np.arange(first, end)
     if text.words is None:

@@ -8,9 +8,9 @@ from torch import nn
 def to_column_major(layers: Iterable[nn.Linear | nn.Embedding]) -> None:
     """Stores the weights of these layers on a CPU column-major, as GPT-2's folders do; shapes and values are unchanged.
 
-    What is faster so depends on the CPU. On a Xeon (one thread), it is the products of a single token: 1.1 x in the
-    blocks, 1.3 x for the vocabulary logits; those of 32 tokens take as long, or 12% longer for the vocabulary. On ARM
-    (OpenBLAS), it is the products of many tokens: 1.1 x; that of a single token is slower.
+    The gain depends on the CPU. On a Xeon (one thread), the products of a single token are faster: 1.1 x in the blocks,
+    1.3 x for the vocabulary logits; those of 32 tokens take as long, or 12% longer for the vocabulary. On ARM
+    (OpenBLAS), the products of many tokens are 1.1 x faster, and those of a single token slower.
 
     >>> layer = nn.Linear(3, 2)
     >>> to_column_major([layer])

@@ -1,4 +1,4 @@
-"""The HTTP routes: our own, and the rules that all share (who may ask, how much, how long, how errors look)."""
+"""The HTTP routes of Hornbook's own API, and what all routes share: limits, time-outs, and the form of errors."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from hornbook.serve import schemas
 from hornbook.serve.engine import Engine, QueuedRequest, QueueFull, Run
 from hornbook.serve.generation import GenerationEngine
 from hornbook.serve.metrics import Metrics
-from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware
+from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware, error_response
 from hornbook.serve.models import ServedModel
 from hornbook.serve.runs import list_runs
 from hornbook.serve.schemas import EVERY_ROUTE, MAX_ITEMS, MODEL_ROUTES, errors
@@ -33,7 +33,6 @@ PAGE_HEADERS = {
 INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that others are not held up
 DEEPEST = 5  # lists and objects in each other
 GONE = 499  # the client closed the connection
-TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 TYPE_NAMES = ("str", "int", "float", "bool", "dict", "list")
 PROBLEMS = {  # by pydantic's type of error
     "missing": "is missing",
@@ -56,7 +55,7 @@ PROBLEMS = {  # by pydantic's type of error
 
 @dataclasses.dataclass(frozen=True)
 class ServeSettings:
-    """What the server allows."""
+    """Limits and options of the server."""
 
     api_key: str | None = None
     timeout: float = 60.0  # seconds per request
@@ -88,17 +87,17 @@ class Server:
         def can(model: ServedModel) -> bool:
             return ability in model.abilities and (kind is None or model.abilities[ability] == kind)
 
-        what = f"{ability} ({kind})" if kind else ability
+        operation = f"{ability} ({kind})" if kind else ability
         if name is None:
-            found = next(filter(can, self.models.values()), None)
-            if found is None:
-                raise HTTPException(422, f"no model here can do {what}: serve one that can")
-            return found
+            first_able = next(filter(can, self.models.values()), None)
+            if first_able is None:
+                raise HTTPException(422, f"no model here can do {operation}: serve one that can")
+            return first_able
         if name not in self.models:
             raise HTTPException(404, f"there is no model '{name}' here: there is {', '.join(self.models)}")
         if not can(self.models[name]):
-            able = ", ".join(self.models[name].abilities)
-            raise HTTPException(422, f"the model {name} cannot do {what}: it can do {able}")
+            operations = ", ".join(self.models[name].abilities)
+            raise HTTPException(422, f"the model {name} cannot do {operation}: it can do {operations}")
         return self.models[name]
 
     async def tokenized(self, model: ServedModel, items: list, tokenize: Callable[[list[str]], T]) -> T:
@@ -167,35 +166,27 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error in the form that clients of OpenAI expect: one sentence under error.message."""
-    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status, headers)
-
-
 def validation_sentence(errors: Sequence[Any]) -> str:
     """The problems of a request as one sentence."""
-    found: dict[str, dict[tuple, list[str]]] = {}  # the problems at each place of a field
-    for each in errors:
-        if each["type"] == "json_invalid":
-            return f"the body is not valid JSON: {each['ctx']['error']}"
-        if each["loc"] == ("body",):
+    problems: dict[str, dict[tuple, dict[str, None]]] = {}  # by field and path within it, without duplicates
+    for error in errors:
+        if error["type"] == "json_invalid":
+            return f"the body is not valid JSON: {error['ctx']['error']}"
+        if error["loc"] == ("body",):
             return "the body is not a JSON object: send one, with the header Content-Type: application/json"
-        # A union of types adds their names to the place.
-        field, *within = each["loc"][1:]
-        place = tuple(part for part in within if isinstance(part, int) or _is_name(part))
-        problems = found.setdefault(str(field), {}).setdefault(place, [])
-        if (problem := _problem(each)) not in problems:
-            problems.append(problem)
+        # A union of types adds their names to the path.
+        field, *within = error["loc"][1:]
+        path = tuple(part for part in within if isinstance(part, int) or _is_name(part))
+        problems.setdefault(str(field), {}).setdefault(path, {})[_problem(error)] = None
     sentences = []
-    for field, places in list(found.items())[:3]:
-        place = max(places, key=len)  # what is wrong with an item says more than that a list is not a text
-        sentences.append(f"{'.'.join(map(str, (field, *place)))} {' or '.join(places[place])}")
+    for field, by_path in list(problems.items())[:3]:
+        path = max(by_path, key=len)  # what is wrong with an item says more than that a list is not a text
+        sentences.append(f"{'.'.join(map(str, (field, *path)))} {' or '.join(by_path[path])}")
     return "the request is invalid: " + "; ".join(sentences)
 
 
 def _is_name(part: str) -> bool:
-    """Whether part of a place is the name of a field, not of a type such as list[constrained-str]."""
+    """Whether part of a path is the name of a field, not of a type such as list[constrained-str]."""
     return part.isidentifier() and part not in TYPE_NAMES
 
 
@@ -309,26 +300,24 @@ def _add_operations(app: FastAPI, server: Server) -> None:
     async def fill_mask(body: schemas.FillMask, request: Request) -> dict[str, Any]:
         """The likeliest tokens of each mask of a text."""
         model = server.find(body.model, "fill-mask")
-        texts = [body.text] if isinstance(body.text, str) else body.text
-        key = ("fill-mask", body.top_k)
-        found = await server.answer(request, model, key, texts, model.fill_mask(body.top_k))
-        return {"model": model.name} | ({"masks": found[0]} if isinstance(body.text, str) else {"texts": found})
+        fill_mask = partial(model.loaded.fill_mask, top_k=body.top_k)
+        masks = await server.answer(request, model, ("fill-mask", body.top_k), body.texts, fill_mask)
+        return {"model": model.name} | ({"masks": masks[0]} if isinstance(body.text, str) else {"texts": masks})
 
     @routes.post("/next-sentence", response_model=schemas.NextSentence)
     async def next_sentence(body: schemas.Pair, request: Request) -> dict[str, Any]:
         """The probability that the second sentence follows the first."""
         model = server.find(body.model, "next-sentence")
         pairs = [(body.first, body.second)]
-        (chance,) = await server.answer(request, model, "next-sentence", pairs, model.next_sentence)
-        return {"model": model.name, "is_next": chance}
+        (probability,) = await server.answer(request, model, "next-sentence", pairs, model.next_sentence)
+        return {"model": model.name, "is_next": probability}
 
-    @routes.post("/detect", response_model=schemas.JudgedWords | schemas.JudgedTexts)
+    @routes.post("/detect", response_model=schemas.DetectedWords | schemas.DetectedWordsOfTexts)
     async def detect(body: schemas.TextOrTexts, request: Request) -> dict[str, Any]:
         """The probability of each word of having been replaced."""
         model = server.find(body.model, "detect")
-        texts = [body.text] if isinstance(body.text, str) else body.text
-        found = await server.answer(request, model, "detect", texts, model.detect)
-        return {"model": model.name} | ({"words": found[0]} if isinstance(body.text, str) else {"texts": found})
+        words = await server.answer(request, model, "detect", body.texts, model.loaded.detect)
+        return {"model": model.name} | ({"words": words[0]} if isinstance(body.text, str) else {"texts": words})
 
     @routes.post("/predict", response_model=schemas.Predictions)
     async def predict(body: schemas.Predict, request: Request) -> dict[str, Any]:
@@ -336,31 +325,30 @@ def _add_operations(app: FastAPI, server: Server) -> None:
         model's inputs."""
         model = server.find(body.model, "predict")
         items = [tuple(each) if isinstance(each, list) else each for each in body.inputs]
-        found = await server.answer(request, model, "predict", items, model.predict)
-        return {"model": model.name, "predictions": found}
+        predictions = await server.answer(request, model, "predict", items, model.predict)
+        return {"model": model.name, "predictions": predictions}
 
     @routes.post("/answer", response_model=schemas.Answer)
     async def answer(body: schemas.Question, request: Request) -> dict[str, Any]:
         """The span of a passage that answers a question; `answer` is empty if the model finds none."""
         model = server.find(body.model, "predict", "spans")
         items = [(body.question, body.passage)]
-        (found,) = await server.answer(request, model, "predict", items, model.predict)
-        return {"model": model.name, "has_answer": bool(found.get("answer")), **found}
+        (prediction,) = await server.answer(request, model, "predict", items, model.predict)
+        return {"model": model.name, "has_answer": bool(prediction.get("answer")), **prediction}
 
     @routes.post("/explain", response_model=schemas.Explanation)
     async def explain(body: schemas.Explain, request: Request) -> dict[str, Any]:
         """The answer of a model that reads a knowledge graph, with the paths that it weighed for each choice."""
         model = server.find(body.model, "explain")
         items = [(body.question, body.choices, body.context)]
-        (found,) = await server.answer(request, model, "explain", items, model.explain)
-        return {"model": model.name, **found}
+        (explanation,) = await server.answer(request, model, "explain", items, model.explain)
+        return {"model": model.name, **explanation}
 
     @routes.post("/tag", response_model=schemas.TaggedText | schemas.TaggedTexts, response_model_exclude_unset=True)
     async def tag(body: schemas.TextOrTexts, request: Request) -> dict[str, Any]:
         """The words of a text with their tags, and the entities."""
         model = server.find(body.model, "predict", "tagging")
-        texts = [body.text] if isinstance(body.text, str) else body.text
-        found = await server.answer(request, model, "predict", texts, model.predict)
-        return {"model": model.name} | (found[0] if isinstance(body.text, str) else {"texts": found})
+        tagged = await server.answer(request, model, "predict", body.texts, model.predict)
+        return {"model": model.name} | (tagged[0] if isinstance(body.text, str) else {"texts": tagged})
 
     app.include_router(routes)

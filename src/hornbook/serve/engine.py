@@ -15,7 +15,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-OnText = Callable[[int, int, str], None]  # index of the item, index of the sample, new text
 Run = Callable[[list], Sequence[Any]]  # one result per item
 SMOOTHING = 0.9  # of the mean time per job
 
@@ -28,17 +27,17 @@ class QueueFull(Exception):
         self.seconds = seconds
 
 
-@dataclass
+@dataclass(eq=False, kw_only=True)
 class QueuedRequest:
-    key: Hashable
-    items: list
-    run: Run | None  # None: generated token by token
+    """A request of the running event loop: `await job.future` is its result."""
+
     num_tokens: int
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future
-    on_text: OnText | None = None
     is_cancelled: bool = False  # the client is gone, or its time is up
     queued_at: float = field(default_factory=time.monotonic)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+
+    def __post_init__(self) -> None:
+        self.future = self.loop.create_future()
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -59,9 +58,16 @@ class QueuedRequest:
             self.loop.call_soon_threadsafe(answer)
 
 
+@dataclass(eq=False, kw_only=True)
+class _OperationJob(QueuedRequest):
+    key: Hashable  # jobs with the same key may run in one batch
+    items: list
+    run: Run
+
+
 @dataclass(frozen=True)
 class BatchReport:
-    """What a batch was, for the metrics."""
+    """The size and times of a batch, for the metrics."""
 
     num_jobs: int
     num_tokens: int
@@ -75,7 +81,7 @@ class Queue:
 
     def __init__(self, max_queue: int, on_batch: Callable[[BatchReport], None], num_slots: int = 1):
         self.max_queue, self.on_batch, self.num_slots = max_queue, on_batch, num_slots
-        self.waiting: deque = deque()  # jobs, or what has the `is_cancelled` of one
+        self.waiting: deque = deque()
         self.changed = threading.Condition()
         self.is_closed = False
         self.seconds_per_job = 0.1
@@ -88,17 +94,17 @@ class Queue:
             self.changed.notify()
         self.thread.join()
 
-    def _enqueue(self, waiting: Any) -> None:
+    def _enqueue(self, job: QueuedRequest) -> None:
         with self.changed:
             self._drop_cancelled()
             if len(self.waiting) >= self.max_queue:
                 seconds = self.seconds_per_job * len(self.waiting) / self.num_slots
                 raise QueueFull(max(1, math.ceil(seconds)))
-            self.waiting.append(waiting)
+            self.waiting.append(job)
             self.changed.notify()
 
     def _drop_cancelled(self) -> None:
-        self.waiting = deque(each for each in self.waiting if not each.is_cancelled)
+        self.waiting = deque(job for job in self.waiting if not job.is_cancelled)
 
     def _measure(self, seconds: float) -> None:
         """Adds the time that a job took to the mean."""
@@ -133,9 +139,8 @@ class Engine(Queue):
         self.thread.start()
 
     def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> QueuedRequest:
-        """Queues a job of the running event loop and returns it: `await job.future` is one result per item."""
-        loop = asyncio.get_running_loop()
-        job = QueuedRequest(key, items, run, num_tokens, loop, loop.create_future())
+        """Queues a job and returns it: `await job.future` is one result per item."""
+        job = _OperationJob(key=key, items=items, run=run, num_tokens=num_tokens)
         self._enqueue(job)
         return job
 
@@ -153,7 +158,7 @@ class Engine(Queue):
                 waited = started - min(job.queued_at for job in jobs)
                 self.on_batch(BatchReport(len(jobs), num_tokens, seconds, waited))
 
-    def _next(self) -> list[QueuedRequest] | None:
+    def _next(self) -> list[_OperationJob] | None:
         """The jobs of the next batch; None when the engine is closed."""
         with self.changed:
             while True:
@@ -175,7 +180,7 @@ class Engine(Queue):
             self.num_running += len(jobs)
             return jobs
 
-    def _answer(self, jobs: list[QueuedRequest]) -> None:
+    def _answer(self, jobs: list[_OperationJob]) -> None:
         try:
             results = iter(jobs[0].run([item for job in jobs for item in job.items]))
             for job in jobs:

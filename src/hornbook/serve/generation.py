@@ -1,6 +1,6 @@
 """The queue of a GPT: requests join and leave one running batch of generation, token by token."""
 
-import asyncio
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable
@@ -9,24 +9,24 @@ from functools import partial
 
 from hornbook.inference.continuous import ContinuousBatch
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.generation import GeneratedSequence, GenerationConfig, fit_prompts
-from hornbook.serve.engine import BatchReport, OnText, Queue, QueuedRequest
+from hornbook.inference.generation import GeneratedSequence, GenerationConfig, OnToken, fit_prompts
+from hornbook.serve.engine import BatchReport, Queue, QueuedRequest
 
 
-@dataclass(eq=False)
-class _GenerationJob:
+@dataclass(eq=False, kw_only=True)
+class _GenerationJob(QueuedRequest):
     """A request for texts: choice (i, j) is sample j of prompt i."""
 
-    job: QueuedRequest
     prompts: list[list[int]]
     config: GenerationConfig
-    waiting: deque[tuple[int, int]]  # choices that have no slot yet
+    on_text: OnToken | None
     sequences: dict[tuple[int, int], GeneratedSequence] = field(default_factory=dict)
     started: float = 0.0
 
-    @property
-    def is_cancelled(self) -> bool:
-        return self.job.is_cancelled
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choices = itertools.product(range(len(self.prompts)), range(self.config.num))
+        self.waiting = deque(choices)  # choices that have no slot yet
 
     @property
     def is_done(self) -> bool:
@@ -59,14 +59,12 @@ class GenerationEngine(Queue):
         return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
 
     def submit(
-        self, prompts: list[list[int]], config: GenerationConfig, on_text: OnText | None = None
+        self, prompts: list[list[int]], config: GenerationConfig, on_text: OnToken | None = None
     ) -> QueuedRequest:
-        """Queues a request of the running event loop: `await job.future` is a list of texts per prompt."""
-        loop = asyncio.get_running_loop()
+        """Queues a request: `await job.future` is a list of texts per prompt."""
         num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num * len(prompts)
-        job = QueuedRequest(None, prompts, None, num_tokens, loop, loop.create_future(), on_text)
-        choices = deque((place, sample) for place in range(len(prompts)) for sample in range(config.num))
-        self._enqueue(_GenerationJob(job, prompts, config, choices))
+        job = _GenerationJob(prompts=prompts, config=config, on_text=on_text, num_tokens=num_tokens)
+        self._enqueue(job)
         return job
 
     def _new_batch(self) -> ContinuousBatch:
@@ -79,8 +77,8 @@ class GenerationEngine(Queue):
                 self._join()
                 self.batch.step()
             except Exception as error:  # of the model: whatever runs cannot be continued
-                for generation in self.running:
-                    generation.job.finish(error=error)
+                for job in self.running:
+                    job.finish(error=error)
                 self.running, self.batch = [], self._new_batch()
             self._finish()
 
@@ -94,44 +92,39 @@ class GenerationEngine(Queue):
             return True
 
     def _free_cancelled(self) -> None:
-        for generation in [each for each in self.running if each.is_cancelled]:
-            for sequence in generation.sequences.values():
+        for job in [each for each in self.running if each.is_cancelled]:
+            for sequence in job.sequences.values():
                 self.batch.remove(sequence)
-            generation.job.finish()
-            self.running.remove(generation)
+            job.finish()
+            self.running.remove(job)
 
     def _join(self) -> None:
         """Gives free slots to the texts that have waited longest."""
         while self.batch.has_free_slot:
-            generation = next((each for each in self.running if each.waiting), None) or self._next()
-            if generation is None:
+            job = next((each for each in self.running if each.waiting), None) or self._next()
+            if job is None:
                 return
-            place, sample = choice = generation.waiting.popleft()
-            on_text = None if generation.job.on_text is None else partial(generation.job.on_text, place, sample)
-            generation.sequences[choice] = self.batch.add(generation.prompts[place], generation.config, sample, on_text)
+            i, sample = job.waiting.popleft()
+            on_text = job.on_text and partial(job.on_text, i, sample)
+            job.sequences[i, sample] = self.batch.add(job.prompts[i], job.config, sample, on_text)
 
     def _next(self) -> _GenerationJob | None:
         with self.changed:
             while self.waiting:
-                generation = self.waiting.popleft()
-                if not generation.is_cancelled:
-                    generation.started = time.monotonic()
-                    self.running.append(generation)
-                    return generation
+                job = self.waiting.popleft()
+                if not job.is_cancelled:
+                    job.started = time.monotonic()
+                    self.running.append(job)
+                    return job
         return None
 
     def _finish(self) -> None:
-        for generation in [each for each in self.running if each.is_done]:
-            found = [
-                [
-                    generation.sequences[place, sample].result(self.model.eos_id)
-                    for sample in range(generation.config.num)
-                ]
-                for place in range(len(generation.prompts))
+        for job in [each for each in self.running if each.is_done]:
+            texts = [
+                [job.sequences[i, sample].result() for sample in range(job.config.num)] for i in range(len(job.prompts))
             ]
-            seconds = time.monotonic() - generation.started
-            waited = generation.started - generation.job.queued_at
-            self.on_batch(BatchReport(len(self.running), generation.job.num_tokens, seconds, waited))
+            seconds = time.monotonic() - job.started
+            self.on_batch(BatchReport(len(self.running), job.num_tokens, seconds, job.started - job.queued_at))
             self._measure(seconds)
-            self.running.remove(generation)
-            generation.job.finish(found)
+            self.running.remove(job)
+            job.finish(texts)

@@ -1,6 +1,7 @@
-"""What `/metrics` reports, in Prometheus' format."""
+"""The metrics of `/metrics`, in Prometheus' format."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -16,16 +17,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        of = {"registry": self.registry}
-        self.requests = Counter("hornbook_requests", "Requests answered.", ["path", "status"], **of)
-        self.seconds = Histogram("hornbook_request_seconds", "Time to answer.", ["path"], buckets=SECONDS, **of)
-        self.batch_jobs = Histogram("hornbook_batch_requests", "Requests per batch.", ["model"], buckets=SIZES, **of)
-        self.batch_tokens = Histogram("hornbook_batch_tokens", "Tokens per batch.", ["model"], buckets=SIZES, **of)
-        self.batch_seconds = Histogram("hornbook_batch_seconds", "Time per batch.", ["model"], buckets=SECONDS, **of)
-        self.waited = Histogram("hornbook_queue_seconds", "Time in the queue.", ["model"], buckets=SECONDS, **of)
-        self.generated = Counter("hornbook_generated_tokens", "Tokens generated.", ["model"], **of)
-        self.waiting = Gauge("hornbook_waiting_requests", "Requests in the queue.", ["model"], **of)
-        self.running = Gauge("hornbook_running_requests", "Requests being computed.", ["model"], **of)
+        counter, gauge, histogram = (partial(kind, registry=self.registry) for kind in (Counter, Gauge, Histogram))
+        self.requests = counter("hornbook_requests", "Requests answered.", ["path", "status"])
+        self.seconds = histogram("hornbook_request_seconds", "Time to answer.", ["path"], buckets=SECONDS)
+        self.batch_jobs = histogram("hornbook_batch_requests", "Requests per batch.", ["model"], buckets=SIZES)
+        self.batch_tokens = histogram("hornbook_batch_tokens", "Tokens per batch.", ["model"], buckets=SIZES)
+        self.batch_seconds = histogram("hornbook_batch_seconds", "Time per batch.", ["model"], buckets=SECONDS)
+        self.waited = histogram("hornbook_queue_seconds", "Time in the queue.", ["model"], buckets=SECONDS)
+        self.generated = counter("hornbook_generated_tokens", "Tokens generated.", ["model"])
+        self.waiting = gauge("hornbook_waiting_requests", "Requests in the queue.", ["model"])
+        self.running = gauge("hornbook_running_requests", "Requests being computed.", ["model"])
 
     def watch(self, name: str, engines: Sequence[Engine | GenerationEngine]) -> None:
         """Reports the queues of a model."""

@@ -1,11 +1,13 @@
-"""What every request passes before its route: the name of the server, the key, the size of the body, the metrics."""
+"""Checks of every request before its route (server name, API key, size of the body), its metrics, and the form of
+errors."""
 
 import asyncio
-import json
 import re
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
+
+from fastapi.responses import JSONResponse
 
 if TYPE_CHECKING:
     from hornbook.serve.api import Server
@@ -14,6 +16,7 @@ PAGE_FILES = {"/": "index.html", "/style.css": "style.css"} | {
     f"/{name}.js": f"{name}.js" for name in ("app", "base", "panels", "pictures", "runs", "words")
 }
 OPEN_PATHS = {*PAGE_FILES, "/health", "/ready"}  # need no key
+ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 PORT = re.compile(r":\d+$")
 
@@ -45,20 +48,24 @@ class RequestMiddleware:
             self.server.metrics.seconds.labels(path).observe(time.monotonic() - started)
 
     async def _pass(self, scope: dict, receive: Any, send: Any) -> None:
+        async def refuse(status: int, message: str) -> None:
+            await error_response(status, message, {"Connection": "close"})(scope, receive, send)
+
         settings = self.server.settings
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if settings.hosts != ("*",) and PORT.sub("", headers.get("host", "")).lower() not in settings.hosts:
-            await _refuse(send, 400, f"the server is not known by this name: use one of {', '.join(settings.hosts)}")
+            names = ", ".join(settings.hosts)
+            await refuse(400, f"the server is not known by this name: use one of {names}")
             return
         if settings.api_key is not None and scope["path"] not in OPEN_PATHS:
-            given = headers.get("authorization", "").removeprefix("Bearer ").encode()
-            if not secrets.compare_digest(given, settings.api_key.encode()):
-                await _refuse(send, 401, "the API key is missing or wrong: send 'Authorization: Bearer KEY'")
+            api_key = headers.get("authorization", "").removeprefix("Bearer ").encode()
+            if not secrets.compare_digest(api_key, settings.api_key.encode()):
+                await refuse(401, "the API key is missing or wrong: send 'Authorization: Bearer KEY'")
                 return
         too_large = f"the request is larger than {settings.max_bytes:,} bytes: send less text at once"
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > settings.max_bytes:
-            await _refuse(send, 413, too_large)
+            await refuse(413, too_large)
             return
         body = bytearray()
         try:
@@ -69,12 +76,12 @@ class RequestMiddleware:
                         return
                     body += message.get("body", b"")
                     if len(body) > settings.max_bytes:
-                        await _refuse(send, 413, too_large)
+                        await refuse(413, too_large)
                         return
                     if not message.get("more_body"):
                         break
         except TimeoutError:
-            await _refuse(send, 408, f"the request did not arrive within {settings.timeout:g} s: send it again")
+            await refuse(408, f"the request did not arrive within {settings.timeout:g} s: send it again")
             return
         is_read = False
 
@@ -88,9 +95,11 @@ class RequestMiddleware:
         await self.app(scope, replay, send)
 
 
-async def _refuse(send: Any, status: int, message: str) -> None:
-    kind = "authentication_error" if status == 401 else "invalid_request_error"
-    content = json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": content})
+def error_body(status: int, message: str) -> dict[str, Any]:
+    """An error in the form that clients of OpenAI expect: one sentence under error.message."""
+    kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "code": status}}
+
+
+def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(error_body(status, message), status, headers)

@@ -1,17 +1,16 @@
 """The served models: what each can do, and the operations that answer requests.
 
-An operation takes a list of items and returns one JSON value per item, so that the engine can run the items of several
+An operation takes a list of items and returns one result per item, so that the engine can run the items of several
 requests at once.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from hornbook.files import read_json
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.explaining import explain
@@ -29,7 +28,7 @@ from hornbook.show.parameters import network_parameters, on_meta_device
 from hornbook.show.words import Language
 from hornbook.text.tokenizer import Tokenizer
 
-HANGUL_SHARE = 0.2
+HANGUL_FRACTION = 0.2  # of the vocabulary, above which a model is Korean
 
 
 @dataclass
@@ -51,62 +50,55 @@ class ServedModel:
     @cached_property
     def abilities(self) -> dict[str, str | None]:
         """What the model can do: the names of operations; for `predict`, with the kind of task."""
-        found: dict[str, str | None] = {}
+        names: list[str] = []
         model = self.loaded
         if self.predictor is not None:
-            found["predict"] = self.predictor.spec.kind
-            if self.predictor.members[0].grounder is not None:
-                found["explain"] = None
+            names += ["predict"] if self.predictor.members[0].grounder is None else ["predict", "explain"]
         if isinstance(model, DecoderModel) and "clm" in model.model.heads:
-            found["generate"] = None
+            names.append("generate")
         if isinstance(model, EncoderModel):
-            found |= dict.fromkeys(self._encoder_abilities(model))
-        found["tokens"] = None
+            names += self._encoder_abilities(model)
         network = self.predictor.members[0].model if model is None else model.model
         is_left_to_right = isinstance(model, DecoderModel) or network.config.direction == "left"
-        if self.tokenizer.mask_id is not None and not is_left_to_right:
-            found["masking"] = None
-        if model is not None:
-            found["attention"] = None
-        found["forms"] = None
-        if model is not None:
-            found["parameters"] = None
-        return found
+        can_mask = self.tokenizer.mask_id is not None and not is_left_to_right
+        names += ["tokens", "masking"] if can_mask else ["tokens"]
+        names += ["forms"] if model is None else ["attention", "forms", "parameters"]
+        return {name: self.predictor.spec.kind if name == "predict" else None for name in names}
 
     @staticmethod
     def _encoder_abilities(model: EncoderModel) -> list[str]:
-        found = ["embed"]
+        names = ["embed"]
         heads, is_bidirectional = model.model.heads, not model.is_left_to_right
         try:
             fills = model.mask_filler is not None and model.tokenizer.mask_token is not None
         except ValueError:
             fills = False
         if fills:
-            found.append("fill-mask")
+            names.append("fill-mask")
         if is_bidirectional and {"sentence", "pooler"} <= set(heads):
-            found.append("next-sentence")
+            names.append("next-sentence")
         if "rtd" in heads:
-            found += ["detect", "replaced"] if fills else ["detect"]
-        return found
+            names += ["detect", "replaced"] if fills else ["detect"]
+        return names
 
     def described(self) -> dict[str, Any]:
         """The model for the page: its name, family, abilities, and details of its task."""
-        about: dict[str, Any] = {"name": self.name, "abilities": self.abilities, "language": self.language}
+        description: dict[str, Any] = {"name": self.name, "abilities": self.abilities, "language": self.language}
         if self.loaded is not None:
             config = self.loaded.model.config
-            about |= {"family": self.loaded.model.family, "max_positions": config.max_positions}
+            description |= {"family": self.loaded.model.family, "max_positions": config.max_positions}
         if self.predictor is not None:
             spec = self.predictor.spec
             labels = list(self.predictor.labels)
-            about["task"] = {"kind": spec.kind, "labels": labels, "has_pairs": bool(spec.has_pairs)}
-        return about
+            description["task"] = {"kind": spec.kind, "labels": labels, "has_pairs": bool(spec.has_pairs)}
+        return description
 
     @cached_property
     def language(self) -> str:
         """The language of the examples on the page: Korean if much of the vocabulary is Hangul."""
-        tokens = self.tokenizer.backend.decode_batch([[number] for number in range(self.tokenizer.vocab_size)])
+        tokens = self.tokenizer.backend.decode_batch([[token] for token in range(self.tokenizer.vocab_size)])
         num_hangul = sum(any(ord(letter) in HANGUL for letter in token) for token in tokens)
-        return "ko" if num_hangul > HANGUL_SHARE * len(tokens) else "en"
+        return "ko" if num_hangul > HANGUL_FRACTION * len(tokens) else "en"
 
     @cached_property
     def is_gpt(self) -> bool:
@@ -123,20 +115,8 @@ class ServedModel:
 
     # ---- operations: items to results
 
-    def embed(self, texts: list[str]) -> np.ndarray:
-        return self.loaded.embed(texts)
-
-    def fill_mask(self, top_k: int) -> Callable[[list[str]], list]:
-        return lambda texts: [
-            [[asdict(each) for each in predictions] for predictions in masks]
-            for masks in self.loaded.fill_mask(texts, top_k)
-        ]
-
     def next_sentence(self, pairs: list[tuple[str, str]]) -> list[float]:
         return [self.loaded.next_sentence(*pair) for pair in pairs]
-
-    def detect(self, texts: list[str]) -> list[list[dict]]:
-        return [[asdict(word) for word in words] for words in self.loaded.detect(texts)]
 
     def predict(self, items: list) -> list[dict]:
         predictions = self.predictor.predict(items)
@@ -154,27 +134,25 @@ class ServedModel:
 def open_models(names: Sequence[str], device: str = "auto", weights: WeightFormat = "float") -> dict[str, ServedModel]:
     """Loads the models, by the name under which each is served: the last part of its path, or all of it where two would
     be the same."""
-    short = [Path(name).name or name for name in names]
+    short_names = [Path(name).name or name for name in names]
     served = {}
-    for name, brief in zip(names, short, strict=True):
-        brief = brief if short.count(brief) == 1 else name
-        if brief in served:
+    for name, short_name in zip(names, short_names, strict=True):
+        served_name = short_name if short_names.count(short_name) == 1 else name
+        if served_name in served:
             raise ValueError(f"{name} is given twice: give each model once")
-        served[brief] = _opened(brief, name, device, weights)
+        served[served_name] = _open_model(served_name, name, device, weights)
     return served
 
 
-def _opened(brief: str, name: str, device: str, weights: WeightFormat) -> ServedModel:
+def _open_model(served_name: str, name: str, device: str, weights: WeightFormat) -> ServedModel:
     folder = model_folder(name)
     if is_exported(folder):
         predictor = load_predictor(name, device)
-        return ServedModel(brief, predictor.tokenizer, folder, predictor=predictor)
+        return ServedModel(served_name, predictor.tokenizer, folder, predictor=predictor)
     loaded = load(name, weights if weights == "float" or _is_gpt(folder) else "float", device)
     predictor = loaded.predictor if loaded.model.head_config is not None else None
-    return ServedModel(brief, loaded.tokenizer, folder, loaded, predictor)
+    return ServedModel(served_name, loaded.tokenizer, folder, loaded, predictor)
 
 
 def _is_gpt(folder: Path) -> bool:
-    from hornbook.files import read_json
-
     return "gpt" in str(read_json(folder / "config.json").get("model_type"))

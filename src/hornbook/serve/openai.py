@@ -14,10 +14,11 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from hornbook.inference.decoder import make_generation_config
-from hornbook.inference.generation import Generated
+from hornbook.inference.generation import Generated, OnToken
 from hornbook.serve import schemas
 from hornbook.serve.api import Server
-from hornbook.serve.engine import OnText, QueuedRequest
+from hornbook.serve.engine import QueuedRequest
+from hornbook.serve.middleware import error_body
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import EVERY_ROUTE, MAX_CHOICES, MODEL_ROUTES, Completions, Embeddings
 
@@ -49,7 +50,7 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
         width = model.loaded.model.config.width
         if body.dimensions not in (None, width):
             raise HTTPException(422, f"the vectors of {model.name} have {width} dimensions: omit dimensions")
-        job = await server.submit(model, "embed", texts, model.embed)
+        job = await server.submit(model, "embed", texts, model.loaded.embed)
         vectors = await server.wait(request, model, job)
         content = {
             "object": "list",
@@ -91,7 +92,7 @@ class _Completion:
         self.server, self.model, self.body, self.prompts, self.settings = server, model, body, prompts, settings
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
-    async def _submit(self, on_text: OnText | None = None) -> QueuedRequest:
+    async def _submit(self, on_text: OnToken | None = None) -> QueuedRequest:
         try:
             config = make_generation_config(**self.settings)
         except ValueError as error:
@@ -107,13 +108,13 @@ class _Completion:
 
     async def whole(self, request: Request) -> dict[str, Any]:
         job = await self._submit()
-        found = await self.server.wait(request, self.model, job)
+        texts = await self.server.wait(request, self.model, job)
         choices = []
-        for prompt, samples in zip(self.prompts, found, strict=True):
-            for each in samples:
-                text = prompt + each.text if self.body.echo else each.text
-                choices.append(self._choice(len(choices), text, REASONS[each.finish_reason]))
-        return self._chunk(choices) | {"usage": self._usage(found)}
+        for prompt, samples in zip(self.prompts, texts, strict=True):
+            for sample in samples:
+                text = prompt + sample.text if self.body.echo else sample.text
+                choices.append(self._choice(len(choices), text, REASONS[sample.finish_reason]))
+        return self._chunk(choices) | {"usage": self._usage(texts)}
 
     async def stream(self, request: Request) -> Response:
         loop = asyncio.get_running_loop()
@@ -125,8 +126,8 @@ class _Completion:
             if not begun.done():
                 begun.set_result(None)
 
-        def on_text(place: int, sample: int, text: str) -> None:
-            loop.call_soon_threadsafe(put, (place * self.settings["num"] + sample, text))
+        def on_text(prompt: int, sample: int, text: str) -> None:
+            loop.call_soon_threadsafe(put, (prompt * self.settings["num"] + sample, text))
 
         job = await self._submit(on_text)
         job.future.add_done_callback(lambda _: events.put_nowait(None))
@@ -138,23 +139,22 @@ class _Completion:
     async def _events(self, job: QueuedRequest, events: asyncio.Queue) -> AsyncIterator[str]:
         try:
             if self.body.echo:
-                for number in range(len(self.prompts) * self.settings["num"]):
-                    prompt = self.prompts[number // self.settings["num"]]
-                    yield self._event([self._choice(number, prompt, None)])
+                repeated = [prompt for prompt in self.prompts for _ in range(self.settings["num"])]
+                for index, prompt in enumerate(repeated):
+                    yield self._event([self._choice(index, prompt, None)])
             async with asyncio.timeout(self.server.settings.timeout):
                 while (event := await events.get()) is not None:
                     yield self._event([self._choice(*event, None)])
-            found = job.future.result()
-            finish_reason = [each.finish_reason for samples in found for each in samples]
-            yield self._event([self._choice(number, "", REASONS[why]) for number, why in enumerate(finish_reason)])
+            texts = job.future.result()
+            reasons = [REASONS[sample.finish_reason] for samples in texts for sample in samples]
+            yield self._event([self._choice(index, "", reason) for index, reason in enumerate(reasons)])
             if (self.body.stream_options or {}).get("include_usage"):
-                yield _data(self._chunk([]) | {"usage": self._usage(found)})
+                yield _data(self._chunk([]) | {"usage": self._usage(texts)})
             yield "data: [DONE]\n\n"
         except TimeoutError:
-            yield _data({"error": {"message": self.server.too_slow, "type": "server_error", "code": 504}})
+            yield _data(error_body(504, self.server.too_slow))
         except ValueError as error:
-            message = self.model.public(str(error))
-            yield _data({"error": {"message": message, "type": "invalid_request_error", "code": 422}})
+            yield _data(error_body(422, self.model.public(str(error))))
         finally:  # also when the client is gone
             job.cancel()
 
@@ -162,20 +162,19 @@ class _Completion:
         return _data(self._chunk(choices))
 
     def _chunk(self, choices: list[dict]) -> dict[str, Any]:
-        about = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model.name}
-        return about | {"choices": choices}
+        info = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model.name}
+        return info | {"choices": choices}
 
     def _choice(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
         return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
 
-    def _usage(self, found: list[list[Generated]]) -> dict[str, int]:
-        num_prompt = self.model.count(self.prompts)
-        num_new = _num_tokens(found)
+    def _usage(self, texts: list[list[Generated]]) -> dict[str, int]:
+        num_prompt, num_new = self.model.count(self.prompts), _num_tokens(texts)
         return {"prompt_tokens": num_prompt, "completion_tokens": num_new, "total_tokens": num_prompt + num_new}
 
 
-def _num_tokens(found: list[list[Generated]]) -> int:
-    return sum(len(each.ids) for samples in found for each in samples)
+def _num_tokens(texts: list[list[Generated]]) -> int:
+    return sum(len(sample.ids) for samples in texts for sample in samples)
 
 
 def _data(value: dict[str, Any]) -> str:

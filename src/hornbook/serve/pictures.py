@@ -42,16 +42,16 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
         """A text masked several times."""
         model = server.find(body.model, "masking")
         settings = MaskingSettings(probability=body.probability, unit=body.unit)
-        given = {"settings": settings, "num": body.num, "seed": body.seed, "language": body.language}
-        draw = partial(show_masking, model.tokenizer, **given)
-        return await drawn(request, model, ("masking", *given.values()), (body.text, body.pair or None), draw)
+        options = {"settings": settings, "num": body.num, "seed": body.seed, "language": body.language}
+        draw = partial(show_masking, model.tokenizer, **options)
+        return await drawn(request, model, ("masking", *options.values()), (body.text, body.pair or None), draw)
 
     @routes.post("/show/replaced", response_model=schemas.Picture)
     async def replaced(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
         """A text masked, filled in by the generator and judged by the discriminator."""
         model = server.find(body.model, "replaced")
-        given = {"num": body.num, "probability": body.probability, "seed": body.seed, "language": body.language}
-        draw = partial(show_replaced, model.loaded, **given)
+        options = {"num": body.num, "probability": body.probability, "seed": body.seed, "language": body.language}
+        draw = partial(show_replaced, model.loaded, **options)
         return await drawn(request, model, secrets.token_hex(8), (body.text,), draw)
 
     @routes.post("/show/attention", response_model=schemas.Picture)
@@ -69,7 +69,7 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
         return await drawn(request, model, ("forms", body.language), (body.text, body.pair), draw)
 
     @routes.post("/show/parameters", response_model=schemas.Picture)
-    async def parameters(body: schemas.ShownParameters) -> dict[str, Any]:
+    async def parameters(body: schemas.PictureRequest) -> dict[str, Any]:
         """The parameters of the model by part."""
         model = server.find(body.model, "parameters")
         return await asyncio.to_thread(model.show_parameters, body.language)

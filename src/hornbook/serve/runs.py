@@ -1,5 +1,6 @@
 """The runs below a folder, with their curves, for the page; read at each request, so that training is seen live."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,17 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
     """The runs that changed last, newest first: name, state, result, steps, objective, the points of their curves, each
     [step, loss, tokens per second], and their samples."""
     runs = sorted(find_runs(folder), key=_modified, reverse=True)[:MAX_RUNS]
-    found = []
+    listed = []
     for run in runs:
-        about = summarize_run(run)
-        kept = {name: about.get(name) for name in ("what", "state", "result", "step", "num_steps")}
+        info = summarize_run(run)
         name = run.name if run == folder else str(run.relative_to(folder))
-        terms, curves = _metrics(run)
-        more = {"objective": _objective(run, terms), "curves": curves, "samples": _samples(run)}
-        found.append({"name": name, **kept, **more})
-    return found
+        state = {key: info.get(key) for key in ("what", "state", "result", "step", "num_steps")}
+        terms, curves = _cached(_read_curves, run, METRICS) or ((), {})
+        samples = _cached(_read_samples, run, "samples.json") or []
+        listed.append(
+            {"name": name, **state, "objective": _objective(run, terms), "curves": curves, "samples": samples}
+        )
+    return listed
 
 
 def _modified(run: Path) -> float:
@@ -38,23 +41,27 @@ def _modified(run: Path) -> float:
 def _objective(run: Path, terms: tuple[str, ...]) -> str:
     """What the loss of a run is the sum of, such as `mlm + nsp`: losses of different objectives are not comparable."""
     try:
-        about = read_json(run / "run.json")
+        record = read_json(run / "run.json")
     except (ValueError, OSError):
-        about = {}
-    task = str(about.get("task") or "task")
-    return " + ".join(task if term == "task" else term for term in terms) or str(about.get("command") or "")
+        record = {}
+    task = str(record.get("task") or "task")
+    return " + ".join(task if term == "task" else term for term in terms) or str(record.get("command") or "")
 
 
-def _metrics(run: Path) -> tuple[tuple[str, ...], dict[str, list]]:
-    file = run / METRICS
-    if not file.is_file():
-        return (), {}
-    state = file.stat()
-    return _read_curves(run, state.st_mtime_ns, state.st_size)
+def _cached(read: Callable[[Path], Any], run: Path, name: str) -> Any:
+    """`read(run)`, which is read again when the file of this name changes; None if the run does not have it."""
+    if not (run / name).is_file():
+        return None
+    stat = (run / name).stat()
+    return _read(read, run, stat.st_mtime_ns, stat.st_size)
 
 
-@lru_cache(maxsize=2 * MAX_RUNS)
-def _read_curves(run: Path, modified: int, size: int) -> tuple[tuple[str, ...], dict[str, list]]:
+@lru_cache(maxsize=4 * MAX_RUNS)
+def _read(read: Callable[[Path], Any], run: Path, modified: int, size: int) -> Any:
+    return read(run)
+
+
+def _read_curves(run: Path) -> tuple[tuple[str, ...], dict[str, list]]:
     """The loss terms, and the points of each curve, at most `MAX_POINTS` each; a line that is still being written is
     left out."""
     points: dict[str, dict[int, list]] = {kind: {} for kind in CURVES}
@@ -64,19 +71,10 @@ def _read_curves(run: Path, modified: int, size: int) -> tuple[tuple[str, ...], 
             points[row["kind"]][row["step"]] = [row["step"], row["loss"], row.get("tokens_per_second")]
             if row["kind"] == "train":
                 terms = tuple(name for name in row if name not in NOT_LOSSES | {"epoch"})
-    return terms, {kind: _thinned([its[step] for step in sorted(its)]) for kind, its in points.items()}
+    return terms, {kind: _thinned([by_step[step] for step in sorted(by_step)]) for kind, by_step in points.items()}
 
 
-def _samples(run: Path) -> list[dict[str, Any]]:
-    file = run / "samples.json"
-    if not file.is_file():
-        return []
-    state = file.stat()
-    return _read_samples(run, state.st_mtime_ns, state.st_size)
-
-
-@lru_cache(maxsize=2 * MAX_RUNS)
-def _read_samples(run: Path, modified: int, size: int) -> list[dict[str, Any]]:
+def _read_samples(run: Path) -> list[dict[str, Any]]:
     """The samples of a run; none if they cannot be read."""
     try:
         mask = mask_token(run)

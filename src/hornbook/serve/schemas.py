@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hornbook.inference.encoder import DetectedWord, MaskPrediction
+from hornbook.show.picture import Strip
 from hornbook.show.words import Language
 
 MAX_ITEMS = 2048  # per request
@@ -33,13 +35,17 @@ class Body(BaseModel):
     model: Annotated[str | None, Field(description="Name of the model; by default the first that can do it.")] = None
 
 
-class FillMask(Body):
-    text: Annotated[Text | Texts, Field(description="A text, or several, with [MASK] where words are missing.")]
-    top_k: Annotated[int, Field(ge=1, le=1000)] = 5
-
-
 class TextOrTexts(Body):
     text: Annotated[Text | Texts, Field(description="A text, or several.")]
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.text] if isinstance(self.text, str) else self.text
+
+
+class FillMask(TextOrTexts):
+    text: Annotated[Text | Texts, Field(description="A text, or several, with [MASK] where words are missing.")]
+    top_k: Annotated[int, Field(ge=1, le=1000)] = 5
 
 
 class Pair(Body):
@@ -59,20 +65,23 @@ class Question(Body):
     passage: Text
 
 
-class ShownAnswer(Question):
-    language: PictureLanguage = "en"
-
-
 class Explain(Body):
     question: Text
     choices: Annotated[list[Text], Field(min_length=2, max_length=20)]
     context: Annotated[str | None, Field(description="A text before the question.")] = None
 
 
-class Shown(Body):
+class PictureRequest(Body):
+    language: PictureLanguage = "en"
+
+
+class ShownAnswer(Question, PictureRequest):
+    pass
+
+
+class Shown(PictureRequest):
     text: Text
     pair: str | None = None
-    language: PictureLanguage = "en"
 
 
 class ShownMasking(Shown):
@@ -82,14 +91,8 @@ class ShownMasking(Shown):
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
 
 
-class ShownForms(Body):
-    text: Text
+class ShownForms(Shown):
     pair: Text
-    language: PictureLanguage = "en"
-
-
-class ShownParameters(Body):
-    language: PictureLanguage = "en"
 
 
 class Embeddings(BaseModel):
@@ -105,8 +108,8 @@ class Embeddings(BaseModel):
     @property
     def texts(self) -> list[str] | None:
         """The texts; None if there are token ids in their place, which differ between vocabularies."""
-        found = [self.input] if isinstance(self.input, str) else list(self.input)
-        return found if all(isinstance(each, str) for each in found) else None
+        texts = [self.input] if isinstance(self.input, str) else list(self.input)
+        return texts if all(isinstance(text, str) for text in texts) else None
 
 
 class Completions(BaseModel):
@@ -138,10 +141,10 @@ class Completions(BaseModel):
 
     def unsupported(self) -> str | None:
         """The name of a field that has an effect which is not supported."""
-        given = {name: getattr(self, name) for name in ("logprobs", "suffix", "logit_bias")}
-        given |= {name: getattr(self, name) for name in ("presence_penalty", "frequency_penalty")}
-        given["best_of"] = self.best_of if self.best_of not in (None, self.n) else None
-        return next((name for name, value in given.items() if value), None)
+        names = ("logprobs", "suffix", "logit_bias", "presence_penalty", "frequency_penalty")
+        if name := next((name for name in names if getattr(self, name)), None):
+            return name
+        return "best_of" if self.best_of not in (None, 0, self.n) else None
 
     def settings(self) -> dict[str, Any]:
         """The arguments of `generate`."""
@@ -172,47 +175,31 @@ class Error(BaseModel):
     error: ErrorDetails
 
 
-class FilledMask(BaseModel):
-    token: str
-    word: str
-    probability: Probability
-    text: Annotated[str, Field(description="The text with this mask filled in.")]
+class Result(BaseModel):
+    model: Annotated[str, Field(description="Name of the model.")]
 
 
-class Masks(BaseModel):
-    model: str
-    masks: Annotated[list[list[FilledMask]], Field(description="The likeliest tokens of each mask.")]
+class Masks(Result):
+    masks: Annotated[list[list[MaskPrediction]], Field(description="The likeliest tokens of each mask.")]
 
 
-class MasksOfTexts(BaseModel):
-    model: str
-    texts: list[list[list[FilledMask]]]
+class MasksOfTexts(Result):
+    texts: list[list[list[MaskPrediction]]]
 
 
-class NextSentence(BaseModel):
-    model: str
+class NextSentence(Result):
     is_next: Probability
 
 
-class DetectedWord(BaseModel):
-    word: str
-    start: int
-    stop: int
-    probability: Probability
-
-
-class JudgedWords(BaseModel):
-    model: str
+class DetectedWords(Result):
     words: list[DetectedWord]
 
 
-class JudgedTexts(BaseModel):
-    model: str
+class DetectedWordsOfTexts(Result):
     texts: list[list[DetectedWord]]
 
 
-class Predictions(BaseModel):
-    model: str
+class Predictions(Result):
     predictions: Annotated[
         list[dict[str, Any]], Field(description="The input and its prediction; the fields depend on the task.")
     ]
@@ -225,8 +212,7 @@ class Span(BaseModel):
     probability: Probability
 
 
-class Answer(BaseModel):
-    model: str
+class Answer(Result):
     has_answer: bool
     question: str
     answer: str
@@ -265,8 +251,7 @@ class ExplainedChoice(BaseModel):
     drawn: DrawnPaths | None
 
 
-class Explanation(BaseModel):
-    model: str
+class Explanation(Result):
     question: str
     choice: int
     answer: str
@@ -281,24 +266,12 @@ class TaggedWords(BaseModel):
     probabilities: list[Probability]
 
 
-class TaggedText(TaggedWords):
-    model: str
+class TaggedText(TaggedWords, Result):
+    pass
 
 
-class TaggedTexts(BaseModel):
-    model: str
+class TaggedTexts(Result):
     texts: list[TaggedWords]
-
-
-class Cell(BaseModel):
-    text: str
-    mark: str
-    note: str
-
-
-class Strip(BaseModel):
-    label: str
-    cells: list[Cell]
 
 
 class Table(BaseModel):

@@ -42,44 +42,40 @@ def fit_labels(task: TaskKind, features: Matrix, targets: np.ndarray, seed: int)
     return fit_classes(features[known], targets[known], task.head_config.num_labels, seed, task.metrics[0])
 
 
-def fit_classes(features: Matrix, numbers: np.ndarray, num_labels: int, seed: int, metric_for_best: str = "") -> Fitted:
+def fit_classes(features: Matrix, targets: np.ndarray, num_labels: int, seed: int, metric_for_best: str = "") -> Fitted:
     """Logistic regression for one of `num_labels` classes. Classes without training examples are never predicted."""
-    kinds = np.unique(numbers)
-    if len(kinds) == 1:
-
-        def always(x: Matrix) -> np.ndarray:
-            return _spread(np.zeros((x.shape[0], 1)), kinds, num_labels)
-
-        return Fitted(always, None)
-    strength = _best_strength(features, numbers, seed, metric_for_best)
+    classes = np.unique(targets)
+    if len(classes) == 1:
+        return Fitted(lambda x: _spread(np.zeros((x.shape[0], 1)), classes, num_labels), None)
+    strength = _best_strength(features, targets, seed, metric_for_best)
     model = _logistic(features, strength)
-    _quietly(model.fit, features, numbers)
+    _quietly(model.fit, features, targets)
 
     def score(x: Matrix) -> np.ndarray:
-        found = model.decision_function(x)
-        found = np.stack([np.zeros_like(found), found], 1) if found.ndim == 1 else found
-        return _spread(found, kinds, num_labels)
+        logits = model.decision_function(x)
+        logits = np.stack([np.zeros_like(logits), logits], 1) if logits.ndim == 1 else logits
+        return _spread(logits, classes, num_labels)
 
     return Fitted(score, strength)
 
 
 def fit_several(features: Matrix, holds: np.ndarray, seed: int) -> Fitted:
     """A separate logistic regression per class (multi-label); `holds` is N x L of 0 and 1."""
-    each = [fit_classes(features, column.astype(int), 2, seed) for column in holds.T]
+    models = [fit_classes(features, column.astype(int), 2, seed) for column in holds.T]
 
     def score(x: Matrix) -> np.ndarray:
-        found = [fitted.score(x) for fitted in each]
-        return np.stack([two[:, 1] - two[:, 0] for two in found], 1)
+        logits = [model.score(x) for model in models]
+        return np.stack([each[:, 1] - each[:, 0] for each in logits], 1)
 
-    return Fitted(score, [fitted.strength for fitted in each])
+    return Fitted(score, [model.strength for model in models])
 
 
-def fit_number(features: Matrix, numbers: np.ndarray) -> Fitted:
+def fit_number(features: Matrix, targets: np.ndarray) -> Fitted:
     """Ridge regression; its strength is chosen by generalised cross-validation."""
     from sklearn.linear_model import RidgeCV
 
     model = _scaled(features, RidgeCV(ALPHAS))
-    _quietly(model.fit, features, numbers)
+    _quietly(model.fit, features, targets)
     return Fitted(lambda x: model.predict(x)[:, None], float(model[-1].alpha_))
 
 
@@ -91,11 +87,11 @@ def sampled_words(num_words: int, seed: int, log: Callable[[str], None]) -> np.n
     return np.sort(np.random.default_rng(seed_of(seed, "words")).permutation(num_words)[:MAX_WORDS])
 
 
-def _spread(logits: np.ndarray, kinds: np.ndarray, num_labels: int) -> np.ndarray:
-    """Logits of the classes `kinds` as logits of all classes."""
-    found = np.full((len(logits), num_labels), MASKED_LOGIT)
-    found[:, kinds] = logits
-    return found
+def _spread(logits: np.ndarray, classes: np.ndarray, num_labels: int) -> np.ndarray:
+    """Logits of some classes as logits of all classes."""
+    all_logits = np.full((len(logits), num_labels), MASKED_LOGIT)
+    all_logits[:, classes] = logits
+    return all_logits
 
 
 def _logistic(features: Matrix, strength: float) -> Any:
@@ -111,39 +107,37 @@ def _scaled(features: Matrix, model: Any) -> Any:
     return make_pipeline(StandardScaler() if isinstance(features, np.ndarray) else "passthrough", model)
 
 
-def _best_strength(features: Matrix, numbers: np.ndarray, seed: int, metric_for_best: str) -> float:
+def _best_strength(features: Matrix, targets: np.ndarray, seed: int, metric_for_best: str) -> float:
     """The best C by cross-validation on the classes with at least two examples; the middle one if fewer than two
     classes have that many."""
     from sklearn.metrics import log_loss, matthews_corrcoef
     from sklearn.model_selection import StratifiedKFold
 
     strengths = DENSE_STRENGTHS if isinstance(features, np.ndarray) else SPARSE_STRENGTHS
-    if len(numbers) > MANY:
-        some = np.sort(np.random.default_rng(seed).permutation(len(numbers))[:MANY])
-        features, numbers = features[some], numbers[some]
-    kinds, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    if len(targets) > MANY:
+        sample = np.sort(np.random.default_rng(seed).permutation(len(targets))[:MANY])
+        features, targets = features[sample], targets[sample]
+    _, inverse, counts = np.unique(targets, return_inverse=True, return_counts=True)
     if (counts > 1).sum() < 2:
         return strengths[len(strengths) // 2]
-    features, numbers = features[counts[inverse] > 1], numbers[counts[inverse] > 1]
-    rarest = int(counts[counts > 1].min())
-    splits = list(
-        StratifiedKFold(min(NUM_FOLDS, rarest), shuffle=True, random_state=seed % 2**32).split(features, numbers)
-    )
-    if len(numbers) > FEW:
+    features, targets = features[counts[inverse] > 1], targets[counts[inverse] > 1]
+    num_folds = min(NUM_FOLDS, int(counts[counts > 1].min()))
+    splits = list(StratifiedKFold(num_folds, shuffle=True, random_state=seed % 2**32).split(features, targets))
+    if len(targets) > FEW:
         splits = splits[:1]
-    right, kinds = np.concatenate([numbers[left_out] for _, left_out in splits]), np.unique(numbers)
+    gold, classes = np.concatenate([targets[held_out] for _, held_out in splits]), np.unique(targets)
     scores = []
     for strength in strengths:
-        found = []
-        for kept, left_out in splits:
+        of_folds = []
+        for train, held_out in splits:
             model = _logistic(features, strength)
-            _quietly(model.fit, features[kept], numbers[kept])
-            found.append(model.predict_proba(features[left_out]))
-        probabilities = np.concatenate(found)
+            _quietly(model.fit, features[train], targets[train])
+            of_folds.append(model.predict_proba(features[held_out]))
+        probabilities = np.concatenate(of_folds)
         if metric_for_best == "matthews":
-            scores.append(matthews_corrcoef(right, kinds[probabilities.argmax(1)]))
+            scores.append(matthews_corrcoef(gold, classes[probabilities.argmax(1)]))
         else:
-            scores.append(-log_loss(right, probabilities, labels=kinds))
+            scores.append(-log_loss(gold, probabilities, labels=classes))
     return strengths[int(np.argmax(scores))]
 
 

@@ -91,8 +91,8 @@ def probe_inputs(
     _check(task, method, pooling)
     pooling = None if task.label_scope == "word" else pooling or DEFAULT_POOLING
     chosen = choose_layers(layers, inputs.pretrained.config.num_layers)
-    done = start_run(out, "probe", request, {"method": method, "layers": layers, "pooling": pooling}, inputs.data)
-    if done:
+    options = {"method": method, "layers": layers, "pooling": pooling}
+    if done := start_run(out, "probe", request, options, inputs.data):
         return done
     runtime = choose_runtime(inputs.settings.runtime, 0.0)
     inputs.pretrained.to(runtime.device)
@@ -133,12 +133,12 @@ def _check(task: TaskKind, method: str, pooling: str | None) -> None:
 def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Pooling) -> np.ndarray:
     """One feature row per sequence. Separately encoded pairs u, v give one row [u, v, |u - v|, u * v] per pair; pairs
     encoded in both orders give the sum."""
-    found = np.zeros((len(features.ids), layers.width(inputs.pretrained.config.width)), np.float32)
-    for number, vector in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, pooling):
-        found[number] = vector
+    vectors = np.zeros((len(features.ids), layers.width(inputs.pretrained.config.width)), np.float32)
+    for i, vector in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, pooling):
+        vectors[i] = vector
     if inputs.spec.task.head_config.pairs == "joint":
-        return found
-    u, v = found[0::2], found[1::2]
+        return vectors
+    u, v = vectors[0::2], vectors[1::2]
     if inputs.spec.task.head_config.pairs == "both":
         return u + v
     return np.concatenate([u, v, np.abs(u - v), u * v], 1)
@@ -164,20 +164,20 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> Finishe
     rows_of: dict[int, list[tuple[int, int]]] = {}  # row and token of each chosen word, by sequence
     for row, (sequence, token) in enumerate(positions):
         rows_of.setdefault(sequence, []).append((row, token))
-    numbers = sorted(rows_of)
-    ids, segments = [features.ids[i] for i in numbers], [features.segments[i] for i in numbers]
+    sequences = sorted(rows_of)
+    ids, segments = [features.ids[i] for i in sequences], [features.segments[i] for i in sequences]
     vectors, labels = np.zeros((len(positions), width), np.float32), np.zeros(len(positions), int)
     for i, states in frozen_sequences(inputs.pretrained, ids, segments, layers, "none"):
-        for row, token in rows_of[numbers[i]]:
-            vectors[row], labels[row] = states[token], features.token_labels[numbers[i]][token]
+        for row, token in rows_of[sequences[i]]:
+            vectors[row], labels[row] = states[token], features.token_labels[sequences[i]][token]
     num_labels = inputs.spec.task.head_config.num_labels
     fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
 
     def predict(examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
-        found = [np.zeros((len(each), num_labels)) for each in encoded.ids]
+        logits = [np.zeros((len(each), num_labels)) for each in encoded.ids]
         for i, states in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, "none"):
-            found[i] = fitted.score(states)
-        return inputs.spec.task.decode(found, encoded, examples)
+            logits[i] = fitted.score(states)
+        return inputs.spec.task.decode(logits, encoded, examples)
 
     return finish(out, inputs, predict, {"strength": fitted.strength, "words": len(positions), "width": width})

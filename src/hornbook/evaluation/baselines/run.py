@@ -76,8 +76,8 @@ def baseline(
     if name not in NAMES:
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
     if model is None and (name == "random" or (name == "vectors" and word_vectors is None)):
-        what = "the size of its network" if name == "random" else "its vectors if no file is given (word_vectors=)"
-        raise ValueError(f"the baseline {name} takes {what} from a model: name one (model=)")
+        taken = "the size of its network" if name == "random" else "its vectors if no file is given (word_vectors=)"
+        raise ValueError(f"the baseline {name} takes {taken} from a model: name one (model=)")
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     options = {"seed": seed, "strict": strict, "overrides": overrides, "from_random": name == "random"}
     request, out = FinetuneRequest.of(model, data, task, **reading, **options), Path(out)
@@ -97,8 +97,7 @@ def baseline_labelled(
 ) -> FinishedRun:
     """Like `baseline`, for data that is already read; any baseline except `random`."""
     source, model = None if word_vectors is None else absolute(word_vectors), request.model
-    done = start_run(out, "baseline", request, {"baseline": name, "word_vectors": source}, labelled.data)
-    if done:
+    if done := start_run(out, "baseline", request, {"baseline": name, "word_vectors": source}, labelled.data):
         return done
     fitted: dict[str, Any] = {}
     if name == "majority":
@@ -140,15 +139,15 @@ def _word_vectors(
 def _linear(labelled: Labelled, features: Callable[[list], Any], fitted: dict[str, Any]) -> Predict:
     """Logistic or ridge regression on the `features` of the examples."""
     task, train, seed = labelled.spec.task, labelled.train, labelled.settings.runtime.seed
-    found = fit_labels(task, features(train), task.targets(train), seed)
-    fitted["strength"] = found.strength
-    return lambda examples: task.decode(list(found.score(features(examples))), None, examples)
+    model = fit_labels(task, features(train), task.targets(train), seed)
+    fitted["strength"] = model.strength
+    return lambda examples: task.decode(list(model.score(features(examples))), None, examples)
 
 
 def _tagged(labelled: Labelled, average: Average, fitted: dict[str, Any], log: Log) -> Predict:
     """Logistic regression on the concatenated vectors of a word and its neighbours."""
     labels, train = labelled.spec.task.head_config.labels, labelled.train
-    number = {label: i for i, label in enumerate(labels)}
+    label_ids = {label: i for i, label in enumerate(labels)}
 
     def features(example: TaggedExample) -> np.ndarray:
         rows = np.pad(average(example.words), ((NEIGHBOURS, NEIGHBOURS), (0, 0)))
@@ -156,15 +155,15 @@ def _tagged(labelled: Labelled, average: Average, fitted: dict[str, Any], log: L
 
     train = [each for each in train if each.words]
     rows = np.concatenate([features(each) for each in train])
-    tags = np.array([number[tag] for each in train for tag in each.tags])
-    some = sampled_words(len(tags), labelled.settings.runtime.seed, log)
-    found = fit_classes(rows[some], tags[some], len(labels), labelled.settings.runtime.seed)
-    fitted["strength"] = found.strength
+    tags = np.array([label_ids[tag] for each in train for tag in each.tags])
+    sample = sampled_words(len(tags), labelled.settings.runtime.seed, log)
+    model = fit_classes(rows[sample], tags[sample], len(labels), labelled.settings.runtime.seed)
+    fitted["strength"] = model.strength
 
     def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:
         predictions = []
         for each in examples:
-            probabilities = softmax(found.score(features(each))) if each.words else np.zeros((0, len(labels)))
+            probabilities = softmax(model.score(features(each))) if each.words else np.zeros((0, len(labels)))
             tags = tuple(labels[i] for i in probabilities.argmax(1))
             predictions.append(TagPrediction(tags, tuple(probabilities.max(1, initial=0).tolist())))
         return predictions

@@ -1,4 +1,4 @@
-"""What probes and baselines share: an output folder with the scores of a shallow model.
+"""The output folder of probes and baselines, with the scores of a shallow model.
 
 OUT/run.json              the request, the data, and what was fitted
 OUT/scores.json           standard metrics with intervals, in the format of fine-tuning
@@ -40,15 +40,15 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
     """Scores `predict` on every labelled split and writes the results."""
     scored = score_splits(inputs, lambda name, examples: predict(examples))
     write_predictions(out, inputs, scored)
-    about = {"metric_for_best": scored.task.metrics[0], "train_examples": len(inputs.train), "fitted": fitted}
+    info = {"metric_for_best": scored.task.metrics[0], "train_examples": len(inputs.train), "fitted": fitted}
     splits = {"dev": inputs.dev, **inputs.other_splits()}
     num_not_scored = {name: len(inputs.data.splits[name]) - len(each) for name, each in splits.items()}
-    about["not_scored"] = {name: num for name, num in num_not_scored.items() if num}
-    write_json(out / RECORD, recorded(out) | about)
+    info["not_scored"] = {name: num for name, num in num_not_scored.items() if num}
+    write_json(out / RECORD, recorded(out) | info)
     write_scores(out, inputs, scored, losses=[])
     return read_scored(out)
 
 
 def read_scored(out: Path) -> FinishedRun:
-    found = read_json(out / SCORES)
-    return FinishedRun(out, found["splits"], found["metric_for_best"], found["degenerate"])
+    scores = read_json(out / SCORES)
+    return FinishedRun(out, scores["splits"], scores["metric_for_best"], scores["degenerate"])

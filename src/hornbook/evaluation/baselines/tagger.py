@@ -58,9 +58,9 @@ class Tagger(nn.Module):
         lengths = mask_NS.sum(1).clamp(min=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(x_NSF, lengths, batch_first=True, enforce_sorted=False)
         packed, _ = self.lstm(packed)
-        found_NSH, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=x_NSF.shape[1])
+        x_NSH, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=x_NSF.shape[1])
         positions_T = mask_NS.flatten().nonzero()[:, 0]
-        return self.out(self.dropout(found_NSH.flatten(0, 1).index_select(0, positions_T)))
+        return self.out(self.dropout(x_NSH.flatten(0, 1).index_select(0, positions_T)))
 
 
 def fit_tagger(
@@ -89,8 +89,8 @@ def fit_tagger(
         return evaluate_split(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
 
     def check(micro_tokens: int) -> dict[str, float]:
-        found = predict("dev")
-        return {"loss": found.loss, **found.scores}
+        evaluation = predict("dev")
+        return {"loss": evaluation.loss, **evaluation.scores}
 
     def load(folder: Path) -> None:
         model.load_state_dict(load_file(folder / WEIGHTS))
@@ -142,36 +142,35 @@ def _sentences(examples: list[Example], features: Features, head_config: HeadCon
     """One sequence of row numbers per sentence with at least one token, merging the windows it was split into. Numbers
     start at `first`."""
     words: dict[int, list[int]] = {}
-    for example_id, place in zip(features.example_ids.tolist(), features.decode_info, strict=True):
-        words.setdefault(example_id, []).extend(word for word, _ in place)
-    number_of = {label: i for i, label in enumerate(head_config.labels)}
-    ids, example_ids, places, labels = [], [], [], []
-    for example_id, found in words.items():
-        found.sort()
-        if not found:
+    for example_id, positions in zip(features.example_ids.tolist(), features.decode_info, strict=True):
+        words.setdefault(example_id, []).extend(word for word, _ in positions)
+    label_ids = {label: i for i, label in enumerate(head_config.labels)}
+    ids, example_ids, decode_info, labels = [], [], [], []
+    for example_id, of_sentence in words.items():
+        of_sentence.sort()
+        if not of_sentence:
             continue
-        ids.append(np.arange(first, first + len(found)))
-        first += len(found)
+        ids.append(np.arange(first, first + len(of_sentence)))
+        first += len(of_sentence)
         example_ids.append(example_id)
-        places.append([(word, position) for position, word in enumerate(found)])
+        decode_info.append([(word, position) for position, word in enumerate(of_sentence)])
         tags = examples[example_id].tags
-        labels.append(np.array([-1 if tags is None else number_of.get(tags[word], -1) for word in found]))
-    is_known = features.token_labels is not None
+        labels.append(np.array([-1 if tags is None else label_ids.get(tags[word], -1) for word in of_sentence]))
     return dataclasses.replace(
         features,
         ids=ids,
         segments=[np.zeros_like(each) for each in ids],
         example_ids=np.array(example_ids, int),
-        decode_info=places,
-        token_labels=labels if is_known else None,
+        decode_info=decode_info,
+        token_labels=None if features.token_labels is None else labels,
     )
 
 
 def _word_numbers(sentences: Features) -> dict[int, dict[int, int]]:
     """For each sentence, the row number of each of its words."""
     return {
-        example_id: {word: int(ids[position]) for word, position in place}
-        for example_id, ids, place in zip(
+        example_id: {word: int(ids[position]) for word, position in positions}
+        for example_id, ids, positions in zip(
             sentences.example_ids.tolist(), sentences.ids, sentences.decode_info, strict=True
         )
     }

@@ -18,7 +18,7 @@ from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, Te
 TOKEN = re.compile(r"\w+|[^\w\s]")
 CONTEXTS = (2, 5, 10)  # words on either side of a candidate answer in which question words are counted
 QUESTION_WORD_PENALTY = 100.0  # for each question word inside the answer
-RARITY_SHARE = 0.1  # weight of the rarity of the answer's words, relative to question words around it
+RARITY_WEIGHT = 0.1  # of the rarity of the answer's words, relative to question words around it
 
 
 def lower_tokens(text: str) -> list[str]:
@@ -34,7 +34,7 @@ def vectorizer(num_grams: int = 2) -> Any:
 
 class TfidfFeatures:
     """TF-IDF features, fitted on the training texts. A pair has those of both texts, their absolute difference and
-    their product, and three overlap features: the cosine, the share of common words, and the ratio of lengths."""
+    their product, and three overlap features: the cosine, the fraction of common words, and the ratio of lengths."""
 
     def __init__(self, examples: Sequence[TextExample]):
         self.is_pair = examples[0].pair is not None
@@ -74,8 +74,8 @@ def most_frequent_tags(train: Sequence[TaggedExample]) -> Predict:
         for each in examples:
             counts = [of_word.get(word, of_all) for word in each.words]
             best = [count.most_common(1)[0] for count in counts]
-            shares = [number / count.total() for (_, number), count in zip(best, counts, strict=True)]
-            predictions.append(TagPrediction(tuple(tag for tag, _ in best), tuple(shares)))
+            frequencies = [num / count.total() for (_, num), count in zip(best, counts, strict=True)]
+            predictions.append(TagPrediction(tuple(tag for tag, _ in best), tuple(frequencies)))
         return predictions
 
     return predict
@@ -92,8 +92,8 @@ def tfidf_cosines(train: Sequence[ChoiceExample]) -> Callable[[str, Sequence[str
     counter.fit([text for each in train for text in (_context(each), *each.endings)])
 
     def cosines(context: str, endings: Sequence[str]) -> np.ndarray:
-        found = counter.transform([context, *endings])
-        return (found[1:] @ found[0].T).toarray()[:, 0]
+        rows = counter.transform([context, *endings])
+        return (rows[1:] @ rows[0].T).toarray()[:, 0]
 
     return cosines
 
@@ -121,22 +121,22 @@ def window_answers(train: Sequence[SpanExample]) -> Predict:
 
 def _window_answer(example: SpanExample, size: int, rarity: Any) -> SpanPrediction:
     # Lower-casing may change the number of characters, so offsets refer to the original passage.
-    found = [(match[0].lower(), match.start(), match.end()) for match in TOKEN.finditer(example.passage)]
-    if not found:
+    words = [(match[0].lower(), match.start(), match.end()) for match in TOKEN.finditer(example.passage)]
+    if not words:
         return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
-    size, num_words = min(size, len(found)), len(found)
+    size = min(size, len(words))
     positions: dict[str, list[int]] = {}
-    for position, (word, _, _) in enumerate(found):
+    for position, (word, _, _) in enumerate(words):
         positions.setdefault(word, []).append(position)
-    firsts = np.arange(num_words - size + 1)
-    own = np.concatenate([[0.0], np.cumsum([rarity(word) for word, _, _ in found])])
-    scores = RARITY_SHARE * (own[firsts + size] - own[firsts]) / size
+    firsts = np.arange(len(words) - size + 1)
+    total_rarity = np.concatenate([[0.0], np.cumsum([rarity(word) for word, _, _ in words])])
+    scores = RARITY_WEIGHT * (total_rarity[firsts + size] - total_rarity[firsts]) / size
     for word in set(lower_tokens(example.question)) & positions.keys():
         for context in CONTEXTS:
             scores += rarity(word) * _holds(positions[word], firsts - context, firsts + size + context)
         scores -= QUESTION_WORD_PENALTY * _holds(positions[word], firsts, firsts + size)
     best = int(scores.argmax())
-    start, end = found[best][1], found[best + size - 1][2]
+    start, end = words[best][1], words[best + size - 1][2]
     text = example.passage[start:end]
     return SpanPrediction(text, start, end, -float(scores[best]), (Answer(text, start, end, 1.0),))
 

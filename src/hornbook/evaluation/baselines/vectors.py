@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -40,11 +39,11 @@ def averages(source: str | None, model: str | None, examples: Iterable[Example],
 
 def _word_vectors(text: str, vectors: dict[str, np.ndarray]) -> list[np.ndarray | None]:
     """The vectors of a text's words; a word without a vector, such as "end.", is split at punctuation."""
-    found = []
+    of_words = []
     for word in text.split():
         whole = lookup(word, vectors)
-        found += [whole] if whole is not None else [lookup(each, vectors) for each in TOKEN.findall(word)]
-    return found
+        of_words += [whole] if whole is not None else [lookup(each, vectors) for each in TOKEN.findall(word)]
+    return of_words
 
 
 def _mean(vectors: list, width: int) -> np.ndarray:
@@ -63,6 +62,6 @@ def paired(average: Average, examples: Sequence[TextExample]) -> np.ndarray:
 
 def cosines(average: Average, texts: Sequence[str], to: str) -> np.ndarray:
     """The cosine of the mean vector of each text with that of the text `to`."""
-    found: Any = average([to, *texts])
-    lengths = np.linalg.norm(found, axis=1)
-    return found[1:] @ found[0] / np.maximum(lengths[1:] * lengths[0], 1e-12)
+    vectors = average([to, *texts])
+    norms = np.linalg.norm(vectors, axis=1)
+    return vectors[1:] @ vectors[0] / np.maximum(norms[1:] * norms[0], 1e-12)

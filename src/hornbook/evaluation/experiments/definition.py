@@ -65,9 +65,11 @@ class Equal(ValidatedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shares = self.checkpoints
-        if not shares or sorted(set(shares)) != list(shares) or shares[-1] != 1:
-            raise ValueError(f"equal.checkpoints must ascend from above 0 to 1, such as [0.25, 0.5, 1.0], not {shares}")
+        fractions = self.checkpoints
+        if not fractions or sorted(set(fractions)) != list(fractions) or fractions[-1] != 1:
+            raise ValueError(
+                f"equal.checkpoints must ascend from above 0 to 1, such as [0.25, 0.5, 1.0], not {fractions}"
+            )
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"equal.seeds must be one or more distinct seeds, not {self.seeds}")
         if self.flops and self.words:
@@ -294,9 +296,9 @@ class Experiment(ValidatedSettings):
             arms = (dataclasses.replace(arm, settings=arm.settings | dict(overrides)),)
             return dataclasses.replace(self, arms=arms, about=_append(self.about, note))
         for arm in self.arms:
-            if own := [name for name in overrides if name in arm.settings]:
+            if taken := [name for name in overrides if name in arm.settings]:
                 raise ValueError(
-                    f"{own[0]} is set by arm {arm.name} and cannot be overridden: change it in a copy of the file"
+                    f"{taken[0]} is set by arm {arm.name} and cannot be overridden: change it in a copy of the file"
                 )
         equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(overrides))
         return dataclasses.replace(self, equal=equal, about=_append(self.about, note))
@@ -309,10 +311,10 @@ class Experiment(ValidatedSettings):
             self, equal=dataclasses.replace(self.equal, pretraining=pretraining, finetuning=finetuning)
         )
 
-    def with_seeds(self, number: int) -> "Experiment":
-        """The experiment with `number` pre-training seeds: those of the file, then the smallest unused numbers."""
+    def with_seeds(self, num: int) -> "Experiment":
+        """The experiment with `num` pre-training seeds: those of the file, then the smallest unused numbers."""
         more = (seed for seed in itertools.count() if seed not in self.equal.seeds)
-        seeds = tuple(itertools.islice(itertools.chain(self.equal.seeds, more), number))
+        seeds = tuple(itertools.islice(itertools.chain(self.equal.seeds, more), num))
         return dataclasses.replace(self, equal=dataclasses.replace(self.equal, seeds=seeds))
 
     def arm(self, name: str) -> Arm:

@@ -40,7 +40,7 @@ class FinetuningArguments:
     job: ExperimentJob
     plan: TaskPlan
     weights: str
-    place: str
+    data: str  # path of the data of the task
     out: str
     overrides: dict[str, Any]
     direction: str | None = None  # in which a hybrid model reads minimal pairs
@@ -76,37 +76,37 @@ def run_pretraining(
     if outcome.ended == "stopped":
         write_json(peak_file, memory)
         return None
-    found = _record(run, outcome, resolved, job) | {"memory": memory}
-    write_json(job.file(out), found)
+    record = _record(run, outcome, resolved, job) | {"memory": memory}
+    write_json(job.file(out), record)
     for unneeded in ("checkpoints", "best"):  # the evaluated weights are in kept/
         shutil.rmtree(run / unneeded, ignore_errors=True)
     peak_file.unlink(missing_ok=True)
-    return found
+    return record
 
 
 def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: ExperimentJob) -> dict[str, Any]:
-    about, lines = read_json(run / "run.json"), read_metrics(run)
+    run_record, lines = read_json(run / "run.json"), read_metrics(run)
     budget = resolved.arms[job.arm]
     speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "train"]
     speed = statistics.median(speeds[1:] or speeds or [0.0])
     validations = {line["step"]: line for line in lines if line["kind"] == "validation"}
     left_out = ("kind", "step", "best")
-    kept = load_model(job.weights(run.parents[1], resolved))
+    checkpoint = load_model(job.weights(run.parents[1], resolved))
     return {
         "steps": outcome.step,
         "tokens": outcome.tokens,
         "seconds": outcome.seconds,
         "words": outcome.tokens * budget.step_words / budget.step_tokens,
         "flops": outcome.tokens * budget.step_flops / budget.step_tokens,
-        "parameters": sum(weight.numel() for weight in kept.parameters()),
-        "trained_parameters": about["parameters"],
+        "parameters": sum(weight.numel() for weight in checkpoint.parameters()),
+        "trained_parameters": run_record["parameters"],
         "tokens_per_second": speed,
         "updates_per_second": speed / (outcome.tokens / max(1, outcome.step)) if outcome.tokens else 0.0,
-        "device": about["runtime"]["reason"],
+        "device": run_record["runtime"]["reason"],
         "losses": {
-            f"{share:g}": {name: value for name, value in found.items() if name not in left_out}
-            for share in resolved.experiment.equal.checkpoints
-            if (found := validations.get(budget.step_at(share)))
+            f"{fraction:g}": {name: value for name, value in losses.items() if name not in left_out}
+            for fraction in resolved.experiment.equal.checkpoints
+            if (losses := validations.get(budget.step_at(fraction)))
         },
     }
 
@@ -126,31 +126,31 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
         # Started with other paths or threads: fine-tuning is short, so it starts from scratch.
         shutil.rmtree(folder)
     began = time.monotonic()
-    result = open_and_run(folder, request, task_data(plan, Path(arguments.place)), on_progress, lambda message: None)
+    result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, lambda message: None)
     if isinstance(result, Outcome):
         return None
     unit = 1.0 if KINDS[plan.known.kind].in_percent else 100.0
-    found = {
+    record = {
         "score": unit * result.scores["dev"][plan.metric_for_best]["value"],
         "scores": {name: each["value"] for name, each in result.scores["dev"].items()},
         "degenerate": result.degenerate,
         "training_seconds": result.outcome.seconds,
         "seconds": time.monotonic() - began,
     }
-    write_json(job.file(out), found)
+    write_json(job.file(out), record)
     shutil.rmtree(folder)
-    return found
+    return record
 
 
 def run_minimal_pairs(arguments: FinetuningArguments) -> dict:
     """Scores a checkpoint on minimal pairs, without training, and records its accuracies."""
     began, device = time.monotonic(), arguments.overrides.get("runtime.device", "auto")
-    found = minimal_pairs(arguments.weights, arguments.place, direction=arguments.direction, device=device)
+    accuracies = minimal_pairs(arguments.weights, arguments.data, direction=arguments.direction, device=device)
     record = {
-        "score": 100 * found.mean.value,
-        "scores": {name: each.value for name, each in found.paradigms.items()},
-        "pairs": found.mean.num_pairs,
-        "definition": found.definition,
+        "score": 100 * accuracies.mean.value,
+        "scores": {name: each.value for name, each in accuracies.paradigms.items()},
+        "pairs": accuracies.mean.num_pairs,
+        "definition": accuracies.definition,
         "degenerate": None,
         "seconds": time.monotonic() - began,
     }
@@ -158,11 +158,11 @@ def run_minimal_pairs(arguments: FinetuningArguments) -> dict:
     return record
 
 
-def task_data(plan: TaskPlan, place: Path) -> DataSet | str:
+def task_data(plan: TaskPlan, path: Path) -> DataSet | str:
     """The fine-tuning data of a task: its path or, split by article, the data set."""
     if plan.parts == "as published":
-        return str(place)
-    data = read(plan.task or plan.name, place, held_out=0, default_split="dev")
+        return str(path)
+    data = read(plan.task or plan.name, path, held_out=0, default_split="dev")
     train, dev = by_article(data.splits["dev"])
     return dataclasses.replace(data, splits={"train": train, "dev": dev})
 
@@ -174,9 +174,9 @@ def run_sentence_task(job: ExperimentJob, out: Path, resolved: ResolvedExperimen
     settings, sentences = experiment.settings_of(arm), experiment.sentences
     opened_corpora = open_for(settings, corpora)
     if job.kind == "overlap":
-        found = overlap(settings, opened_corpora, sentences.pairs, sentences.fit_pairs)
+        accuracies = overlap(settings, opened_corpora, sentences.pairs, sentences.fit_pairs)
     else:
-        found = crossed(job.weights(out, resolved), settings, opened_corpora, sentences.pairs)
-    found = found | {"seconds": time.monotonic() - began}
-    write_json(job.file(out), found)
-    return found
+        accuracies = crossed(job.weights(out, resolved), settings, opened_corpora, sentences.pairs)
+    accuracies = accuracies | {"seconds": time.monotonic() - began}
+    write_json(job.file(out), accuracies)
+    return accuracies

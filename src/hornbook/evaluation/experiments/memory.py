@@ -31,8 +31,8 @@ class PeakMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if torch.cuda.is_available() and (found := torch.cuda.max_memory_allocated()):
-            self.bytes, self.of = found, "tensors on the device"
+        if torch.cuda.is_available() and (peak := torch.cuda.max_memory_allocated()):
+            self.bytes, self.of = peak, "tensors on the device"
         elif self.is_reset:
             line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
             self.bytes, self.of = 1024 * int(line.split()[1]), "resident memory of the process"

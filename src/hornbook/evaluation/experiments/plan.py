@@ -29,7 +29,7 @@ class ExperimentJob:
     kind: Kind
     arm: str = ""
     seed: int = 0  # of pre-training
-    share: float = 1.0  # fraction of the FLOPs at the checkpoint
+    fraction: float = 1.0  # of the FLOPs, at the checkpoint
     task: str = ""
     task_seed: int = 0
 
@@ -42,7 +42,7 @@ class ExperimentJob:
     def key(self) -> str:
         """The name of the job in file names."""
         if self.is_task:
-            return f"{self.kind}-{self.arm}-{self.seed}-at-{self.share:g}-{self.task}-{self.task_seed}"
+            return f"{self.kind}-{self.arm}-{self.seed}-at-{self.fraction:g}-{self.task}-{self.task_seed}"
         return self.kind if self.kind == "overlap" else f"{self.kind}-{self.arm}-{self.seed}"
 
     @property
@@ -56,7 +56,7 @@ class ExperimentJob:
         if self.kind == "crossed":
             return f"both sentence tasks with the head of {self.arm}{seed}"
         task_seed = f", seed {self.task_seed}" if self.kind == "finetune" else ""
-        return f"{self.task}{task_seed}, on {self.arm}{seed} at {self.share:.4g} of the FLOPs"
+        return f"{self.task}{task_seed}, on {self.arm}{seed} at {self.fraction:.4g} of the FLOPs"
 
     @property
     def cost_group(self) -> tuple[str, str]:
@@ -69,7 +69,7 @@ class ExperimentJob:
     def is_done(self, out: Path) -> bool:
         return self.file(out).exists()
 
-    def found(self, out: Path) -> dict | None:
+    def result(self, out: Path) -> dict | None:
         """The result of the job, None if it is not finished."""
         return read_json(self.file(out)) if self.is_done(out) else None
 
@@ -79,12 +79,12 @@ class ExperimentJob:
 
     def weights(self, out: Path, resolved: ResolvedExperiment) -> Path:
         """The checkpoint that the job evaluates."""
-        return kept_folder(self.run_folder(out), resolved.arms[self.arm].step_at(self.share))
+        return kept_folder(self.run_folder(out), resolved.arms[self.arm].step_at(self.fraction))
 
 
-def task_job(task: TaskPlan, arm: str, seed: int, share: float, task_seed: int) -> ExperimentJob:
+def task_job(task: TaskPlan, arm: str, seed: int, fraction: float, task_seed: int) -> ExperimentJob:
     """The job that gives the score of a checkpoint on a task: fine-tuning, or scoring without training."""
-    return ExperimentJob("score" if task.is_zero_shot else "finetune", arm, seed, share, task.name, task_seed)
+    return ExperimentJob("score" if task.is_zero_shot else "finetune", arm, seed, fraction, task.name, task_seed)
 
 
 def tasks_of(out: Path, resolved: ResolvedExperiment, with_data: list[str]) -> list[str]:
@@ -102,16 +102,14 @@ def jobs_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[ExperimentJo
     has_sentences = experiment.sentences.pairs > 0
     jobs = [ExperimentJob("overlap")] if has_sentences else []
 
-    def finetunings(arm: str, seed: int, share: float) -> list[ExperimentJob]:
-        num_seeds = max((len(task.seeds) for task in plans), default=0)
-        places = [(number, task) for number in range(num_seeds) for task in plans if number < len(task.seeds)]
-        return [task_job(task, arm, seed, share, task.seeds[number]) for number, task in places]
-
+    # Every task with its first seed, then every task with its second, and so on.
+    num_seeds = max((len(task.seeds) for task in plans), default=0)
+    task_seeds = [(task, task.seeds[i]) for i in range(num_seeds) for task in plans if i < len(task.seeds)]
     for seed in experiment.equal.seeds:
         for arm in experiment.arms:
             jobs.append(ExperimentJob("pretrain", arm.name, seed))
             if has_sentences and experiment.settings_of(arm).layout in LABELLED:
                 jobs.append(ExperimentJob("crossed", arm.name, seed))
-            for share in reversed(experiment.equal.checkpoints):
-                jobs += finetunings(arm.name, seed, share)
+            for fraction in reversed(experiment.equal.checkpoints):
+                jobs += [task_job(task, arm.name, seed, fraction, task_seed) for task, task_seed in task_seeds]
     return jobs

@@ -39,12 +39,12 @@ class Pool:
 
         Jobs lost because a process was killed or lost its device are run again, at most `MAX_TRIES` times in all.
         """
-        for number in range(1, MAX_TRIES + 1):
+        for attempt in range(1, MAX_TRIES + 1):
             is_stopped, lost = self._run_once(jobs, should_stop, on_result, log)
             if is_stopped or not lost:
                 return not is_stopped
             jobs = [job for job in jobs if any(job is each for each, _ in lost)]  # in the original order
-            if number < MAX_TRIES:
+            if attempt < MAX_TRIES:
                 log(f"note: a process was killed or lost its device; restarting {len(jobs)} fine-tuning runs")
         for job, error in lost:
             on_result(job, error)
@@ -65,15 +65,15 @@ class Pool:
             for future in done:
                 job = waiting.pop(future)
                 try:
-                    found = future.result()
+                    result = future.result()
                 except BrokenExecutor as error:
                     lost.append((job, error))
                 except Exception as error:
                     on_result(job, error)
                 else:
-                    is_stopped |= found is None
-                    if found is not None:
-                        on_result(job, found)
+                    is_stopped |= result is None
+                    if result is not None:
+                        on_result(job, result)
             is_stopped |= should_stop()
             if is_stopped and not is_requested:
                 is_requested = True

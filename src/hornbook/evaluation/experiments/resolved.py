@@ -45,12 +45,12 @@ class ArmBudget:
     step_tokens: float
     step_words: float = 0.0  # separated by white space; 0 if the corpora do not record them
 
-    def step_at(self, share: float) -> int:
+    def step_at(self, fraction: float) -> int:
         """The step at which this fraction of the FLOPs is spent."""
-        return max(1, round(share * self.steps))
+        return max(1, round(fraction * self.steps))
 
-    def flops_at(self, share: float) -> float:
-        return self.step_at(share) * self.step_flops
+    def flops_at(self, fraction: float) -> float:
+        return self.step_at(fraction) * self.step_flops
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ResolvedExperiment:
 
     @property
     def amount(self) -> str:
-        """The length of each pre-training run in words."""
+        """Describes the length of each pre-training run, such as `1e+15 FLOPs`."""
         if self.experiment.equal.words:
             return f"{self.experiment.equal.words:,.0f} words"
         return f"{self.flops:.3g} FLOPs"
@@ -72,16 +72,16 @@ class ResolvedExperiment:
     def overrides_for(self, arm: Arm) -> dict[str, Any]:
         """All overrides of the preset for the pre-training of an arm."""
         budget, equal = self.arms[arm.name], self.experiment.equal
-        own = {
+        overrides = {
             "checkpoint.keep": 1,
             "checkpoint.keep_optimizer": False,
             "runtime.tensorboard": False,
             **equal.pretraining,
             **arm.settings,
             "schedule.steps": budget.steps,
-            "checkpoint.keep_at": tuple(sorted({budget.step_at(share) for share in equal.checkpoints})),
+            "checkpoint.keep_at": tuple(sorted({budget.step_at(fraction) for fraction in equal.checkpoints})),
         }
-        return own if self.compile is None else own | {"runtime.compile": self.compile}
+        return overrides if self.compile is None else overrides | {"runtime.compile": self.compile}
 
 
 def check_record(run: dict[str, Any]) -> None:
@@ -129,8 +129,8 @@ def resolve(
             step_flops, step_tokens = flops_per_step(experiment.settings_of(arm), corpora_of[arm.name])
             step_words = step_tokens * words
             # Never more than the words that are allowed.
-            number = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
-            arms[arm.name] = ArmBudget(max(1, number), step_flops, step_tokens, step_words)
+            steps = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
+            arms[arm.name] = ArmBudget(max(1, steps), step_flops, step_tokens, step_words)
         _refuse_too_many_words(experiment, arm, arms[arm.name])
     resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, device)
     now = configuration.to_dict(experiment)
@@ -189,14 +189,12 @@ def flops_per_step(settings: PretrainSettings, corpora: Corpora) -> tuple[float,
     data, flops, tokens = settings.data, 0.0, 0.0
     for length, sampler in BatchMaker(settings, corpora).samplers.items():
         is_only = data.short_length == data.length
-        share = 1.0 if is_only else data.short_fraction if length == data.short_length else 1 - data.short_fraction
+        fraction = 1.0 if is_only else data.short_fraction if length == data.short_length else 1 - data.short_fraction
         num_sequences = max(1, settings.batch.tokens // length)
-        num_tokens = float(
-            np.mean([sampler.batch(number, num_sequences).num_tokens for number in range(NUM_COUNTED_BATCHES)])
-        )
-        num_tokens *= settings.batch.mean_tokens / settings.batch.tokens
-        flops += share * num_tokens * settings.flops_per_token(length)
-        tokens += share * num_tokens
+        counts = [sampler.batch(i, num_sequences).num_tokens for i in range(NUM_COUNTED_BATCHES)]
+        num_tokens = float(np.mean(counts)) * settings.batch.mean_tokens / settings.batch.tokens
+        flops += fraction * num_tokens * settings.flops_per_token(length)
+        tokens += fraction * num_tokens
     return flops, tokens
 
 
@@ -209,8 +207,8 @@ def _measure_flops(
 ) -> tuple[float, dict[str, float], str, str]:
     """Returns (FLOPs that fit into the minutes, seconds per step by arm, runtime.compile, device)."""
     seconds, rates, runtime = {}, {}, None
-    for number, arm in enumerate(experiment.arms, 1):
-        log(f"measuring the training speed of {arm.name} ({number} of {len(experiment.arms)}) ...")
+    for index, arm in enumerate(experiment.arms, 1):
+        log(f"measuring the training speed of {arm.name} ({index} of {len(experiment.arms)}) ...")
         overrides = experiment.equal.pretraining | arm.settings
         seconds[arm.name], runtime = measured_pace(arm.preset, corpora, minutes, overrides)
         step_flops, _ = flops_per_step(experiment.settings_of(arm), corpora_of[arm.name])
@@ -221,10 +219,16 @@ def _measure_flops(
     return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
 
 
-def _left_out(group: str, written: dict, now: dict) -> list[dict]:
+def _left_out(group: str, record: dict, now: dict) -> list[dict]:
     """The entries that were in an earlier version of the file and are not in it now."""
-    before = [*written.get("settings", {}).get(group, []), *written.get("left_out", {}).get(group, [])]
-    return list({each["name"]: each for each in before if each["name"] not in {e["name"] for e in now[group]}}.values())
+    current = {entry["name"] for entry in now[group]}
+    before = {entry["name"]: entry for entry in _recorded_entries(group, record)}
+    return [entry for name, entry in before.items() if name not in current]
+
+
+def _recorded_entries(group: str, record: dict) -> list[dict]:
+    """The entries of a group in the record, also those that were removed from the file since."""
+    return [*record.get("settings", {}).get(group, []), *record.get("left_out", {}).get(group, [])]
 
 
 def _refuse_other_inputs(
@@ -240,20 +244,16 @@ def _refuse_other_inputs(
         folder.refuse_other_input(f"the data of {name}", recorded["data"].get(name, now), now)
 
 
-def _refuse_changes(out: Path, written: dict, experiment: Experiment, minutes_each: float | None) -> None:
+def _refuse_changes(out: Path, record: dict, experiment: Experiment, minutes_each: float | None) -> None:
     """Raises if a setting changed that finished jobs depend on."""
-    if minutes_each is not None and minutes_each != written["minutes_each"]:
-        minutes, flops = written["minutes_each"], written["flops"]
+    if minutes_each is not None and minutes_each != record["minutes_each"]:
+        minutes, flops = record["minutes_each"], record["flops"]
         started = f"minutes_each {minutes:g}" if minutes else f"flops {flops:g}"
         raise ValueError(f"{out} was started with {started}: omit minutes_each, or choose another folder")
-    every = {
-        group: [*written["settings"][group], *written.get("left_out", {}).get(group, [])] for group in NAMED_GROUPS
-    }
-    before = parse_experiment(written["settings"] | every, str(out / RECORD))
-    if written["minutes_each"] is None and not math.isclose(
-        experiment.equal.flops, written["flops"], rel_tol=SAME_FLOPS
-    ):
-        started, now = f"flops {written['flops']:g}", experiment.equal.flops
+    all_entries = {group: _recorded_entries(group, record) for group in NAMED_GROUPS}
+    before = parse_experiment(record["settings"] | all_entries, str(out / RECORD))
+    if record["minutes_each"] is None and not math.isclose(experiment.equal.flops, record["flops"], rel_tol=SAME_FLOPS):
+        started, now = f"flops {record['flops']:g}", experiment.equal.flops
         raise ValueError(f"{out} was started with {started}, not {now:g}: give {started}, or choose another folder")
     fixed, now = _fixed_settings(before), _fixed_settings(experiment)
     changes = changed_values(fixed, {name: group for name, group in now.items() if name in fixed})
@@ -271,5 +271,5 @@ def _fixed_settings(experiment: Experiment) -> dict[str, dict[str, Any]]:
     values = configuration.to_dict(experiment)
     groups = {"equal": values["equal"], "sentences": values["sentences"]}
     groups |= {f"{group}.{each['name']}": each for group in NAMED_GROUPS for each in values[group]}
-    kept = {name: {key: each[key] for key in each if key not in MAY_CHANGE} for name, each in groups.items()}
-    return json.loads(json.dumps(kept))  # with lists for tuples, as recorded
+    fixed = {name: {key: each[key] for key in each if key not in MAY_CHANGE} for name, each in groups.items()}
+    return json.loads(json.dumps(fixed))  # with lists for tuples, as recorded

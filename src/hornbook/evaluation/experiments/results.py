@@ -1,5 +1,6 @@
 """`OUT/results.json`: the results of the finished jobs of an experiment, from which its report is built."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,9 @@ def write_results(
                 "metric": task.metric_for_best,
                 "seeds": len(task.seeds),
                 "parts": task.parts,
-                "has_data": has_data,
+                "has_data": task.name in tasks,
             }
             for task in experiment.tasks
-            for has_data in (task.name in tasks,)
         },
         "mean": MEAN,
         "arms": {arm.name: _arm(arm.name, out, resolved) for arm in experiment.arms},
@@ -66,14 +66,14 @@ def _arm(name: str, out: Path, resolved: ResolvedExperiment) -> dict[str, Any]:
         "planned_flops": budget.flops_at(1.0),
         "planned_words": budget.steps * budget.step_words,
         "minutes": minutes_of(name, out, resolved),
-        "record": ExperimentJob("pretrain", name, seeds[0]).found(out),
+        "record": ExperimentJob("pretrain", name, seeds[0]).result(out),
         "crossed": _accuracies([ExperimentJob("crossed", name, seed) for seed in seeds], out),
     }
 
 
 def _accuracies(jobs: list[ExperimentJob], out: Path) -> dict[str, dict] | None:
     """Accuracies on NSP and SOP pairs over the finished jobs; None if there are none."""
-    done = [found for job in jobs if (found := job.found(out)) is not None]
+    done = [result for job in jobs if (result := job.result(out)) is not None]
     return {kind: over_seeds([each[kind] for each in done]) for kind in ("nsp", "sop")} if done else None
 
 
@@ -81,19 +81,19 @@ def _degenerate(out: Path, jobs: list[ExperimentJob]) -> list[str]:
     """Degenerate fine-tuning runs, one line per checkpoint and task. Their scores still count."""
     groups: dict[tuple, list[str | None]] = {}
     for job in jobs:
-        if job.is_task and (found := job.found(out)) is not None:
-            groups.setdefault((job.arm, job.seed, job.share, job.task), []).append(found["degenerate"])
+        if job.is_task and (result := job.result(out)) is not None:
+            groups.setdefault((job.arm, job.seed, job.fraction, job.task), []).append(result["degenerate"])
     lines = []
-    for (arm, seed, share, task), reasons in groups.items():
-        if wrong := [reason for reason in reasons if reason]:
-            where = f"{task} on {arm}{f', seed {seed},' if seed else ''} at {share:.4g} of the FLOPs"
-            lines.append(f"{where}: {len(wrong)} of {len(reasons)}, {' or '.join(dict.fromkeys(wrong))}")
+    for (arm, seed, fraction, task), reasons in groups.items():
+        if known := [reason for reason in reasons if reason]:
+            where = f"{task} on {arm}{f', seed {seed},' if seed else ''} at {fraction:.4g} of the FLOPs"
+            lines.append(f"{where}: {len(known)} of {len(reasons)}, {' or '.join(dict.fromkeys(known))}")
     return lines
 
 
 def _missing(jobs: list[ExperimentJob]) -> dict[str, int]:
     """The number of missing jobs by kind and arm."""
-    counts: dict[str, int] = {}
+    counts: dict[str, int] = Counter()
     kinds = {
         "pretrain": "pre-training",
         "crossed": "sentence tasks",
@@ -102,7 +102,7 @@ def _missing(jobs: list[ExperimentJob]) -> dict[str, int]:
         "overlap": "shared words",
     }
     for job in jobs:
-        where = f"{kinds[job.kind]} {job.arm}".strip()
-        where += f" at {job.share:.4g}" if job.is_task else ""
-        counts[where] = counts.get(where, 0) + 1
+        name = f"{kinds[job.kind]} {job.arm}".strip()
+        name += f" at {job.fraction:.4g}" if job.is_task else ""
+        counts[name] += 1
     return counts

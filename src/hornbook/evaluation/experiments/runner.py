@@ -39,6 +39,7 @@ from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
+from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
 from hornbook.train.job import Status
 from hornbook.train.signals import Signals
@@ -106,12 +107,12 @@ def reproduce(
         flops = recorded.get("flops") if flops is None and minutes_each is None else flops
         overrides = recorded.get("set", {}) | dict(overrides or {})
         experiment = _requested(read_experiment(name), arms, flops, seeds, overrides, device, log)
-        places = find_tasks(experiment, Path(data), log)
-        fingerprints = {task: fingerprint_of(experiment.task(task), place) for task, place in places.items()}
+        data_paths = find_tasks(experiment, Path(data), log)
+        fingerprints = {task: fingerprint_of(experiment.task(task), path) for task, path in data_paths.items()}
         options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
         resolved = resolve(folder, run, experiment, corpora, fingerprints, minutes_each, log, options)
     on_progress = on_progress or (lambda status: None)
-    runner = _Runner(out, resolved, corpora, places, Pool(processes), job_locks, until, on_progress, log)
+    runner = _Runner(out, resolved, corpora, data_paths, Pool(processes), job_locks, until, on_progress, log)
     with Signals() as signals, contextlib.closing(runner.pool):
         return runner.run(signals)
 
@@ -144,32 +145,30 @@ def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
     """The data path of each task. Tasks without data are left out with a log message."""
     if experiment.tasks and not data.is_dir():
         raise ValueError(f"{data} is not a folder: give the folder of the task data")
-    found = {}
+    paths = {}
     for task in experiment.tasks:
-        place = next((data / each for each in task.places if (data / each).exists()), None)
-        if place is None:
+        path = next((data / each for each in task.places if (data / each).exists()), None)
+        if path is None:
             candidates = " or ".join(str(data / each) for each in task.places)
             log(f"note: no data for {task.name} (looked for {candidates}); it is left out")
             continue
-        found[task.name] = place
-    if experiment.tasks and not found:
+        paths[task.name] = path
+    if experiment.tasks and not paths:
         raise ValueError(f"{data} has data for none of the tasks: put it at {experiment.tasks[0].places[0]} and so on")
-    return found
+    return paths
 
 
-def fingerprint_of(task: TaskPlan, place: Path) -> str:
+def fingerprint_of(task: TaskPlan, path: Path) -> str:
     """The fingerprint of the data of a task. Raises for unreadable data now, before hours of pre-training."""
-    from hornbook.tasks.reading.read import read
-
     if task.is_zero_shot:
-        pairs = read_pairs(place)
+        pairs = read_pairs(path)
         return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
-    read_data = task_data(task, place)
-    read_data = read(task.task or task.name, read_data) if isinstance(read_data, str) else read_data
+    data = task_data(task, path)
+    data_set = read(task.task or task.name, data) if isinstance(data, str) else data
     for split in ("train", "dev"):
-        if not read_data.splits.get(split):
-            raise ValueError(f"the data of {task.name} in {place} has no {split} split: add one")
-    return fingerprint(read_data)
+        if not data_set.splits.get(split):
+            raise ValueError(f"the data of {task.name} in {path} has no {split} split: add one")
+    return fingerprint(data_set)
 
 
 @dataclass
@@ -177,7 +176,7 @@ class _Runner:
     out: Path
     resolved: ResolvedExperiment
     corpora: list[str]
-    places: dict[str, Path]
+    data_paths: dict[str, Path]
     pool: Pool
     job_locks: JobLocks
     until: float | None
@@ -188,7 +187,7 @@ class _Runner:
     written_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.tasks = tasks_of(self.out, self.resolved, list(self.places))
+        self.tasks = tasks_of(self.out, self.resolved, list(self.data_paths))
         self.jobs = jobs_of(self.resolved, self.tasks)
         self.numbers = {job: number for number, job in enumerate(self.jobs, 1)}
 
@@ -239,7 +238,7 @@ class _Runner:
         if job.kind in ("pretrain", "overlap"):
             return True
         pretraining = ExperimentJob("pretrain", job.arm, job.seed)
-        if (job.is_task and job.task not in self.places) or not pretraining.is_done(self.out):
+        if (job.is_task and job.task not in self.data_paths) or not pretraining.is_done(self.out):
             return False
         weights = job.weights(self.out, self.resolved)
         if not weights.is_dir() and weights not in self.missing_weights:
@@ -267,9 +266,9 @@ class _Runner:
             if job.is_task:
                 arguments = self._finetuning(job)
                 is_scored = job.kind == "score"
-                found = run_minimal_pairs(arguments) if is_scored else run_finetuning(arguments, on_progress)
-                self._log_score(job, found)
-                return found is not None
+                result = run_minimal_pairs(arguments) if is_scored else run_finetuning(arguments, on_progress)
+                self._log_score(job, result)
+                return result is not None
             run_sentence_task(job, self.out, self.resolved, self.corpora)
         except Exception as error:
             self._record_failure(job, error)
@@ -282,11 +281,11 @@ class _Runner:
         took = self._seconds_per_job()  # longest first, so that no long run is left at the end
         group = sorted(group, key=lambda job: took.get(job.cost_group, 0.0), reverse=True)
 
-        def on_result(arguments: FinetuningArguments, found: dict | Exception) -> None:
-            if isinstance(found, Exception):
-                self._record_failure(arguments.job, found)
+        def on_result(arguments: FinetuningArguments, result: dict | Exception) -> None:
+            if isinstance(result, Exception):
+                self._record_failure(arguments.job, result)
             else:
-                self._log_score(arguments.job, found)
+                self._log_score(arguments.job, result)
             self._write_periodically()
 
         return self.pool.run(
@@ -301,9 +300,8 @@ class _Runner:
             overrides = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | overrides
         weights = str(job.weights(self.out, self.resolved))
         direction = experiment.arm(job.arm).reads.get(job.task)
-        return FinetuningArguments(
-            *(job, plan, weights, str(self.places[job.task]), str(self.out), overrides, direction, self.until)
-        )
+        data = str(self.data_paths[job.task])
+        return FinetuningArguments(job, plan, weights, data, str(self.out), overrides, direction, self.until)
 
     def _record_failure(self, job: ExperimentJob, error: Exception) -> None:
         """Logs the failure of a job. The other jobs still run; --resume tries it again."""
@@ -312,11 +310,11 @@ class _Runner:
         self.failures[job.key] = str(error).partition("\n")[0] or type(error).__name__
         self.log(f"note: {job.description} failed: {self.failures[job.key]}; continuing with the others")
 
-    def _log_score(self, job: ExperimentJob, found: dict | None) -> None:
-        if found is not None:
-            wrong = f" (degenerate: {found['degenerate']})" if found["degenerate"] else ""
-            place = f"[{self.numbers[job]} of {len(self.jobs)}]"
-            self.log(f"{place} {job.description}: {found['score']:.1f} in {found['seconds']:.0f} s{wrong}")
+    def _log_score(self, job: ExperimentJob, result: dict | None) -> None:
+        if result is not None:
+            degenerate = f" (degenerate: {result['degenerate']})" if result["degenerate"] else ""
+            count = f"[{self.numbers[job]} of {len(self.jobs)}]"
+            self.log(f"{count} {job.description}: {result['score']:.1f} in {result['seconds']:.0f} s{degenerate}")
 
     def _time_left(self) -> str:
         """Estimated remaining time, from the durations of the finished jobs; empty if unknown."""
@@ -338,7 +336,7 @@ class _Runner:
         """Mean duration of the finished jobs by cost group and by kind."""
         took: dict[tuple, list[float]] = {}
         for job in self.jobs:
-            if (found := job.found(self.out)) is not None:
+            if (result := job.result(self.out)) is not None:
                 for cost_group in (job.cost_group, (job.kind,)):
-                    took.setdefault(cost_group, []).append(found["seconds"])
+                    took.setdefault(cost_group, []).append(result["seconds"])
         return {cost_group: statistics.fmean(seconds) for cost_group, seconds in took.items()}

@@ -5,6 +5,7 @@ scores. With one pre-training seed, intervals are over fine-tuning seeds and do 
 pre-training runs; differences between arms then add the seed deviation stated in the experiment.
 """
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -25,46 +26,46 @@ class Scores:
         self.equal = resolved.experiment.equal
         self.tasks: list[TaskPlan] = [task for task in resolved.experiment.tasks if task.name in tasks]
         self.num_planned = len(resolved.experiment.tasks)
-        self.found: dict[tuple[str, float, str, int, int], float] = {}
-        self.learned_nothing: set[tuple[str, float, str, int, int]] = set()
-        for arm in resolved.experiment.arms:
-            for seed in self.equal.seeds:
-                for share in self.equal.checkpoints:
-                    for task in self.tasks:
-                        for place, task_seed in enumerate(task.seeds):
-                            left = task_job(task, arm.name, seed, share, task_seed).found(out)
-                            if left is not None:
-                                key = (arm.name, share, task.name, seed, place)
-                                self.found[key] = left["score"]
-                                if left["degenerate"]:
-                                    self.learned_nothing.add(key)
+        # By arm, fraction of the FLOPs, task, pre-training seed, and index of the fine-tuning seed.
+        self.values: dict[tuple[str, float, str, int, int], float] = {}
+        self.degenerate: set[tuple[str, float, str, int, int]] = set()
+        checkpoints = itertools.product(resolved.experiment.arms, self.equal.seeds, self.equal.checkpoints)
+        for (arm, seed, fraction), task in itertools.product(checkpoints, self.tasks):
+            for i, task_seed in enumerate(task.seeds):
+                result = task_job(task, arm.name, seed, fraction, task_seed).result(out)
+                if result is not None:
+                    key = (arm.name, fraction, task.name, seed, i)
+                    self.values[key] = result["score"]
+                    if result["degenerate"]:
+                        self.degenerate.add(key)
 
-    def mean_scores(self, arm: str, share: float, tasks: Sequence[str] | None = None) -> list[float]:
+    def mean_scores(self, arm: str, fraction: float, tasks: Sequence[str] | None = None) -> list[float]:
         """The mean over `tasks` (by default all): one score per pre-training seed or, if there is only one, per
         fine-tuning seed that all tasks have."""
         tasks = tasks or [task.name for task in self.tasks]
         by_seed = []
         for seed in self.equal.seeds:
-            places = sorted({key[4] for key in self.found if key[:2] == (arm, share) and key[3] == seed})
-            whole = [place for place in places if all((arm, share, task, seed, place) in self.found for task in tasks)]
-            by_seed.append([_mean([self.found[arm, share, task, seed, place] for task in tasks]) for place in whole])
+            indices = sorted({key[4] for key in self._keys(arm, fraction, tasks) if key[3] == seed})
+            scores = [[self.values.get((arm, fraction, task, seed, i)) for task in tasks] for i in indices]
+            by_seed.append([_mean(of_tasks) for of_tasks in scores if None not in of_tasks])
         if len(self.equal.seeds) > 1:
             return [_mean(each) for each in by_seed if each]
         return by_seed[0]
 
-    def num_missing(self, arm: str, share: float, tasks: Sequence[str] | None = None) -> int:
+    def num_missing(self, arm: str, fraction: float, tasks: Sequence[str] | None = None) -> int:
         """The number of fine-tuning runs missing for the mean."""
         plans = [task for task in self.tasks if tasks is None or task.name in tasks]
         num_planned = len(self.equal.seeds) * sum(len(task.seeds) for task in plans)
-        names = {task.name for task in plans}
-        return num_planned - sum(key[:2] == (arm, share) and key[2] in names for key in self.found)
+        return num_planned - len(self._keys(arm, fraction, [task.name for task in plans]))
 
-    def has_learned(self, arm: str, share: float, tasks: Sequence[str] | None = None) -> bool:
+    def has_learned(self, arm: str, fraction: float, tasks: Sequence[str] | None = None) -> bool:
         """Whether at most half of the fine-tuning runs are degenerate; arms that learned nothing would look the
         same."""
-        names = tasks or [task.name for task in self.tasks]
-        keys = [key for key in self.found if key[:2] == (arm, share) and key[2] in names]
-        return sum(key in self.learned_nothing for key in keys) <= len(keys) / 2
+        keys = self._keys(arm, fraction, tasks or [task.name for task in self.tasks])
+        return sum(key in self.degenerate for key in keys) <= len(keys) / 2
+
+    def _keys(self, arm: str, fraction: float, tasks: Sequence[str]) -> list[tuple[str, float, str, int, int]]:
+        return [key for key in self.values if key[:2] == (arm, fraction) and key[2] in tasks]
 
     def difference(
         self, a: list[float], b: list[float], tasks: Sequence[str] | None = None
@@ -98,14 +99,14 @@ class Scores:
         """Every point: arm, fraction and number of FLOPs, task or `mean`, score with interval, number of scores."""
         rows = []
         for arm, budget in resolved.arms.items():
-            for share in self.equal.checkpoints:
+            for fraction in self.equal.checkpoints:
                 for task in [MEAN, *(task.name for task in self.tasks)]:
-                    values = self.mean_scores(arm, share, None if task == MEAN else [task])
+                    values = self.mean_scores(arm, fraction, None if task == MEAN else [task])
                     if values:
                         low, high = mean_interval(values) if len(values) > 1 else (None, None)
-                        about = {"arm": arm, "share": share, "flops": budget.flops_at(share), "task": task}
-                        point = {"score": _mean(values), "low": low, "high": high, "of": len(values), "values": values}
-                        rows.append(about | point)
+                        point = {"arm": arm, "share": fraction, "flops": budget.flops_at(fraction), "task": task}
+                        score = {"score": _mean(values), "low": low, "high": high, "of": len(values), "values": values}
+                        rows.append(point | score)
         return rows
 
 

@@ -27,17 +27,17 @@ def crossed(weights: Path, settings: PretrainSettings, corpora: Corpora, num_pai
     runtime = choose_runtime(settings.runtime, 0.0)
     configure_torch(runtime)
     model = load_model(weights).to(runtime.device)
-    found = {}
+    accuracies = {}
     for layout in LABELLED:
-        hits, documents = [], []
-        for batch, of in _batches(settings, corpora, layout, num_pairs, held_out=True):
-            documents += of
+        is_right, documents = [], []
+        for batch, of_batch in _batches(settings, corpora, layout, num_pairs, held_out=True):
+            documents += of_batch
             batch = batch.to(runtime.device)
             with torch.no_grad(), runtime.autocast():
                 logits = model.sentence_logits(model(batch)[batch.offsets[:-1].long()])
-            hits.append((logits.argmax(-1) == batch.labels_N).cpu().numpy())
-        found[layout] = _accuracy(np.concatenate(hits), documents)
-    return found
+            is_right.append((logits.argmax(-1) == batch.labels_N).cpu().numpy())
+        accuracies[layout] = _accuracy(np.concatenate(is_right), documents)
+    return accuracies
 
 
 def overlap(settings: PretrainSettings, corpora: Corpora, num_pairs: int, num_fitted: int) -> dict[str, dict]:
@@ -47,15 +47,15 @@ def overlap(settings: PretrainSettings, corpora: Corpora, num_pairs: int, num_fi
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    found = {}
+    accuracies = {}
     for layout in LABELLED:
         (seen, labels, _), (unseen, gold, documents) = (
             _shared_words(settings, corpora, layout, num, held_out)
             for num, held_out in ((num_fitted, False), (num_pairs, True))
         )
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(seen, labels)
-        found[layout] = _accuracy(model.predict(unseen) == gold, documents)
-    return found
+        accuracies[layout] = _accuracy(model.predict(unseen) == gold, documents)
+    return accuracies
 
 
 def _batches(
@@ -67,7 +67,7 @@ def _batches(
     sampler = SequenceSampler(corpora, length, 0, layout, 0.0, held_out=held_out)
     num_pairs = min(num_pairs, sum(chunks.total for chunks in sampler.chunks))
     size = min(PAIRS_PER_BATCH, num_pairs)
-    return [(sampler.batch(number, size), sampler.documents_of(number, size)) for number in range(num_pairs // size)]
+    return [(sampler.batch(i, size), sampler.documents_of(i, size)) for i in range(num_pairs // size)]
 
 
 def _shared_words(
@@ -79,11 +79,11 @@ def _shared_words(
     counts = sum(corpus.token_counts for corpus, _ in corpora).astype(float)
     rarity = np.log((counts.sum() + 1) / (counts + 1))
     features, labels, documents = [], [], []
-    for batch, of in _batches(settings, corpora, layout, num_pairs, held_out):
+    for batch, of_batch in _batches(settings, corpora, layout, num_pairs, held_out):
         sequences = np.split(batch.ids_T.numpy(), batch.offsets_host[1:-1])
         features += [_features(ids, tokenizer.sep_id, rarity) for ids in sequences]
         labels += batch.labels_N.tolist()
-        documents += of
+        documents += of_batch
     return np.array(features), np.array(labels), documents
 
 
@@ -107,9 +107,9 @@ def _features(ids: np.ndarray, sep_id: int, rarity: np.ndarray) -> list[float]:
 
 def _accuracy(is_right: np.ndarray, documents: list[tuple[int, int]]) -> dict:
     """Accuracy in percent, with a bootstrap interval that resamples whole documents."""
-    _, owner = np.unique(np.array(documents), axis=0, return_inverse=True)
-    sizes = np.bincount(owner)
-    rights = np.bincount(owner, weights=is_right.astype(float))
-    low, high = interval(lambda chosen: float(rights[chosen].sum() / sizes[chosen].sum()), len(sizes))
+    _, document_ids = np.unique(np.array(documents), axis=0, return_inverse=True)
+    sizes = np.bincount(document_ids)
+    num_right = np.bincount(document_ids, weights=is_right.astype(float))
+    low, high = interval(lambda chosen: float(num_right[chosen].sum() / sizes[chosen].sum()), len(sizes))
     value = 100 * float(is_right.mean())
     return {"value": value, "low": 100 * low, "high": 100 * high, "pairs": len(is_right), "documents": len(sizes)}

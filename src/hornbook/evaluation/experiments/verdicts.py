@@ -36,16 +36,10 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        interval = (
-            ""
-            if self.low == self.high or math.isnan(self.low)
-            else f" ({_signed(self.low, self)} to {_signed(self.high, self)})"
-        )
-        return f"{_signed(self.value, self)}{self.unit}{interval}{self.note}"
-
-
-def _signed(number: float, quantity: Quantity) -> str:
-    return f"{number:+.1f}" if quantity.unit == " points" else f"{number:.1f}"
+        sign = "+" if self.unit == " points" else ""
+        has_interval = self.low != self.high and not math.isnan(self.low)
+        interval = f" ({self.low:{sign}.1f} to {self.high:{sign}.1f})" if has_interval else ""
+        return f"{self.value:{sign}.1f}{self.unit}{interval}{self.note}"
 
 
 def verdict_of_interval(low: float, high: float, least: float | None, most: float | None) -> str:
@@ -65,10 +59,11 @@ def judge(claim: Claim, out: Path, resolved: ResolvedExperiment, scores: Scores)
     """The verdict on a claim with its reason, and the results of its conditions."""
     conditions = []
     for condition in claim.conditions:
-        found = measured(condition, out, resolved, scores)
-        is_open = bool(found.missing or found.says_nothing) or math.isnan(found.low)
-        verdict = OPEN if is_open else verdict_of_interval(found.low, found.high, condition.least, condition.most)
-        conditions.append(_result_of(condition, found, verdict))
+        quantity = measured(condition, out, resolved, scores)
+        is_open = bool(quantity.missing or quantity.says_nothing) or math.isnan(quantity.low)
+        interval = (quantity.low, quantity.high)
+        verdict = OPEN if is_open else verdict_of_interval(*interval, condition.least, condition.most)
+        conditions.append(_result_of(condition, quantity, verdict))
     doubtful = _doubtful(claim, conditions)
     verdict = _overall_verdict(claim, conditions, doubtful)
     return {
@@ -96,41 +91,38 @@ def _overall_verdict(claim: Claim, results: list[dict], doubtful: set[str]) -> s
     return FAILS if any(condition.of not in doubtful for condition in fails) else OPEN
 
 
-def _result_of(condition: Condition, found: Quantity, verdict: str) -> dict:
+def _result_of(condition: Condition, quantity: Quantity, verdict: str) -> dict:
     bounds = [f"above {condition.least:g}"] if condition.least is not None else []
     bounds += [f"below {condition.most:g}"] if condition.most is not None else []
     reason = f"{condition.words}: {verdict}"
-    if not math.isnan(found.value):
-        reason += f", {found.text}, must be {' and '.join(bounds)}"
-    reason += "".join(f", because {why}" for why in (found.missing, found.says_nothing) if why)
-    can_narrow = verdict == OPEN and not (found.missing or found.says_nothing)
-    number = None if math.isnan(found.value) else found.value
-    low, high = (None if math.isnan(end) else end for end in (found.low, found.high))
+    if not math.isnan(quantity.value):
+        reason += f", {quantity.text}, must be {' and '.join(bounds)}"
+    reason += "".join(f", because {why}" for why in (quantity.missing, quantity.says_nothing) if why)
+    can_narrow = verdict == OPEN and not (quantity.missing or quantity.says_nothing)
+    numbers = {name: getattr(quantity, name) for name in ("value", "low", "high")}
     return {
         "words": condition.words,
         "verdict": verdict,
-        "value": number,
-        "low": low,
-        "high": high,
+        **{name: None if math.isnan(number) else number for name, number in numbers.items()},
         "reason": reason,
-        "missing": found.missing,
-        "seeds_needed": _seeds_needed(condition, found) if can_narrow else None,
+        "missing": quantity.missing,
+        "seeds_needed": _seeds_needed(condition, quantity) if can_narrow else None,
     }
 
 
-def _seeds_needed(condition: Condition, found: Quantity) -> int | None:
+def _seeds_needed(condition: Condition, quantity: Quantity) -> int | None:
     """The number of pre-training seeds per arm for which Welch's interval no longer contains the nearest bound, if the
     value and the deviation stay the same."""
     from scipy.special import stdtrit
 
     bounds = [bound for bound in (condition.least, condition.most) if bound is not None]
-    distance = min(abs(found.value - bound) for bound in bounds)
-    if math.isnan(found.deviation) or distance < 1e-9:
+    distance = min(abs(quantity.value - bound) for bound in bounds)
+    if math.isnan(quantity.deviation) or distance < 1e-9:
         return None
-    number = max(2, math.ceil(2 * (NORMAL_95 * found.deviation / distance) ** 2))  # a slight underestimate
-    while stdtrit(2 * number - 2, 0.975) * found.deviation * math.sqrt(2 / number) > distance:
-        number += 1
-    return number
+    num_seeds = max(2, math.ceil(2 * (NORMAL_95 * quantity.deviation / distance) ** 2))  # a slight underestimate
+    while stdtrit(2 * num_seeds - 2, 0.975) * quantity.deviation * math.sqrt(2 / num_seeds) > distance:
+        num_seeds += 1
+    return num_seeds
 
 
 def _would_decide(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
@@ -138,10 +130,11 @@ def _would_decide(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
     if any(each["missing"] for each in results):
         return "the missing jobs"
     judged = zip(claim.conditions, results, strict=True)
-    needed = [each["seeds_needed"] for one, each in judged if each["seeds_needed"] and one.of not in doubtful]
-    number = max(needed, default=0)
-    more_seeds = f"about {number} pre-training seeds per arm, if the means stay the same"
-    return "; ".join(filter(None, (claim.would_decide, more_seeds if number else "")))
+    needed = [
+        each["seeds_needed"] for condition, each in judged if each["seeds_needed"] and condition.of not in doubtful
+    ]
+    more_seeds = f"about {max(needed)} pre-training seeds per arm, if the means stay the same" if needed else ""
+    return "; ".join(filter(None, (claim.would_decide, more_seeds)))
 
 
 def measured(condition: Condition, out: Path, resolved: ResolvedExperiment, scores: Scores) -> Quantity:
@@ -170,7 +163,7 @@ def _difference(condition: Condition, scores: Scores) -> Quantity:
     if not a or not b:
         return Quantity(missing=missing)
     if min(len(a), len(b)) < 2:
-        value = a[0] - b[0] if len(a) == len(b) == 1 else math.fsum(a) / len(a) - math.fsum(b) / len(b)
+        value = math.fsum(a) / len(a) - math.fsum(b) / len(b)
         return Quantity(value, missing=missing or "a single score has no interval")
     idle = [arm for arm in (condition.of, condition.minus) if not scores.has_learned(arm, 1.0, tasks)]
     says_nothing = f"most fine-tuning runs of {' and '.join(idle)} are degenerate" if idle else ""
@@ -186,14 +179,14 @@ def _level(condition: Condition, scores: Scores) -> Quantity:
     tasks = [condition.task] if condition.task else None
     if not scores.tasks or (tasks and condition.task not in [task.name for task in scores.tasks]):
         return Quantity(missing=f"there is no data for {condition.task or 'any task'}", unit="")
-    found = scores.mean_scores(condition.of, 1.0, tasks)
+    values = scores.mean_scores(condition.of, 1.0, tasks)
     missing = _missing({condition.of: scores.num_missing(condition.of, 1.0, tasks)}, "score")
-    if not found:
+    if not values:
         return Quantity(missing=missing, unit="")
-    mean = math.fsum(found) / len(found)
-    if len(found) < 2:
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
         return Quantity(mean, missing=missing or "a single score has no interval", unit="")
-    return Quantity(mean, *mean_interval(found), missing, unit="")
+    return Quantity(mean, *mean_interval(values), missing, unit="")
 
 
 def minutes_of(arm: str, out: Path, resolved: ResolvedExperiment) -> float | None:
@@ -202,8 +195,8 @@ def minutes_of(arm: str, out: Path, resolved: ResolvedExperiment) -> float | Non
     for seed in seeds:
         jobs = [ExperimentJob("pretrain", arm, seed)]
         jobs += [task_job(task, arm, seed, 1.0, 0) for task in resolved.experiment.tasks if task.is_zero_shot]
-        found = [left["seconds"] for job in jobs if (left := job.found(out)) is not None]
-        totals += [sum(found) / 60] if len(found) == len(jobs) else []
+        results = [job.result(out) for job in jobs]
+        totals += [] if None in results else [sum(result["seconds"] for result in results) / 60]
     return max(totals, default=None)
 
 
@@ -214,16 +207,16 @@ def _minutes(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Q
     return Quantity(minutes, minutes, minutes, unit=" minutes")
 
 
-def _missing(numbers: dict[str, int], what: str) -> str:
+def _missing(counts: dict[str, int], noun: str) -> str:
     """For example `1 fine-tuning run of nsp and 2 fine-tuning runs of mlm are missing`."""
-    counts = [f"{number} {what}{'s' * (number > 1)} of {arm}" for arm, number in numbers.items() if number]
-    is_or_are = "is" if sum(numbers.values()) == 1 else "are"
-    return f"{' and '.join(counts)} {is_or_are} missing" if counts else ""
+    phrases = [f"{num} {noun}{'s' * (num > 1)} of {arm}" for arm, num in counts.items() if num]
+    is_or_are = "is" if sum(counts.values()) == 1 else "are"
+    return f"{' and '.join(phrases)} {is_or_are} missing" if phrases else ""
 
 
 def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
     seed = resolved.experiment.equal.seeds[0]
-    of, over = (ExperimentJob("pretrain", arm, seed).found(out) for arm in (condition.of, condition.over))
+    of, over = (ExperimentJob("pretrain", arm, seed).result(out) for arm in (condition.of, condition.over))
     if of is None or over is None:
         untrained = condition.of if of is None else condition.over
         return Quantity(missing=f"{untrained} is not pre-trained yet")
@@ -236,9 +229,9 @@ def _accuracy(condition: Condition, out: Path, resolved: ResolvedExperiment) -> 
         jobs = [ExperimentJob("overlap")]
     else:
         jobs = [ExperimentJob("crossed", condition.of, seed) for seed in resolved.experiment.equal.seeds]
-    found = [left[condition.pairs] for job in jobs if (left := job.found(out)) is not None]
+    accuracies = [result[condition.pairs] for job in jobs if (result := job.result(out)) is not None]
     missing = " and ".join(f"{job.description} is not done yet" for job in jobs if not job.is_done(out))
-    if not found:
+    if not accuracies:
         return Quantity(missing=missing)
-    combined = over_seeds(found)
+    combined = over_seeds(accuracies)
     return Quantity(combined["value"], combined["low"], combined["high"], missing, unit="%")

@@ -6,6 +6,7 @@ evaluator.ask(items, prompts, 0, print)     # an answer per item
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,28 +31,27 @@ class PromptEvaluator:
     def __init__(self, task: TextTask, model: DecoderModel):
         self.task, self.model = task, model
         self._unconditional: dict[str, Continuation] = {}
-        self._begin_suppress_tokens: list[int] | None = None
 
     def answer_lengths(self, items: Sequence[Item]) -> list[int]:
         """The number of context tokens to reserve for the answer to each item."""
         context = self.model.model.config.max_positions
         generated = min(self.task.writing.max_new_tokens, context // 2) if "text" in self.task.needs else 0
-        texts = [[answer(self.task, each) for each in item.choices or item.answers[:1]] for item in items]
         if self.task.needs == {"text"}:
             return [generated] * len(items)
-        encoded = iter(self.model.tokenizer.encode_batch([text for its in texts for text in its]))
-        return [max(generated, *(len(next(encoded).ids) for _ in its)) for its in texts]
+        texts = [[answer(self.task, each) for each in item.choices or item.answers[:1]] for item in items]
+        encoded = iter(self.model.tokenizer.encode_batch([text for of_item in texts for text in of_item]))
+        return [max(generated, *(len(next(encoded).ids) for _ in of_item)) for of_item in texts]
 
     def ask(
         self, items: Sequence[Item], prompts: Sequence[Prompt], seed: int, on_progress: Progress
     ) -> list[TextAnswer]:
         """The answer to each item, given its prompt."""
-        found: list[TextAnswer] = []
+        answers: list[TextAnswer] = []
         for start in range(0, len(items), QUESTIONS_PER_CALL):
             chunk = slice(start, start + QUESTIONS_PER_CALL)
-            found += self._ask(items[chunk], [prompt.text for prompt in prompts[chunk]], seed)
-            on_progress(len(found))
-        return found
+            answers += self._ask(items[chunk], [prompt.text for prompt in prompts[chunk]], seed)
+            on_progress(len(answers))
+        return answers
 
     def _ask(self, items: Sequence[Item], prompts: list[str], seed: int) -> list[TextAnswer]:
         if "choice" in self.task.needs:
@@ -61,38 +61,38 @@ class PromptEvaluator:
         return [self._reply(*each) for each in zip(items, texts, scored, strict=True)]
 
     def _reply(self, item: Item, text: str, scored: Continuation | None) -> TextAnswer:
-        extra: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
+        details: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
         answers, keep = item.answers, self.task.writing.keep
         if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
             answers = tuple(map(self.model.tokenizer.normalize, answers))
         if scored is None:
-            return TextAnswer(answers, extract_answer(text, keep), extra=extra)
-        extra["log_probability"] = scored.total
+            return TextAnswer(answers, extract_answer(text, keep), extra=details)
+        details["log_probability"] = scored.total
         per_token = (tuple(scored.log_probabilities.tolist()), tuple(scored.is_greedy.tolist()))
-        return TextAnswer(answers, extract_answer(text, keep), *per_token, extra)
+        return TextAnswer(answers, extract_answer(text, keep), *per_token, details)
 
     # ---- choices
 
     def _choose(self, items: Sequence[Item], prompts: list[str]) -> list[TextAnswer]:
         texts = [[answer(self.task, choice) for choice in item.choices] for item in items]
-        pairs = [(prompt, text) for prompt, its in zip(prompts, texts, strict=True) for text in its]
-        found = iter(self.model.continuations(pairs))
+        pairs = [(prompt, text) for prompt, choices in zip(prompts, texts, strict=True) for text in choices]
+        continuations = iter(self.model.continuations(pairs))
         if self.task.choices.normalize == "answer":
-            self._score_unconditionally({text for its in texts for text in its})
+            self._score_unconditionally({text for choices in texts for text in choices})
         replies = []
-        for item, its in zip(items, texts, strict=True):
-            scores = np.array([self._normalized(next(found), text) for text in its])
-            extra = {"choices": list(item.choices), "scores": scores.tolist()}
-            replies.append(TextAnswer(item.answers, item.choices[int(scores.argmax())], extra=extra))
+        for item, choices in zip(items, texts, strict=True):
+            scores = np.array([self._normalized(next(continuations), text) for text in choices])
+            details = {"choices": list(item.choices), "scores": scores.tolist()}
+            replies.append(TextAnswer(item.answers, item.choices[int(scores.argmax())], extra=details))
         return replies
 
-    def _normalized(self, found: Continuation, text: str) -> float:
-        how = self.task.choices.normalize
-        if how == "token":
-            return found.total / len(found.log_probabilities)
-        if how == "byte":
-            return found.total / len(text.strip().encode())
-        return found.total - self._unconditional[text].total if how == "answer" else found.total
+    def _normalized(self, scored: Continuation, text: str) -> float:
+        normalize = self.task.choices.normalize
+        if normalize == "token":
+            return scored.total / len(scored.log_probabilities)
+        if normalize == "byte":
+            return scored.total / len(text.strip().encode())
+        return scored.total - self._unconditional[text].total if normalize == "answer" else scored.total
 
     def _score_unconditionally(self, texts: set[str]) -> None:
         """The likelihood of each choice after "Answer:" without the question (Brown et al. 2020, arXiv 2005.14165,
@@ -105,7 +105,7 @@ class PromptEvaluator:
 
     def _generate(self, prompts: list[str], seed: int) -> list[str]:
         writing = self.task.writing
-        found = self.model.generate(
+        generated = self.model.generate(
             prompts,
             writing.max_new_tokens,
             temperature=writing.temperature,
@@ -113,24 +113,22 @@ class PromptEvaluator:
             top_p=writing.top_p,
             stop=writing.stop,
             seed=seed,
-            begin_suppress_tokens=() if writing.stop_words else self._stop_tokens(),
+            begin_suppress_tokens=() if writing.stop_words else self._not_first_tokens,
         )
-        return [its[0].text for its in found]
+        return [samples[0].text for samples in generated]
 
     def _score_answers(self, items: Sequence[Item], prompts: list[str]) -> list[Continuation]:
         pairs = zip(prompts, (answer(self.task, item.answers[0]) for item in items), strict=True)
         return self.model.continuations(list(pairs))
 
-    def _stop_tokens(self) -> list[int]:
+    @cached_property
+    def _not_first_tokens(self) -> list[int]:
         """Tokens that do not start a new word, or that are a stop word."""
-        if self._begin_suppress_tokens is None:
-            tokenizer = self.model.tokenizer
-            (before,) = tokenizer.encode_batch(["word"])
-            num_before = len(tokenizer.decode(before.ids))
-            texts = tokenizer.backend.decode_batch([[*before.ids, i] for i in range(tokenizer.vocab_size)])
-            new = [text[num_before:] for text in texts]
-            self._begin_suppress_tokens = [i for i, text in enumerate(new) if not _may_be_first(text)]
-        return self._begin_suppress_tokens
+        tokenizer = self.model.tokenizer
+        (before,) = tokenizer.encode_batch(["word"])
+        num_before = len(tokenizer.decode(before.ids))
+        texts = tokenizer.backend.decode_batch([[*before.ids, i] for i in range(tokenizer.vocab_size)])
+        return [i for i, text in enumerate(texts) if not _may_be_first(text[num_before:])]
 
 
 def _may_be_first(text: str) -> bool:
@@ -138,17 +136,17 @@ def _may_be_first(text: str) -> bool:
     return text[:1] == " " and word[:1].isalpha() and word.lower() not in STOP_WORDS
 
 
-def extract_answer(text: str, what: str) -> str:
+def extract_answer(text: str, keep: str) -> str:
     """The part of a generated text that is the answer, by the task's `writing.keep`.
 
     >>> extract_answer(" signs. And", "word"), extract_answer(" One. Two. Three. Four.", "three sentences")
     ('signs', 'One. Two. Three.')
     """
-    if what == "line":
+    if keep == "line":
         text = text.strip("\n").partition("\n")[0]
-    elif what == "word":
-        found = WORD.search(text)
-        text = found[0] if found else ""
-    elif what in ("sentence", "three sentences"):
-        text = "".join(split_sentences(text.strip())[: 1 if what == "sentence" else 3])
+    elif keep == "word":
+        match = WORD.search(text)
+        text = match[0] if match else ""
+    elif keep in ("sentence", "three sentences"):
+        text = "".join(split_sentences(text.strip())[: 1 if keep == "sentence" else 3])
     return text.strip()

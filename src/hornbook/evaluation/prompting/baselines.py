@@ -22,30 +22,27 @@ NUM_ROUNDS = 5  # EM iterations for learning a dictionary
 def baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> dict[str, list[TextAnswer]]:
     """The answers of each of the task's baselines; a dictionary without data to learn from is left out."""
     field = task.baseline.field
-    found = {}
+    answers = {}
     for kind in task.baseline.kinds:
         if kind == "dictionary":
             if not train and not task.baseline.dictionary:
                 continue
-            words = (
-                read_dictionary(task.baseline.dictionary)
-                if task.baseline.dictionary
-                else learn_dictionary(train, field)
-            )
+            file = task.baseline.dictionary
+            words = read_dictionary(file) if file else learn_dictionary(train, field)
             texts = [translate_words(item.fields[field], words) for item in test]
         else:
             texts = [_three_sentences(item, field, kind == "random-3") for item in test]
-        found[kind] = [TextAnswer(item.answers, text) for item, text in zip(test, texts, strict=True)]
-    return found
+        answers[kind] = [TextAnswer(item.answers, text) for item, text in zip(test, texts, strict=True)]
+    return answers
 
 
 def chance(test: Sequence[Item]) -> dict[str, float]:
     """Accuracy in percent of a random choice and, if all questions have the same choices, of always giving the most
     frequent answer."""
-    found = {"chance": 100 * float(np.mean([1 / len(item.choices) for item in test]))}
+    accuracies = {"chance": 100 * float(np.mean([1 / len(item.choices) for item in test]))}
     if len({item.choices for item in test}) == 1:
-        found["commonest answer"] = majority(test)
-    return found
+        accuracies["commonest answer"] = majority(test)
+    return accuracies
 
 
 def majority(test: Sequence[Item]) -> float:
@@ -70,22 +67,24 @@ def translate_words(text: str, words: Mapping[str, str]) -> str:
     >>> translate_words("The cat, here.", {"the": "le", "cat": "chat"})
     'Le chat, here.'
     """
-    found = " ".join(words.get(token.lower(), token) for token in TOKEN.findall(text))
-    found = NO_SPACE_AFTER.sub(r"\1", NO_SPACE_BEFORE.sub(r"\1", found))
-    return found[:1].upper() + found[1:]
+    translated = " ".join(words.get(token.lower(), token) for token in TOKEN.findall(text))
+    translated = NO_SPACE_AFTER.sub(r"\1", NO_SPACE_BEFORE.sub(r"\1", translated))
+    return translated[:1].upper() + translated[1:]
 
 
 def read_dictionary(path: str | Path) -> dict[str, str]:
     """Reads a file with a word and its translation per line, separated by white space; the first translation of a word
     counts."""
-    found: dict[str, str] = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+    translations: dict[str, str] = {}
+    for line_number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
             word, _, translation = line.strip().partition("\t" if "\t" in line else " ")
             if not translation.strip():
-                raise ValueError(f"{path} line {number} has a word and no translation: write both, separated by a tab")
-            found.setdefault(word.lower(), translation.strip())
-    return found
+                raise ValueError(
+                    f"{path} line {line_number} has a word and no translation: write both, separated by a tab"
+                )
+            translations.setdefault(word.lower(), translation.strip())
+    return translations
 
 
 def learn_dictionary(train: Sequence[Item], field: str) -> dict[str, str]:
@@ -93,32 +92,27 @@ def learn_dictionary(train: Sequence[Item], field: str) -> dict[str, str]:
     1993)."""
     pairs = [tuple(_tokens(text) for text in (item.fields[field], item.answers[0])) for item in train]
     spelled = [list(dict.fromkeys(word for pair in pairs for word in pair[side])) for side in (0, 1)]
-    numbers = [{word: number for number, word in enumerate(side)} for side in spelled]
+    numbers = [{word: i for i, word in enumerate(side)} for side in spelled]
     # All pairs of a word of a sentence and a word of its translation, as (word, other word, sentence).
-    words, others, sentences = (
-        np.concatenate(each)
-        for each in zip(
-            *(
-                (
-                    np.repeat([numbers[0][w] for w in first], len(second)),
-                    np.tile([numbers[1][w] for w in second], len(first)),
-                    np.full(len(first) * len(second), sentence),
-                )
-                for sentence, (first, second) in enumerate(pairs)
-                if first and second
-            ),
-            strict=True,
+    columns = [
+        (
+            np.repeat([numbers[0][word] for word in first], len(second)),
+            np.tile([numbers[1][word] for word in second], len(first)),
+            np.full(len(first) * len(second), sentence),
         )
-    )
+        for sentence, (first, second) in enumerate(pairs)
+        if first and second
+    ]
+    words, others, sentences = (np.concatenate(column) for column in zip(*columns, strict=True))
     both = words.astype(np.int64) * len(numbers[1]) + others
     known, pair_of = np.unique(both, return_inverse=True)
     score = _translation_probabilities(known // len(numbers[1]), known % len(numbers[1]), pair_of, others, sentences)
     score *= _translation_probabilities(known % len(numbers[1]), known // len(numbers[1]), pair_of, words, sentences)
-    found: dict[str, str] = {}
+    best: dict[str, str] = {}
     for i in np.argsort(-score, kind="stable"):
         word, other = divmod(int(known[i]), len(numbers[1]))
-        found.setdefault(spelled[0][word], spelled[1][other])
-    return found
+        best.setdefault(spelled[0][word], spelled[1][other])
+    return best
 
 
 def _translation_probabilities(

@@ -65,6 +65,11 @@ class PromptRun:
         start = "" if self.variant == AS_WRITTEN else f"{self.variant}-"
         return f"{start}shots-{self.shots}-seed-{self.seed}"
 
+    @property
+    def description(self) -> str:
+        variant = "" if self.variant == AS_WRITTEN else f", {self.variant}"
+        return f"{self.shots} shots, seed {self.seed}{variant}"
+
     def file(self, out: Path) -> Path:
         return Path(out) / PREDICTIONS / f"{self.key}.jsonl"
 
@@ -135,9 +140,9 @@ def prompt(
     try:
         _answer_all(runs, out, PromptEvaluator(defined, loaded), pool, test, on_progress, log)
     finally:  # also when the run is stopped
-        found = write_scores(out, request, defined, runs, Splits(splits.train, test))
+        scores = write_scores(out, request, defined, runs, Splits(splits.train, test))
         write_report(out)
-    return found
+    return scores
 
 
 def _check(run: dict[str, Any]) -> None:
@@ -204,11 +209,6 @@ def runs_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[PromptRun]
     ]
 
 
-def description_of(run: PromptRun) -> str:
-    variant = "" if run.variant == AS_WRITTEN else f", {run.variant}"
-    return f"{run.shots} shots, seed {run.seed}{variant}"
-
-
 def _answer_all(
     runs: list[PromptRun],
     out: Path,
@@ -220,14 +220,14 @@ def _answer_all(
 ) -> None:
     """Writes the predictions of the runs that are not finished yet."""
     task, tokenizer, context = evaluator.task, evaluator.model.tokenizer, evaluator.model.model.config.max_positions
-    left = [run for run in runs if not run.file(out).exists()]
-    if len(left) < len(runs):
-        log(f"{len(runs) - len(left)} of {len(runs)} runs are already finished")
-    for number, run in enumerate(left):
+    remaining = [run for run in runs if not run.file(out).exists()]
+    if len(remaining) < len(runs):
+        log(f"{len(runs) - len(remaining)} of {len(runs)} runs are already finished")
+    for i, run in enumerate(remaining):
 
-        def show(done: int, number: int = number, run: PromptRun = run) -> None:
+        def show(done: int, i: int = i, run: PromptRun = run) -> None:
             if on_progress is not None:
-                on_progress(number * len(test) + done, len(left) * len(test), description_of(run))
+                on_progress(i * len(test) + done, len(remaining) * len(test), run.description)
 
         shots = [[pool[i] for i in drawn(task, len(pool), run.shots, run.seed, item)] for item in range(len(test))]
         show(0)
@@ -243,12 +243,12 @@ def _warn(run: PromptRun, prompts: list[Prompt], context: int, log: Log) -> None
     nums = [prompt.num_examples for prompt in prompts]
     if num_short := sum(num < run.shots for num in nums):
         log(
-            f"warning: {description_of(run)}: the examples do not fit the context of {context:,} tokens for "
+            f"warning: {run.description}: the examples do not fit the context of {context:,} tokens for "
             f"{num_short:,} of {len(nums):,} questions; {np.mean(nums):.3g} were shown on average, at least {min(nums)}"
         )
     if num_truncated := sum(prompt.is_cut for prompt in prompts):
         log(
-            f"warning: {description_of(run)}: {num_truncated:,} of {len(nums):,} questions exceed the context and were "
+            f"warning: {run.description}: {num_truncated:,} of {len(nums):,} questions exceed the context and were "
             "truncated"
         )
 
@@ -264,9 +264,9 @@ def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: li
             "answers": list(item.answers),
             "answer": reply.text,
             **reply.extra,
-            "statistics": {name: rows[name][number] for name in task.metrics},
+            "statistics": {name: rows[name][i] for name in task.metrics},
         }
-        for number, (item, prompt, reply) in enumerate(zip(items, prompts, replies, strict=True))
+        for i, (item, prompt, reply) in enumerate(zip(items, prompts, replies, strict=True))
     ]
 
 
@@ -279,11 +279,11 @@ def _refuse_other_inputs(
     folder: RunFolder, recorded: dict[str, Any], inputs: dict[str, Any], request: PromptRequest
 ) -> None:
     """Raises a `ValueError` if the model or the data changed: the scores would mix two runs."""
-    what = {
+    names = {
         "weights": f"the model {request.model}",
         "questions": f"the data in {request.data}",
         "examples": f"the set of training examples in {request.data}",
     }
     for name in inputs:
         if name != "examples" or recorded[name] is not None:  # else no examples were used so far
-            folder.refuse_other_input(what[name], recorded[name], inputs[name])
+            folder.refuse_other_input(names[name], recorded[name], inputs[name])

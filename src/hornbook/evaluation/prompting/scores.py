@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PREDICTIONS = "predictions"  # the folder of prediction files, one per run
 KIND = "prompt"  # the `kind` field of the file
 INTERVAL = "95% intervals by bootstrap over questions and seeds"
-ALMOST_ALL = 0.95  # share of equal answers from which the model is considered to ignore the question
+ALMOST_ALL = 0.95  # fraction of equal answers from which the model is considered to ignore the question
 Statistics = dict[str, np.ndarray]  # for each metric, one row per question
 
 
@@ -39,7 +39,7 @@ def write_scores(
             _point(out, task, [run for run in done if (run.variant, run.shots) == group], len(splits.test))
             for group in groups
         ]
-    found = {
+    scores = {
         "kind": KIND,
         "model": request.model,
         "task": task.name,
@@ -55,8 +55,8 @@ def write_scores(
         "majority": majority(splits.test) if task.choices.is_given else None,
         "baselines": _baselines(task, splits.train, splits.test),
     }
-    write_json(out / SCORES, found)
-    return found
+    write_json(out / SCORES, scores)
+    return scores
 
 
 def _described(task: TextTask, name: str) -> dict[str, Any]:
@@ -71,10 +71,10 @@ def _described(task: TextTask, name: str) -> dict[str, Any]:
 
 def _point(out: Path, task: TextTask, runs: Sequence["PromptRun"], num_questions: int) -> dict[str, Any]:
     """The scores over all seeds of one template and one number of examples."""
-    several = [_predictions(run.file(out), num_questions) for run in runs]
-    lines = [line for its in several for line in its]
+    by_seed = [_predictions(run.file(out), num_questions) for run in runs]
+    lines = [line for of_seed in by_seed for line in of_seed]
     statistics = [
-        {name: np.array([line["statistics"][name] for line in its]) for name in task.metrics} for its in several
+        {name: np.array([line["statistics"][name] for line in of_seed]) for name in task.metrics} for of_seed in by_seed
     ]
     nums = [line["examples"] for line in lines]
     return {
@@ -85,7 +85,7 @@ def _point(out: Path, task: TextTask, runs: Sequence["PromptRun"], num_questions
         "shown": {"mean": float(np.mean(nums)), "fewest": min(nums), "whole": nums.count(runs[0].shots)},
         "cut": sum(line["cut"] for line in lines),
         "asked": len(lines),
-        "degenerate": degenerate(several) if task.choices.is_given else None,
+        "degenerate": degenerate(by_seed) if task.choices.is_given else None,
     }
 
 
@@ -98,17 +98,19 @@ def _predictions(file: Path, num_questions: int) -> list[dict[str, Any]]:
     return lines
 
 
-def degenerate(several: Sequence[Sequence[dict[str, Any]]]) -> str | None:
+def degenerate(by_seed: Sequence[Sequence[dict[str, Any]]]) -> str | None:
     """A message if a model gives almost always the same answer, from the prediction lines of each seed; else None.
     Choices are compared by their position, as each question may have its own."""
-    lines = [line for its in several for line in its]
+    lines = [line for of_seed in by_seed for line in of_seed]
     right = Counter(line["choices"].index(line["answers"][0]) for line in lines)
-    given = [Counter(line["choices"].index(line["answer"]) for line in its).most_common(1)[0] for its in several]
-    share, commonest = (num / len(lines) for num in (sum(num for _, num in given), max(right.values())))
-    if len(several[0]) < ENOUGH_CHOICES or share < ALMOST_ALL or share <= commonest:
+    most_given = [
+        Counter(line["choices"].index(line["answer"]) for line in of_seed).most_common(1)[0] for of_seed in by_seed
+    ]
+    fraction = sum(num for _, num in most_given) / len(lines)
+    if len(by_seed[0]) < ENOUGH_CHOICES or fraction < ALMOST_ALL or fraction <= max(right.values()) / len(lines):
         return None
-    ((choice, _), *others) = given
-    questions = f"{100 * share:.1f}% of the questions"
+    ((choice, _), *others) = most_given
+    questions = f"{100 * fraction:.1f}% of the questions"
     if any(other != choice for other, _ in others):
         return f"it gives the same answer to {questions}, a different one for each seed"
     if len({tuple(line["choices"]) for line in lines}) == 1:
@@ -122,7 +124,7 @@ def scored(statistics: Sequence[Statistics]) -> dict[str, dict[str, Any]]:
 
     def score(seed: int, chosen: np.ndarray) -> dict[str, float]:
         rows = statistics[seed]
-        return {name: METRICS[name].score(its[chosen].sum(0), len(chosen)) for name, its in rows.items()}
+        return {name: METRICS[name].score(values[chosen].sum(0), len(chosen)) for name, values in rows.items()}
 
     all_questions = np.arange(num_questions)
     by_seed = [score(seed, all_questions) for seed in range(len(statistics))]
@@ -139,10 +141,10 @@ def scored(statistics: Sequence[Statistics]) -> dict[str, dict[str, Any]]:
 
 
 def _baselines(task: TextTask, train: Sequence[Item], test: Sequence[Item]) -> dict[str, dict[str, Any]]:
-    found = {}
+    scores = {}
     if "accuracy" in task.metrics:
-        found |= {name: {"accuracy": {"value": value}} for name, value in chance(test).items()}
+        scores |= {name: {"accuracy": {"value": value}} for name, value in chance(test).items()}
     text_metrics = [name for name in task.metrics if METRICS[name].needs == "text"]
     for name, answered in baselines(task, train, test).items():
-        found[name] = scored([{metric: METRICS[metric].rows(answered) for metric in text_metrics}])
-    return found
+        scores[name] = scored([{metric: METRICS[metric].rows(answered) for metric in text_metrics}])
+    return scores

@@ -28,11 +28,12 @@ class ApproximateIndex:
     def __init__(self, index: Index, log: Callable[[str], None] = lambda message: None):
         self.index = index
         self.faiss = _faiss()
-        self.graph = self._opened()
+        self.graph = self._open()
         if self.graph.ntotal < len(index):
             self._extend(log)
 
-    def _opened(self):
+    def _open(self):
+        """The saved graph, or an empty one if there is none that fits the index."""
         file = self.index.folder / HNSW_FILE
         if file.exists():
             try:
@@ -55,17 +56,13 @@ class ApproximateIndex:
             with replacing(self.index.folder / HNSW_FILE) as file:
                 self.faiss.write_index(self.graph, str(file))
 
-    def search(self, queries_QD: np.ndarray, top_k: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """For each query the scores and the row numbers of about the `top_k` nearest vectors, best first."""
+    def search(self, queries_QD: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each query the scores and the rows of about the `top_k` nearest vectors, best first."""
         num = min(CANDIDATES * top_k, len(self.index))
         self.graph.hnsw.efSearch = max(EFFORT_SEARCHING, 2 * num)
         _, candidates = self.graph.search(np.ascontiguousarray(queries_QD, np.float32), num)
-        # The graph may propose fewer rows than asked for, and fills them up with -1.
-        found = [
-            rank_candidates(self.index, query_D[None], [rows[rows >= 0]], top_k)
-            for query_D, rows in zip(queries_QD, candidates, strict=True)
-        ]
-        return [scores[0] for scores, _ in found], [rows[0] for _, rows in found]
+        # The graph may propose fewer rows than requested, and pads them with -1.
+        return rank_candidates(self.index, queries_QD, [rows[rows >= 0] for rows in candidates], top_k)
 
 
 def _faiss():

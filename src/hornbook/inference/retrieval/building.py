@@ -5,7 +5,6 @@ hornbook.build_index("texts.csv", "index", model="runs/search", text="body")
 
 import hashlib
 import json
-import shutil
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 
 from hornbook.data.problems import Problems
 from hornbook.devices import chosen_device
-from hornbook.files import temporary
+from hornbook.files import refuse_beyond_disk, temporary
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 from hornbook.inference.retrieval.index import (
@@ -94,14 +93,14 @@ def read_texts(
     strict: bool = False,
 ) -> Texts:
     """The rows of a file (`.txt` with one text per line, or a table) or of a list of texts. `text` names the column of
-    the text, `key` that of the ids (`none`: row numbers); both are inferred when omitted. The rows of a file are
-    written to `spool`, so that the memory needed does not depend on its size."""
+    the text, `key` that of the ids (`none`: row numbers); both are inferred when omitted. The rows are written to
+    `spool`, so that the memory needed does not depend on their number."""
     is_file = isinstance(texts, str | Path)
     if not is_file and not is_table(texts):
-        return _listed(texts)
+        return _read_list(texts, spool)
     name = str(texts) if is_file else "the table"
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=RequestedColumns(text))
-    rows: _Rows | None = None
+    rows: _RowSpool | None = None
     entry = find_task("classification")
     pieces = stream_inputs(texts, entry, notes) if is_file else [inputs_of_table(texts, entry, notes)]
     for examples, columns in pieces:
@@ -110,9 +109,9 @@ def read_texts(
                 raise ValueError(f"{name} has two texts in each row: name the column to embed with text=")
             key = _key_column(key, columns[0], notes, name)
             roles = {key, *notes.roles.get("text", "").split(",")}
-            rows = _Rows(spool, [each for each in columns[0] if each not in roles], name, key)
+            rows = _RowSpool(spool, [each for each in columns[0] if each not in roles], name, key)
         rows.add([each.text for each in examples], columns)
-    if rows is None or not rows.num_kept:
+    if rows is None or not rows.num_written:
         raise ValueError(f"{name} has no text that is not empty: name the right column with text=")
     names = ", ".join(
         f"{role} = '{column}'" for role, column in (("text", notes.roles.get("text")), ("id", key)) if column
@@ -122,32 +121,24 @@ def read_texts(
     if rows.left_out:
         left_out = ", ".join(f"'{each}'" for each in rows.left_out)
         messages.append(f"left out: the column {left_out}, as the index has its own of that name; rename it to keep it")
-    num_empty = rows.num_read - rows.num_kept
-    return Texts(
-        rows.finish(), rows.fingerprint, name if is_file else None, num_empty, key, tuple(messages), notes.problems
-    )
+    file = name if is_file else None
+    return Texts(rows.finish(), rows.fingerprint, file, rows.num_empty, key, tuple(messages), notes.problems)
 
 
-def _listed(texts: Sequence[str]) -> Texts:
-    found = list(texts)
-    if (number := next((i for i, each in enumerate(found) if not isinstance(each, str)), None)) is not None:
-        raise ValueError(f"text {number + 1} of the list is {found[number]!r}, not a text: convert it, or leave it out")
-    kept = [(str(number), each) for number, each in enumerate(found) if each.strip()]
-    if not kept:
+def _read_list(texts: Sequence[str], spool: Path) -> Texts:
+    texts = list(texts)
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise ValueError(f"text {number} of the list is {text!r}, not a text: convert it, or leave it out")
+    rows = _RowSpool(spool, (), "the list", None)
+    rows.add(texts, [{} for _ in texts])
+    if not rows.num_written:
         raise ValueError("there are no texts in the list: give at least one that is not empty")
-    digest = hashlib.sha256()
-    for row in kept:
-        digest.update(_row_bytes(*row, {}))
-    rows = pa.table({ID: [each for each, _ in kept], TEXT: [each for _, each in kept]})
-    return Texts(rows, digest.hexdigest(), num_empty=len(found) - len(kept))
+    return Texts(rows.finish(), rows.fingerprint, num_empty=rows.num_empty)
 
 
-def _row_bytes(key: str, text: str, columns: Mapping[str, str | None]) -> bytes:
-    return json.dumps((key, text, columns), ensure_ascii=True, sort_keys=True).encode()
-
-
-class _Rows:
-    """Writes the rows of a file to an Arrow file, with a fingerprint, and refuses duplicate ids."""
+class _RowSpool:
+    """Writes rows to an Arrow file, computes their fingerprint, and refuses duplicate ids."""
 
     def __init__(self, spool: Path, names: Sequence[str], file: str, key: str | None):
         self.spool, self.file, self.key = spool, file, key
@@ -156,16 +147,19 @@ class _Rows:
         self.schema = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.names)])
         self.writer = pa.ipc.new_stream(pa.OSFile(str(spool), "wb"), self.schema)
         self.digest, self.hashes = hashlib.sha256(), array("q")
-        self.num_read = self.num_kept = 0
+        self.num_read = self.num_written = 0
+
+    @property
+    def num_empty(self) -> int:
+        return self.num_read - self.num_written
 
     @property
     def fingerprint(self) -> str:
         return self.digest.hexdigest()
 
     def add(self, texts: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> None:
-        found: dict[str, list] = {name: [] for name in self.schema.names}
-        for text, row in zip(texts, columns, strict=True):
-            number, self.num_read = self.num_read, self.num_read + 1
+        values: dict[str, list] = {name: [] for name in self.schema.names}
+        for number, (text, row) in enumerate(zip(texts, columns, strict=True), self.num_read):
             if not text.strip():
                 continue
             key = plain(row.get(self.key)) if self.key else str(number)
@@ -173,13 +167,14 @@ class _Rows:
                 where = f"{self.file}: a row has no id in column '{self.key}'"
                 raise ValueError(f"{where}; fill it in, or number the rows with key='none'")
             others = {name: _as_text(row.get(name)) for name in self.names}
-            self.digest.update(_row_bytes(key, text, others))
+            self.digest.update(json.dumps((key, text, others), ensure_ascii=True, sort_keys=True).encode())
             if self.key:
                 self.hashes.append(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), signed=True))
             for name, value in ({ID: key, TEXT: text} | others).items():
-                found[name].append(value)
-        self.num_kept += len(found[ID])
-        self.writer.write_batch(pa.RecordBatch.from_pydict(found, self.schema))
+                values[name].append(value)
+        self.num_read += len(texts)
+        self.num_written += len(values[ID])
+        self.writer.write_batch(pa.RecordBatch.from_pydict(values, self.schema))
 
     def finish(self) -> pa.Table:
         self.writer.close()
@@ -262,7 +257,7 @@ def build_index(
         strict: Raise a `ValueError` at the first bad row.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
         log: Receives messages about what was inferred.
-        progress: Called with (texts done, number of texts).
+        on_progress: Called with (texts done, number of texts).
 
     >>> import hornbook
     >>> built = hornbook.build_index(["the river", "silver bread"], "example-index", model="runs/first")
@@ -273,12 +268,12 @@ def build_index(
     if dtype is not None and dtype not in VECTOR_FILES:
         raise ValueError(f"dtype must be {' or '.join(VECTOR_FILES)}, not '{dtype}'")
     with temporary(out / "texts") as spool:
-        found = read_texts(texts, spool, text, key, delimiter, encoding, strict)
-        return _build(found, out, model, dtype, append, device, log, on_progress)
+        read = read_texts(texts, spool, text, key, delimiter, encoding, strict)
+        return _build(read, out, model, dtype, append, device, log, on_progress)
 
 
 def _build(
-    found: Texts,
+    texts: Texts,
     out: Path,
     model: str | Path | LoadedModel | None,
     dtype: VectorType | None,
@@ -287,18 +282,46 @@ def _build(
     log: Callable[[str], None],
     on_progress: Callable[[int, int], None] | None,
 ) -> Built:
-    for message in found.messages:
+    for message in texts.messages:
         log(message)
-    if found.num_empty:
-        log(f"{found.num_empty:,} rows have no text and are left out")
+    if texts.num_empty:
+        log(f"{texts.num_empty:,} rows have no text and are left out")
     before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
     if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
         raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
-    name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
-    source = IndexedTexts(found.file and str(Path(found.file).resolve()), found.fingerprint, len(found))
+    source = IndexedTexts(texts.file and str(Path(texts.file).resolve()), texts.fingerprint, len(texts))
     is_built = before is not None and _is_built(before, source, append, out)
-    if is_built and model is None:
-        return _already_built(out, before, dtype, found, log)
+    if before is not None and dtype not in (None, before.dtype):
+        raise ValueError(f"{out} has {before.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
+    loaded = None
+    if model is not None or not is_built:
+        name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
+        loaded = _load(name, device, log)
+        fingerprint = model_fingerprint(loaded)
+        if before is not None:
+            refuse_other_model(before, loaded, fingerprint, out)
+    if is_built:
+        log(f"{out} already has these texts")
+        manifest, num_before = before, before.count
+    else:
+        if before is None:
+            settings, width = loaded.embedding, loaded.model.config.width
+            embedding = (_full_name(name), fingerprint, settings.to_dict(), settings.similarity, width)
+            manifest = Manifest(*embedding, dtype or "float32", 0, 0, texts.names, (source,))
+        else:  # resumed, or with another source
+            manifest = replace(before, sources=(*before.sources, source)) if before.is_finished else before
+        first_id = _check_ids(texts, manifest, out, log)
+        num_bytes = len(texts) * manifest.width * (4 if manifest.dtype == "float32" else 2)
+        refuse_beyond_disk(out, num_bytes, "the vectors need", "write elsewhere, or use dtype='int8'")
+        if before != manifest:
+            manifest.write(out)  # before any other file, so that a kill leaves a folder that is known as an index
+        num_before = manifest.count
+        manifest = _embed_rows(out, manifest, loaded, texts, first_id, on_progress)
+    sizes = (manifest.count, manifest.count - num_before, manifest.width)
+    return Built(out, *sizes, manifest.dtype, manifest.model, texts.num_empty, texts.problems)
+
+
+def _load(name: str | Path | LoadedModel, device: str, log: Callable[[str], None]) -> LoadedModel:
     loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
     log(loaded.embedding.description)
     if loaded.embedding.is_default:
@@ -306,13 +329,7 @@ def _build(
             f"note: {name} was not trained to compare texts, so the nearest texts may not be the most similar ones: "
             "train it with hornbook finetune --task similarity, or use a model of sentence-transformers"
         )
-    if is_built:
-        refuse_other_model(before, loaded, model_fingerprint(loaded), out)
-        return _already_built(out, before, dtype, found, log)
-    manifest = _manifest(before, loaded, _full_name(name), source, found, dtype, out)
-    first_id = _check_ids(found, manifest, out, log)
-    _check_disk_space(out, manifest, len(found))
-    return _fill(out, manifest, loaded, found, first_id, on_progress, before)
+    return loaded
 
 
 def _full_name(name: str | Path | LoadedModel) -> str:
@@ -341,50 +358,6 @@ def _is_built(before: Manifest, source: IndexedTexts, append: bool, out: Path) -
     return False
 
 
-def _manifest(
-    before: Manifest | None,
-    model: LoadedModel,
-    name: str,
-    source: IndexedTexts,
-    found: Texts,
-    dtype: VectorType | None,
-    out: Path,
-) -> Manifest:
-    """The manifest to fill: of a new index, or of the one in `out` with the source added."""
-    fingerprint = model_fingerprint(model)
-    if before is None:
-        settings = model.embedding
-        return Manifest(
-            name,
-            fingerprint,
-            settings.to_dict(),
-            settings.similarity,
-            model.model.config.width,
-            dtype or "float32",
-            0,
-            0,
-            found.names,
-            (source,),
-        )
-    refuse_other_model(before, model, fingerprint, out)
-    _refuse_other_vectors(before, dtype, out)
-    is_resumed = not before.is_finished
-    return before if is_resumed else replace(before, sources=(*before.sources, source))
-
-
-def _already_built(
-    out: Path, manifest: Manifest, dtype: VectorType | None, found: Texts, log: Callable[[str], None]
-) -> Built:
-    _refuse_other_vectors(manifest, dtype, out)
-    log(f"{out} already has these texts")
-    return _built(out, manifest, 0, found)
-
-
-def _refuse_other_vectors(manifest: Manifest, dtype: VectorType | None, out: Path) -> None:
-    if dtype is not None and dtype != manifest.dtype:
-        raise ValueError(f"{out} has {manifest.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
-
-
 def refuse_other_model(manifest: Manifest, model: LoadedModel, fingerprint: str, folder: Path) -> None:
     """Raises unless the model embeds as the one that built the index."""
     width = model.model.config.width
@@ -400,71 +373,58 @@ def refuse_other_model(manifest: Manifest, model: LoadedModel, fingerprint: str,
         )
 
 
-def _check_ids(found: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
+def _check_ids(texts: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
     """Raises if an id is in the index already. Rows without ids that are appended continue the numbering: returns the
     number of the first one."""
     num_before = manifest.count - manifest.sources[-1].done
-    if extra := [name for name in found.names if name not in manifest.columns]:
+    if extra := [name for name in texts.names if name not in manifest.columns]:
         log(f"the index has no column {', '.join(extra)}: left out")
     if not num_before:
         return None
-    there = Index(out).rows[ID].slice(0, num_before)
+    existing = Index(out).rows[ID].slice(0, num_before)
     first = None
-    if found.key is None:
-        numbers = (int(each) for each in _values(there) if each.isdecimal())
-        first = max(num_before, 1 + max(numbers, default=-1))  # empty rows were numbered too
-    new = found.rows[ID] if first is None else pa.array(map(str, range(first, first + len(found))))
-    is_there = pc.is_in(new.cast(pa.string()), value_set=there)
-    if pc.any(is_there).as_py():
-        repeated = new.filter(is_there)[0].as_py()
+    if texts.key is None:
+        numeric_ids = (int(each) for each in _values(existing) if each.isdecimal())
+        first = max(num_before, 1 + max(numeric_ids, default=-1))  # empty rows were numbered too
+    new = texts.rows[ID] if first is None else pa.array(map(str, range(first, first + len(texts))))
+    is_existing = pc.is_in(new.cast(pa.string()), value_set=existing)
+    if pc.any(is_existing).as_py():
+        repeated = new.filter(is_existing)[0].as_py()
         raise ValueError(
-            f"{found.file or 'texts'}: the id '{repeated}' is already in {out}; remove these rows, or name a column of "
+            f"{texts.file or 'texts'}: the id '{repeated}' is already in {out}; remove these rows, or name a column of "
             "new ids with key="
         )
     return first
 
 
-def _check_disk_space(out: Path, manifest: Manifest, num_rows: int) -> None:
-    itemsize = 4 if manifest.dtype == "float32" else 2
-    num_bytes, free = num_rows * manifest.width * itemsize, shutil.disk_usage(out).free
-    if num_bytes > free:
-        raise ValueError(
-            f"the vectors need {num_bytes / 1e9:,.1f} GB, but {out} has {free / 1e9:,.1f} GB free: write elsewhere, or "
-            "use dtype='int8'"
-        )
-
-
-def _fill(
+def _embed_rows(
     out: Path,
     manifest: Manifest,
     model: LoadedModel,
-    found: Texts,
+    texts: Texts,
     first_id: int | None,
     on_progress: Callable[[int, int], None] | None,
-    before: Manifest | None,
-) -> Built:
+) -> Manifest:
     """Embeds the rows of the last source that are not in the index yet, and commits them block by block. A block takes
-    about `SECONDS`, so that Ctrl-C or a kill loses no more."""
-    if before != manifest:
-        manifest.write(out)  # before any other file, so that a kill leaves a folder that is known as an index
-    writer, total, size = IndexWriter(out, manifest), len(found), FIRST_ROWS
+    about `SECONDS`, so that Ctrl-C or a kill loses no more. Returns the manifest of the complete index."""
+    writer, total, size = IndexWriter(out, manifest), len(texts), FIRST_ROWS
     normalize = manifest.similarity == "cosine" or None
     first = manifest.sources[-1].done
     try:
         with interruptible():
             while first < total:
-                block = found.rows.slice(first, size).to_pydict()
-                ids, texts = block.pop(ID), block.pop(TEXT)
+                columns = texts.rows.slice(first, size).to_pydict()
+                ids, block = columns.pop(ID), columns.pop(TEXT)
                 if first_id is not None:
-                    ids = [str(first_id + first + number) for number in range(len(ids))]
+                    ids = [str(first_id + first + i) for i in range(len(ids))]
 
                 def report(done: int, first: int = first) -> None:
                     if on_progress:
                         on_progress(first + done, total)
 
                 started = time.monotonic()
-                found_BD = model.embed(texts, normalize=normalize, prompt="document", on_progress=report)
-                writer.add(found_BD, ids, texts, block)
+                vectors_BD = model.embed(block, normalize=normalize, prompt="document", on_progress=report)
+                writer.add(vectors_BD, ids, block, columns)
                 first += len(ids)
                 size = next_size(size, time.monotonic() - started)
     except KeyboardInterrupt:
@@ -472,7 +432,7 @@ def _fill(
         raise KeyboardInterrupt(
             f"stopped; {done:,} of {total:,} texts are saved in {out}: run the same command again to embed the rest"
         ) from None
-    return _built(out, writer.manifest, writer.manifest.count - manifest.count, found)
+    return writer.manifest
 
 
 def next_size(size: int, seconds: float) -> int:
@@ -482,8 +442,3 @@ def next_size(size: int, seconds: float) -> int:
     (512, 512, 1024)
     """
     return int(min(max(size * min(SECONDS / max(seconds, 1e-9), 2), 1), MAX_ROWS))
-
-
-def _built(out: Path, manifest: Manifest, added: int, found: Texts) -> Built:
-    sizes = (manifest.count, added, manifest.width)
-    return Built(out, *sizes, manifest.dtype, manifest.model, found.num_empty, found.problems)

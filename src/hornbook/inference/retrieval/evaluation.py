@@ -16,7 +16,7 @@ import numpy as np
 
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
-from hornbook.inference.retrieval.scan import top_rows
+from hornbook.inference.retrieval.scan import TopRows, top_rows
 from hornbook.metrics.bootstrap import intervals
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
 from hornbook.tasks.reading.rows import is_number
@@ -59,7 +59,7 @@ def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalData:
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     seen: set[str] = set()
     with open(file, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
+        for line_number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
@@ -67,10 +67,11 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 key, _ = str(row["_id"]), row["text"]
             except (ValueError, TypeError, LookupError):
                 raise ValueError(
-                    f'{file} line {number} is not an object such as {{"_id": "1", "text": "..."}}: correct the line'
+                    f'{file} line {line_number} is not an object such as {{"_id": "1", "text": "..."}}: '
+                    "correct the line"
                 ) from None
             if key in seen:
-                raise ValueError(f"{file} line {number}: the id '{key}' occurs twice; remove one of the lines")
+                raise ValueError(f"{file} line {line_number}: the id '{key}' occurs twice; remove one of the lines")
             seen.add(key)
             yield key, row
 
@@ -81,13 +82,15 @@ def _judgements(
     relevant: dict[str, dict[str, float]] = {}
     num_unknown = 0
     with open(file, encoding="utf-8", newline="") as lines:
-        for number, row in enumerate(csv.reader(lines, delimiter="\t"), 1):
-            if number == 1 and row and not is_number(row[-1]):
+        for line_number, row in enumerate(csv.reader(lines, delimiter="\t"), 1):
+            if line_number == 1 and row and not is_number(row[-1]):
                 continue  # the header
             if len(row) != 3 or not is_number(row[2]):
-                raise ValueError(f"{file} line {number} is not query-id, corpus-id and score, separated by tabs")
+                raise ValueError(f"{file} line {line_number} is not query-id, corpus-id and score, separated by tabs")
             if row[0] not in queries:
-                raise ValueError(f"{file} line {number}: there is no query '{row[0]}' in queries.jsonl; add it there")
+                raise ValueError(
+                    f"{file} line {line_number}: there is no query '{row[0]}' in queries.jsonl; add it there"
+                )
             num_unknown += row[1] not in documents
             if float(row[2]) > 0:
                 relevant.setdefault(row[0], {})[row[1]] = float(row[2])
@@ -110,7 +113,7 @@ def evaluate_retrieval(
         data: The folder of the data set.
         split: The judgements to use, `qrels/SPLIT.tsv`.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
-        progress: Called with (documents embedded, number of documents).
+        on_progress: Called with (documents embedded, number of documents).
 
     Returns:
         A dictionary: `scores` (value, low and high by metric: nDCG@10, MRR@10, recall@10 and recall@100), the numbers
@@ -118,24 +121,26 @@ def evaluate_retrieval(
         the nearest relevant document, those that are farthest behind first.
 
     >>> import hornbook
-    >>> found = hornbook.evaluate_retrieval("runs/first", "beir")
-    >>> found["queries"], 0 <= found["scores"]["ndcg@10"]["value"] <= 1
+    >>> result = hornbook.evaluate_retrieval("runs/first", "beir")
+    >>> result["queries"], 0 <= result["scores"]["ndcg@10"]["value"] <= 1
     (1, True)
     """
-    found = data if isinstance(data, RetrievalData) else read_retrieval(data, split)
+    dataset = data if isinstance(data, RetrievalData) else read_retrieval(data, split)
     loaded = model if isinstance(model, LoadedModel) else load(model, device=device)
-    scores_QK, rows_QK, ids = _search(loaded, found, on_progress)
+    scores_QK, rows_QK, ids = _search(loaded, dataset, on_progress)
     ranked = {
         query: [(ids[row], float(score)) for row, score in zip(*each, strict=True) if ids[row] != query][:TOP]
-        for query, *each in zip(found.queries, rows_QK, scores_QK, strict=True)
+        for query, *each in zip(dataset.queries, rows_QK, scores_QK, strict=True)
     }
     return {
-        "scores": scores_of({query: [key for key, _ in results] for query, results in ranked.items()}, found.relevant),
+        "scores": scores_of(
+            {query: [key for key, _ in results] for query, results in ranked.items()}, dataset.relevant
+        ),
         "documents": len(ids),
         "queries": len(ranked),
-        "unknown_documents": found.num_unknown,
+        "unknown_documents": dataset.num_unknown,
         "embedding": loaded.embedding.description,
-        "wrong": _nearest_wrong(found, ranked),
+        "wrong": _nearest_wrong(dataset, ranked),
     }
 
 
@@ -166,8 +171,7 @@ def _search(
     normalize = model.embedding.similarity == "cosine" or None
     queries_QD = model.embed(list(data.queries.values()), normalize=normalize, prompt="query")
     ids, texts = list(data.documents), list(data.documents.values())
-    scores = np.zeros((len(queries_QD), 0), np.float32)
-    rows = np.zeros((len(queries_QD), 0), np.int64)
+    top = TopRows(len(queries_QD), TOP + 1)
     for first in range(0, len(ids), DOCUMENTS_AT_ONCE):
         block = texts[first : first + DOCUMENTS_AT_ONCE]
 
@@ -176,17 +180,15 @@ def _search(
                 on_progress(first + done, len(ids))
 
         vectors_BD = model.embed(block, normalize=normalize, prompt="document", on_progress=report)
-        best, places = top_rows(queries_QD, vectors_BD, None, TOP + 1)
-        scores, rows = np.concatenate([scores, best], 1), np.concatenate([rows, places + first], 1)
-        order = np.lexsort((rows, -scores))[:, : TOP + 1]
-        scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
-    return scores, rows, ids
+        scores_QK, rows_QK = top_rows(queries_QD, vectors_BD, None, TOP + 1)
+        top.add(scores_QK, rows_QK + first)
+    return top.scores, top.rows, ids
 
 
 def _nearest_wrong(data: RetrievalData, ranked: Mapping[str, list[tuple[str, float]]]) -> list[dict[str, Any]]:
     """The queries whose first result is not relevant, those whose nearest relevant document is farthest behind first;
     one that is not among the results at all comes before others."""
-    found = []
+    rows = []
     for query, results in ranked.items():
         relevant = data.relevant[query]
         if not results or results[0][0] in relevant:
@@ -196,9 +198,9 @@ def _nearest_wrong(data: RetrievalData, ranked: Mapping[str, list[tuple[str, flo
         key = right[0] if right else next(iter(relevant))
         row = {"query": query, "text": data.queries[query], "wrong": wrong, "wrong_text": data.documents[wrong]}
         row |= {"wrong_similarity": similarity, "right": key, "right_text": data.documents.get(key)}
-        found.append(row | {"right_similarity": right[1] if right else None, "right_rank": rank})
+        rows.append(row | {"right_similarity": right[1] if right else None, "right_rank": rank})
 
     def margin(row: dict[str, Any]) -> float:
         return -np.inf if row["right_similarity"] is None else row["right_similarity"] - row["wrong_similarity"]
 
-    return sorted(found, key=margin)
+    return sorted(rows, key=margin)

@@ -73,11 +73,11 @@ class Manifest:
         file = folder / INDEX_FILE
         if not file.is_file():
             raise ValueError(f"{folder} is not an index: it has no {INDEX_FILE}; build one with hornbook embed")
-        found = read_json(file)
+        record = read_json(file)
         with refusing_damage(file, "restore the file, or build the index again"):
-            found.pop("hornbook", None)
-            sources = tuple(IndexedTexts(**each) for each in found.pop("sources"))
-            manifest = cls(**found | {"columns": tuple(found["columns"]), "sources": sources})
+            record.pop("hornbook", None)
+            sources = tuple(IndexedTexts(**each) for each in record.pop("sources"))
+            manifest = cls(**record | {"columns": tuple(record["columns"]), "sources": sources})
             VECTOR_FILES[manifest.dtype]
             for name, low in (("count", 0), ("bytes", 0), ("width", 1)):
                 if getattr(manifest, name) < low:
@@ -145,12 +145,12 @@ class Index:
         with refusing_damage(self.folder / ROWS, "restore it, or build the index again"):
             return pa.ipc.open_stream(pa.BufferReader(committed)).read_all()
 
-    def row(self, number: int) -> dict[str, Any]:
+    def row(self, index: int) -> dict[str, Any]:
         """The id, the text and the other columns of a row."""
-        return self.rows.slice(number, 1).to_pylist()[0]
+        return self.rows.slice(index, 1).to_pylist()[0]
 
     def matching(self, where: Mapping[str, Any]) -> np.ndarray:
-        """The numbers of the rows in which every column of `where` has the given value or one of several, int64. An
+        """The indices of the rows in which every column of `where` has the given value or one of several, int64. An
         empty cell has the value ""."""
         mask = None
         for column, value in where.items():
@@ -159,8 +159,8 @@ class Index:
                 raise ValueError(f"the index has no column '{column}' to filter by (columns: {names})")
             values = [str(each) for each in (value if isinstance(value, list | tuple | set) else [value])]
             cells = pc.fill_null(self.rows[column], "")
-            found = pc.is_in(cells, value_set=pa.array(values, cells.type))
-            mask = found if mask is None else pc.and_(mask, found)
+            matches = pc.is_in(cells, value_set=pa.array(values, cells.type))
+            mask = matches if mask is None else pc.and_(mask, matches)
         if mask is None:
             return np.arange(len(self))
         return np.flatnonzero(mask.to_numpy())

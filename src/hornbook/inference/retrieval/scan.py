@@ -18,25 +18,42 @@ CANDIDATES = 5  # per result: rows whose score by int8 numbers alone is correcte
 
 def search_index(
     index: Index, queries_QD: np.ndarray, top_k: int, chosen: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and row numbers of the `top_k` nearest vectors of an index, as `top_rows` returns them. int8 vectors are
-    searched first without, then their best candidates with the residuals."""
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each query the scores and the rows of the `top_k` nearest vectors, best first. int8 vectors are searched
+    first without, then their best candidates with the residuals."""
     if index.residuals_ND is None:
-        return top_rows(queries_QD, index.vectors_ND, None, top_k, chosen)
+        return list(zip(*top_rows(queries_QD, index.vectors_ND, None, top_k, chosen), strict=True))
     _, candidates = top_rows(queries_QD, index.vectors_ND, index.scales_N, CANDIDATES * top_k, chosen)
     return rank_candidates(index, queries_QD, candidates, top_k)
 
 
 def rank_candidates(
     index: Index, queries_QD: np.ndarray, candidates: Sequence[np.ndarray], top_k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The `top_k` of the candidate rows of each query, by the products with their full vectors."""
-    found = []
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each query the scores and the rows of the `top_k` best of its candidate rows, by the products with their full
+    vectors."""
+    ranked = []
     for query_D, rows in zip(queries_QD, candidates, strict=True):
         scores = index.vectors_of(rows) @ query_D
         order = np.lexsort((rows, -scores))[:top_k]
-        found.append((scores[order], rows[order]))
-    return np.stack([scores for scores, _ in found]), np.stack([rows for _, rows in found])
+        ranked.append((scores[order], rows[order]))
+    return ranked
+
+
+class TopRows:
+    """The `top_k` highest scores of each query and their rows, Q x K each, best first, over blocks of rows; equal
+    scores are in the order of the rows."""
+
+    def __init__(self, num_queries: int, top_k: int):
+        self.top_k = top_k
+        self.scores = np.zeros((num_queries, 0), np.float32)
+        self.rows = np.zeros((num_queries, 0), np.int64)
+
+    def add(self, scores_QB: np.ndarray, rows_QB: np.ndarray) -> None:
+        """Merges the scores of a block."""
+        scores, rows = np.concatenate([self.scores, scores_QB], 1), np.concatenate([self.rows, rows_QB], 1)
+        order = np.lexsort((rows, -scores))[:, : self.top_k]
+        self.scores, self.rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
 def top_rows(
@@ -57,19 +74,14 @@ def top_rows(
     queries_QD = np.ascontiguousarray(queries_QD, np.float32)
     num_rows = len(vectors_ND) if chosen is None else len(chosen)
     step = max(1, min(ROWS_AT_ONCE, SCORES_AT_ONCE // max(1, len(queries_QD))))
-    best = np.zeros((len(queries_QD), 0), np.float32)
-    rows = np.zeros((len(queries_QD), 0), np.int64)
+    top = TopRows(len(queries_QD), top_k)
     for first in range(0, num_rows, step):
         where = slice(first, first + step) if chosen is None else chosen[first : first + step]
         scores_QB = _scores(queries_QD, vectors_ND[where], None if scales_N is None else scales_N[where])
-        numbers = np.arange(first, first + scores_QB.shape[1]) if chosen is None else where
-        kept = min(top_k, scores_QB.shape[1])
-        values, places = torch.topk(torch.from_numpy(scores_QB), kept, sorted=False)
-        best = np.concatenate([best, values.numpy()], 1)
-        rows = np.concatenate([rows, numbers[places.numpy()]], 1)
-        order = np.lexsort((rows, -best))[:, :top_k]
-        best, rows = np.take_along_axis(best, order, 1), np.take_along_axis(rows, order, 1)
-    return best, rows
+        rows_B = np.arange(first, first + scores_QB.shape[1]) if chosen is None else where
+        best = torch.topk(torch.from_numpy(scores_QB), min(top_k, scores_QB.shape[1]), sorted=False)
+        top.add(best.values.numpy(), rows_B[best.indices.numpy()])
+    return top.scores, top.rows
 
 
 def _scores(queries_QD: np.ndarray, block_BD: np.ndarray, scales_B: np.ndarray | None) -> np.ndarray:
@@ -96,7 +108,7 @@ def has_int8_kernel(width: int) -> bool:
     block = random.integers(-127, 128, (7, width), np.int8)
     scales = random.random(7).astype(np.float32)
     try:
-        found = _int8_product(queries, block, scales)
+        products = _int8_product(queries, block, scales)
     except (RuntimeError, NotImplementedError, AttributeError):
         return False
-    return bool(np.allclose(found, (queries @ block.astype(np.float32).T) * scales, rtol=1e-4, atol=1e-2))
+    return bool(np.allclose(products, (queries @ block.astype(np.float32).T) * scales, rtol=1e-4, atol=1e-2))

@@ -62,9 +62,9 @@ class SearchIndex:
             name = manifest.model
             if Path(name).is_absolute() and not Path(name).is_dir():
                 raise ValueError(f"{name}, the model of the index, is gone: give its new folder with model=")
-        found = name if isinstance(name, LoadedModel) else load(name, device=self._device)
-        refuse_other_model(manifest, found, model_fingerprint(found), self.index.folder)
-        return found
+        model = name if isinstance(name, LoadedModel) else load(name, device=self._device)
+        refuse_other_model(manifest, model, model_fingerprint(model), self.index.folder)
+        return model
 
     def search(
         self, queries: str | Sequence[str], top_k: int = TOP, where: Mapping[str, Any] | None = None
@@ -85,13 +85,10 @@ class SearchIndex:
             queries, normalize=self.index.manifest.similarity == "cosine" or None, prompt="query"
         )
         if self.graph is not None and chosen is None:
-            scores, rows = self.graph.search(vectors, top_k)
+            results = self.graph.search(vectors, top_k)
         else:
-            scores, rows = search_index(self.index, vectors, top_k, chosen)
-        return [
-            [self._hit(int(row), float(score)) for row, score in zip(*each, strict=True)]
-            for each in zip(rows, scores, strict=True)
-        ]
+            results = search_index(self.index, vectors, top_k, chosen)
+        return [[self._hit(int(row), float(score)) for score, row in zip(*each, strict=True)] for each in results]
 
     def _hit(self, row: int, score: float) -> Hit:
         values = self.index.row(row)

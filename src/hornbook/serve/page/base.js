@@ -1,4 +1,4 @@
-// What all parts of the page use: its state, elements, and requests to the server.
+// Shared by all parts of the page: its state, elements, and requests to the server.
 import { WORDS } from "./words.js";
 
 export const store = { // what the browser remembers, where it may
@@ -11,28 +11,28 @@ export const state = {
 };
 export const word = name => WORDS[state.language][name] ?? name;
 export const example = name => WORDS[state.model?.language ?? "en"].examples[name] ?? ""; // in the language of the model
-export const percent = share => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
+export const percent = fraction => `${(100 * fraction).toFixed(fraction < 0.0995 ? 1 : 0)}%`;
 export const $ = id => document.getElementById(id);
 
 export function el(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (name === "style") for (const [key, each] of Object.entries(value)) made.style.setProperty(key, each);
-    else if (name.includes("-") || name === "role" || name === "for") made.setAttribute(name, value);
-    else made[name] = value;
+    if (name === "style") for (const [key, each] of Object.entries(value)) element.style.setProperty(key, each);
+    else if (name.includes("-") || name === "role" || name === "for") element.setAttribute(name, value);
+    else element[name] = value;
   }
-  made.append(...children.flat().filter(each => each != null));
-  return made;
+  element.append(...children.flat().filter(each => each != null));
+  return element;
 }
 
 export function svg(tag, attributes, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "hue") made.style.setProperty("--hue", value);
-    else made.setAttribute(name, value);
+    if (name === "hue") element.style.setProperty("--hue", value);
+    else element.setAttribute(name, value);
   }
-  made.append(...children);
-  return made;
+  element.append(...children);
+  return element;
 }
 
 // A word that follows the language of the page. Other texts, such as errors of the server, stay as they are.
@@ -45,18 +45,18 @@ export class Refusal extends Error {}
 export async function request(path, body, signal) {
   const headers = { "Content-Type": "application/json", ...(state.key && { Authorization: `Bearer ${state.key}` }) };
   const options = body === undefined ? { headers, signal } : { method: "POST", headers, body: JSON.stringify(body), signal };
-  const answer = await fetch(path.slice(1), options).catch(error => {
+  const response = await fetch(path.slice(1), options).catch(error => {
     throw error.name === "AbortError" ? error : new Refusal("failed");
   });
-  if (answer.status === 401) {
+  if (response.status === 401) {
     await askForKey();
     return request(path, body, signal);
   }
-  if (!answer.ok) {
-    const found = await answer.json().catch(() => ({}));
-    throw new Refusal(found.error?.message ?? `${answer.status} ${answer.statusText}`);
+  if (!response.ok) {
+    const details = await response.json().catch(() => ({}));
+    throw new Refusal(details.error?.message ?? `${response.status} ${response.statusText}`);
   }
-  return answer;
+  return response;
 }
 export const ask = async (path, body, signal) => (await request(path, body, signal)).json();
 

@@ -43,6 +43,9 @@ function maskingKnobs(units) {
 }
 const masking = () => ({ probability: +value("share"), num: +value("num"), seed: +value("seed") || 0 });
 
+const textAndPair = () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })];
+const pairValues = () => ({ text: value("tokens"), pair: value("also") || null });
+
 // ---- the panels
 
 const isKind = (...kinds) => model => kinds.includes(model.abilities.predict);
@@ -55,10 +58,10 @@ export const PANELS = [
       const { masks } = await ask("/fill-mask", { model, text: sentence, top_k: 8 }, signal);
       const parts = sentence.split("[MASK]");
       const filled = parts.flatMap((part, i) => i < parts.length - 1 ? [part, el("mark", {}, masks[i]?.[0].word ?? "")] : [part]);
-      return [el("div", { className: "sentence" }, filled), el("div", { className: "columns" }, masks.map((guesses, which) =>
+      return [el("div", { className: "sentence" }, filled), el("div", { className: "columns" }, masks.map((guesses, index) =>
         bars(guesses.map(guess => ({ name: guess.word, value: guess.probability })), row => {
           let seen = -1;
-          $("fill-mask").value = sentence.replace(/\[MASK\]/g, mask => (seen += 1) === which ? row.name : mask);
+          $("fill-mask").value = sentence.replace(/\[MASK\]/g, mask => (seen += 1) === index ? row.name : mask);
           $("fill-mask").dispatchEvent(new Event("input"));
           if (/\[MASK\]/.test(value("fill-mask"))) $("fill-mask").form.requestSubmit(); else $("fill-mask").focus();
         })))];
@@ -82,8 +85,8 @@ export const PANELS = [
     async run(model, signal) {
       const endings = lines("endings");
       const [found] = (await ask("/predict", { model, inputs: [{ context: value("context"), endings }] }, signal)).predictions;
-      const chances = found.probabilities ?? [];
-      return [bars(endings.map((name, i) => ({ name, value: chances[i] ?? Number(found.choice === i) })))];
+      const probabilities = found.probabilities ?? [];
+      return [bars(endings.map((name, i) => ({ name, value: probabilities[i] ?? Number(found.choice === i) })))];
     } },
   { id: "explain", group: "use", fits: can("explain"), fields: () => [text("explain", { label: word("question") }), text("choices", { rows: 3 })],
     async run(model, signal) {
@@ -98,13 +101,13 @@ export const PANELS = [
     } },
   { id: "answer", group: "use", fits: isKind("spans"), fields: () => [text("question"), text("passage", { rows: 4 })],
     async run(model, signal) {
-      const asked = { model, question: value("question"), passage: value("passage") };
-      const found = await ask("/answer", asked, signal), part = parts(asked.passage);
+      const question = { model, question: value("question"), passage: value("passage") };
+      const found = await ask("/answer", question, signal), part = parts(question.passage);
       const shown = found.has_answer
-        ? [part(0, found.start), el("mark", {}, part(found.start, found.end)), part(found.end)] : [asked.passage];
+        ? [part(0, found.start), el("mark", {}, part(found.start, found.end)), part(found.end)] : [question.passage];
       const more = el("details", {}, el("summary", { className: "soft small" }, translated("start")));
       more.ontoggle = async () => {
-        if (more.children.length === 1) more.append(await picture("/show/answer", asked, undefined, 1));
+        if (more.children.length === 1) more.append(await picture("/show/answer", question, undefined, 1));
       };
       return [found.has_answer ? null : el("p", { className: "error" }, translated("none")), el("div", { className: "sentence" }, shown),
         bars(found.n_best.map(each => ({ name: each.text, value: each.probability }))), more].filter(Boolean);
@@ -148,14 +151,14 @@ export const PANELS = [
       knob("top_p", { min: 0.05, max: 1, step: 0.05, value: 0.95 }), knob("penalty", { min: 1, max: 2, step: 0.05, value: 1.1 }),
       number("top_k", { min: 1, step: 1, placeholder: "–" }), number("seed", { min: 0, step: 1, placeholder: "–" }))],
     run: write },
-  { id: "tokens", group: "see", fits: can("tokens"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
-    run: async (model, signal) => [await picture("/show/tokens", { model, text: value("tokens"), pair: value("also") || null }, signal)] },
+  { id: "tokens", group: "see", fits: can("tokens"), fields: textAndPair,
+    run: async (model, signal) => [await picture("/show/tokens", { model, ...pairValues() }, signal)] },
   { id: "masking", group: "see", fits: can("masking"), fields: () => [text("tokens", { label: word("text") }), maskingKnobs(["token", "word", "ngram"])],
     run: async (model, signal) => [await picture("/show/masking", { model, text: value("tokens"), unit: value("unit"), ...masking() }, signal)] },
   { id: "replaced", group: "see", fits: can("replaced"), fields: () => [text("tokens", { label: word("text") }), maskingKnobs()],
     run: async (model, signal) => [await picture("/show/replaced", { model, text: value("tokens"), ...masking() }, signal)] },
-  { id: "attention", group: "see", fits: can("attention"), fields: () => [text("tokens", { label: word("text") }), text("also", { label: `${word("second")} (${word("optional")})`, fallback: "", rows: 1 })],
-    run: async (model, signal) => [await picture("/show/attention", { model, text: value("tokens"), pair: value("also") || null }, signal)] },
+  { id: "attention", group: "see", fits: can("attention"), fields: textAndPair,
+    run: async (model, signal) => [await picture("/show/attention", { model, ...pairValues() }, signal)] },
   { id: "forms", group: "see", fits: can("forms"), fields: () => [text("premise", { label: word("text") }), text("hypothesis", { label: word("second") })],
     run: async (model, signal) => [await picture("/show/forms", { model, text: value("premise"), pair: value("hypothesis") }, signal)] },
   { id: "parameters", group: "see", fits: can("parameters"), fields: () => [], isAutomatic: true,

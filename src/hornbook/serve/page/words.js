@@ -1,10 +1,10 @@
 // The words of the page in English and Korean.
 export const WORDS = {
   en: {
-    name: "English", other: "한국어", dark: "Dark", light: "Light", skip: "Skip to the content", metrics: "metrics",
+    other: "한국어", dark: "Dark", light: "Light", skip: "Skip to the content", metrics: "metrics",
     keys: "Ctrl + Enter runs, arrow keys change the tab, Esc stops", key: "API key", ok: "OK", run: "Run", stop: "Stop",
     use: "Use", see: "See", runs: "Runs", model: "Model", text: "Text", second: "Second text", optional: "optional",
-    failed: "The server cannot be reached.", working: "Working …",
+    failed: "The server cannot be reached.",
     "fill-mask": ["Fill in", "Write [MASK] where a word is missing. A click on a word puts it in."],
     "next-sentence": ["Next sentence", "Does the second sentence follow the first?"],
     classify: ["Classify", "What a fine-tuned model makes of a text, or of a pair of texts."],
@@ -23,7 +23,7 @@ export const WORDS = {
     parameters: ["Parameters", "Where the parameters of the model are, part by part."],
     curves: ["Loss curves", "Runs in the folder that the server watches, as they train."],
     follows: "follows", unrelated: "does not follow", question: "Question", passage: "Passage", none: "No answer in this passage",
-    context: "Context", endings: "Endings, one per line", texts: "Texts, one per line", value: "Value",
+    context: "Context", endings: "Endings, one per line", texts: "Texts, one per line",
     prompt: "Beginning", max_tokens: "Length", temperature: "Temperature", top_p: "Top p", top_k: "Top k", penalty: "Repetition penalty",
     seed: "Seed", unit: "Unit", token: "Token", word: "Whole word", ngram: "N-gram", num: "Copies", share: "Share predicted",
     layer: "Layer", head: "Head", mean: "mean of all", darkest: "the darkest cell is", rate: "tokens per second",
@@ -45,10 +45,10 @@ export const WORDS = {
     },
   },
   ko: {
-    name: "한국어", other: "English", dark: "어둡게", light: "밝게", skip: "본문으로 건너뛰기", metrics: "지표",
+    other: "English", dark: "어둡게", light: "밝게", skip: "본문으로 건너뛰기", metrics: "지표",
     keys: "Ctrl + Enter로 실행, 화살표 키로 탭 이동, Esc로 중지", key: "API 키", ok: "확인", run: "실행", stop: "중지",
     use: "사용하기", see: "들여다보기", runs: "학습 실행", model: "모델", text: "텍스트", second: "두 번째 텍스트", optional: "선택 사항",
-    failed: "서버에 연결할 수 없습니다.", working: "처리 중 …",
+    failed: "서버에 연결할 수 없습니다.",
     "fill-mask": ["빈칸 채우기", "빠진 단어 자리에 [MASK]를 쓰세요. 단어를 누르면 문장에 들어갑니다."],
     "next-sentence": ["다음 문장", "두 번째 문장이 첫 번째 문장에 이어지나요?"],
     classify: ["분류", "미세 조정된 모델이 텍스트나 텍스트 쌍을 어떻게 판단하는지 봅니다."],
@@ -67,7 +67,7 @@ export const WORDS = {
     parameters: ["파라미터", "모델의 파라미터가 어디에 얼마나 있는지 부분별로 보여 줍니다."],
     curves: ["손실 곡선", "서버가 지켜보는 폴더의 학습 실행입니다."],
     follows: "이어짐", unrelated: "이어지지 않음", question: "질문", passage: "지문", none: "이 지문에는 답이 없습니다",
-    context: "문맥", endings: "결말 (한 줄에 하나)", texts: "글 (한 줄에 하나)", value: "값",
+    context: "문맥", endings: "결말 (한 줄에 하나)", texts: "글 (한 줄에 하나)",
     prompt: "시작 글", max_tokens: "길이", temperature: "온도", top_p: "Top p", top_k: "Top k", penalty: "반복 벌점",
     seed: "시드", unit: "단위", token: "토큰", word: "단어 전체", ngram: "N-그램", num: "개수", share: "예측 비율",
     layer: "층", head: "헤드", mean: "전체 평균", darkest: "가장 진한 칸:", rate: "초당 토큰",
