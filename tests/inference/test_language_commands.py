@@ -128,7 +128,7 @@ def test_what_would_do_nothing_is_refused(run, gpt, bert, given, said):
 def test_a_family_goes_with_the_right_article():
     from hornbook.models.registry import MODELS
 
-    names = {family.in_words() for family in MODELS.values()}
+    names = {family.described() for family in MODELS.values()}
     assert {"a bert", "an albert", "an electra", "an openai-gpt", "a gpt2"} <= names
 
 

@@ -25,7 +25,7 @@ class Answers:
     def __init__(self, model: DecoderModel):
         if not isinstance(model, DecoderModel):
             raise ValueError(
-                f"{model.folder} is {model.model.in_words()}: lm-evaluation-harness needs a left-to-right model (GPT)"
+                f"{model.folder} is {model.model.described()}: lm-evaluation-harness needs a left-to-right model (GPT)"
             )
         model._needs("clm", "lm-evaluation-harness")
         if model.eos_id is None:

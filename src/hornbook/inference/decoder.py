@@ -267,7 +267,7 @@ class DecoderModel(LoadedModel):
         super()._needs(head, purpose)
 
     def _refuse(self, why: str) -> None:
-        raise ValueError(f"{self.folder} is {self.model.in_words()}, which reads from left to right and {why}")
+        raise ValueError(f"{self.folder} is {self.model.described()}, which reads from left to right and {why}")
 
 
 def make_generation_config(

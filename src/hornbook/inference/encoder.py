@@ -147,21 +147,21 @@ class EncoderModel(LoadedModel):
     def generate(self, *_: object, **__: object) -> None:
         self._refuse_left_to_right("generate text")
         raise ValueError(
-            f"{self.folder} is {self.model.in_words()}, which is bidirectional and cannot generate text: use a GPT, or "
+            f"{self.folder} is {self.model.described()}, which is bidirectional and cannot generate text: use a GPT, or "
             "fill in masks one by one with model.fill(text)"
         )
 
     def perplexity(self, *_: object, **__: object) -> None:
         self._refuse_left_to_right("measure perplexity")
         raise ValueError(
-            f"{self.folder} is {self.model.in_words()}, which is bidirectional, so its token probabilities do not "
+            f"{self.folder} is {self.model.described()}, which is bidirectional, so its token probabilities do not "
             "multiply to the probability of a text: use a GPT, or `score` to compare texts"
         )
 
     def _refuse_left_to_right(self, purpose: str) -> None:
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} is {self.model.in_words()} with direction=left, which supports tasks and `score` "
+                f"{self.folder} is {self.model.described()} with direction=left, which supports tasks and `score` "
                 f"only: use a GPT to {purpose}"
             )
 

@@ -53,7 +53,9 @@ def load(
     model, tokenizer = load_folder(folder)
     if weights == "int8":
         if not isinstance(model, Gpt):
-            raise ValueError(f"{folder} is {model.in_words()}: int8 weights are for GPT models only; use float weights")
+            raise ValueError(
+                f"{folder} is {model.described()}: int8 weights are for GPT models only; use float weights"
+            )
         quantize(model)
     elif isinstance(model, Gpt) and device == "cpu":
         to_column_major(gpt_matrices(model))
@@ -61,7 +63,7 @@ def load(
     if direction == "both" and isinstance(opened, DecoderModel):
         return opened.encoder
     if direction not in (None, "both", "left") or (direction == "left" and isinstance(opened, EncoderModel)):
-        raise ValueError(f"{folder} is {model.in_words()}; direction is left or both, for a hybrid GPT: leave it out")
+        raise ValueError(f"{folder} is {model.described()}; direction is left or both, for a hybrid GPT: leave it out")
     return opened
 
 

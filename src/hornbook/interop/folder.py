@@ -130,7 +130,7 @@ def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     rest = [name for name in weights if name not in used and not any(part in name for part in IGNORED)]
     if rest:
         raise ValueError(
-            f"{file} has {len(rest)} weights that {model.in_words()} model of {config_file} does not have, "
+            f"{file} has {len(rest)} weights that {model.described()} model of {config_file} does not have, "
             f"the first is {rest[0]}: {RESTORE}"
         )
     return matched

@@ -26,7 +26,7 @@ PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence
 class HeadType:
     """What all outputs of one kind have in common; `models/heads.py` has the head of each."""
 
-    in_words: str  # the kind of task that the head is for
+    task_name: str  # the kind of task that the head is for
     has_labels: bool = False  # the outputs of the head correspond to the labels of a task
     is_configurable: bool = False  # the layers, the pair encoding and the problem type can be chosen
     of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
@@ -43,7 +43,7 @@ HEAD_TYPES = {
     "spans": HeadType("span", hf_weight="qa_outputs"),
     "vectors": HeadType("similarity", is_embedding=True),
 }
-PROBLEMS_IN_WORDS = {"single": "classification", "multi": "multi-label", "number": "regression"}
+PROBLEM_NAMES = {"single": "classification", "multi": "multi-label", "number": "regression"}
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class HeadConfig:
         return self.type.is_grouped or self.pairs != "joint"
 
     @property
-    def in_words(self) -> str:
+    def task_name(self) -> str:
         """The kind of task that the head is for."""
-        return PROBLEMS_IN_WORDS[self.problem_type] if self.type.is_configurable else self.type.in_words
+        return PROBLEM_NAMES[self.problem_type] if self.type.is_configurable else self.type.task_name
 
 
 def reads_cls(head_config: HeadConfig) -> bool:

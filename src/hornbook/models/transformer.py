@@ -173,7 +173,7 @@ class Transformer(nn.Module):
         self.head_config, self.task = head_config, make(self.config, head_config, cls, self.classifier_bias)
 
     @classmethod
-    def in_words(cls) -> str:
+    def described(cls) -> str:
         """The family's name with its indefinite article."""
         return f"{'an' if cls.family[0] in 'aeiou' else 'a'} {cls.family}"
 

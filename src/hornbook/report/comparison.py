@@ -91,11 +91,11 @@ def in_percent(record: dict) -> bool:
 def describe_comparison(folder: Path) -> dict:
     record = read_json(folder / COMPARISON_FILE)
     table = comparison_table(record)
-    in_words = [
+    lines = [
         (name, "; ".join(f"{title} {cell}" for title, cell in zip(table.titles[1:], cells, strict=True)))
         for name, *cells in table.rows
     ]
-    return {"kind": "comparison", **record, "in_words": [*in_words, ("data", str(record["data"] or ""))]}
+    return {"kind": "comparison", **record, "lines": [*lines, ("data", str(record["data"] or ""))]}
 
 
 def title(record: dict) -> str:

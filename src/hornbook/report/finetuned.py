@@ -237,15 +237,15 @@ def describe_finetuned(run: FinetunedRun) -> dict:
         "step": run.step,
         "num_steps": run.num_steps,
         "best_step": (run.best_validation or {}).get("step"),
-        "earlier_stages": [stage.in_words for stage in run.earlier_stages],
+        "earlier_stages": [stage.summary for stage in run.earlier_stages],
         "seconds": run.seconds,
         "device": run.device,
         "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
-        "copies_in_words": run.copies_note,
+        "copies_note": run.copies_note,
         "metric_for_best": run.metric_for_best,
         "scores": run.splits,
-        "scores_in_words": {name: wording.named_scores(scores, run.in_percent) for name, scores in run.splits.items()},
+        "formatted_scores": {name: wording.named_scores(scores, run.in_percent) for name, scores in run.splits.items()},
         "degenerate": run.degenerate,
         "opens_in_transformers": run.has_transformers_class,
     }
@@ -264,12 +264,12 @@ def finetuned_lines(info: dict) -> list[tuple[str, str]]:
         ("degenerate", info["degenerate"] or ""),
     ]
     out += [(f"stage {number}", text) for number, text in enumerate(info["earlier_stages"], 1)]
-    out += [(f"{split} scores", "; ".join(scores)) for split, scores in info["scores_in_words"].items()]
+    out += [(f"{split} scores", "; ".join(scores)) for split, scores in info["formatted_scores"].items()]
     out.append(("best step", f"{info['best_step']:,}" if info["best_step"] is not None else ""))
     out.append(("data", str(data["path"] or "passed in memory")))
     out += [(f"{split} examples", f"{num:,}") for split, num in (data["examples"] or {}).items()]
     trained_on = f"{info['train_examples']:,} examples" if info["train_examples"] is not None else ""
-    out.append(("trained on", " and ".join(filter(None, (trained_on, info["copies_in_words"])))))
+    out.append(("trained on", " and ".join(filter(None, (trained_on, info["copies_note"])))))
     out += wording.problem_rows(data["problems"])
     return [*out, ("time", wording.duration(info["seconds"])), ("device", info["device"])]
 
@@ -289,7 +289,7 @@ def describe_baseline(folder: Path) -> dict:
         "data": data.get("path"),
         "finished": bool(scores),
         "scores": splits,
-        "scores_in_words": {split: wording.named_scores(values, in_percent) for split, values in splits.items()},
+        "formatted_scores": {split: wording.named_scores(values, in_percent) for split, values in splits.items()},
     }
 
 
@@ -300,7 +300,7 @@ def baseline_lines(info: dict) -> list[tuple[str, str]]:
         ("model", info["model"] or ""),
         ("data", str(info["data"] or "passed in memory")),
         ("state", "finished" if info["finished"] else "no scores yet; run the same command again"),
-        *((f"{split} scores", "; ".join(scores)) for split, scores in info["scores_in_words"].items()),
+        *((f"{split} scores", "; ".join(scores)) for split, scores in info["formatted_scores"].items()),
     ]
 
 

@@ -111,11 +111,11 @@ def lines(description: dict) -> list[tuple[str, str]]:
     write = {
         "run": _run_lines,
         "fine-tuned run": finetuned_lines,
-        "several runs": itemgetter("in_words"),
+        "several runs": itemgetter("lines"),
         "prompted task": prompted_lines,
         "baseline": baseline_lines,
         "probe": baseline_lines,
-        "comparison": itemgetter("in_words"),
+        "comparison": itemgetter("lines"),
         "experiment": experiment_lines,
         "corpus": _corpus_lines,
         "graph": graph_lines,

@@ -236,7 +236,7 @@ class ReportedStage:
         return f"{steps} at learning rate {record.settings['optimizer']['lr']:g}, {wording.duration(record.seconds)}"
 
     @property
-    def in_words(self) -> str:
+    def summary(self) -> str:
         return f"{', '.join(self.terms)}; {self.took}"
 
 

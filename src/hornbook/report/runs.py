@@ -59,7 +59,7 @@ def _summarize(run: Path) -> dict:
     if kind in ("fine-tuned run", "baseline", "probe"):
         model = info["model"] or info.get("method") or ""
         what = f"{info['task']}: {kind} of {model}" if kind != "fine-tuned run" else f"{info['task']} from {model}"
-        return _summary(info, what, info["finished"], _dev_score(info["scores_in_words"]))
+        return _summary(info, what, info["finished"], _dev_score(info["formatted_scores"]))
     if kind == "several runs":
         trials, curve = read_trials(run), read_curve(run)
         scored = trials or curve

@@ -87,7 +87,7 @@ def describe_several(folder: Path) -> dict:
             name = f"{METHODS.get(row.get('method'), row.get('method'))}, {row['examples']:,} labels"
             lines.append((name, curve.format_interval(row)))
     contents = {"trials": trials and trials.contents, "curve": curve and curve.contents}
-    return {"kind": "several runs", **contents, "in_words": lines}
+    return {"kind": "several runs", **contents, "lines": lines}
 
 
 # ---- page

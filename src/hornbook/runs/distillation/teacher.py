@@ -90,8 +90,8 @@ def _refuse_other_objective(settings: PretrainSettings, teacher: Teacher) -> Non
         student = registry.family_of(settings.model)
         fix = "distilgpt2 or another GPT as the student" if is_gpt else "an encoder as the student"
         raise ValueError(
-            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.in_words()} cannot "
-            f"learn from {teacher.model.in_words()}: use {fix}, or distill on a task (by task and data)"
+            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.described()} cannot "
+            f"learn from {teacher.model.described()}: use {fix}, or distill on a task (by task and data)"
         )
     if settings.model.direction != direction:
         raise ValueError(

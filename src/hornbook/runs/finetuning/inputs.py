@@ -342,7 +342,7 @@ def with_task_format(
     if "clm" not in pretrained.head_factories:
         for name, default in (("format", "tokenizer"), ("lm_weight", 0.0), ("direction", None)):
             if getattr(settings, name) != default:
-                raise ValueError(f"task.{name} is for GPTs, and the model is {pretrained.in_words()}: leave it out")
+                raise ValueError(f"task.{name} is for GPTs, and the model is {pretrained.described()}: leave it out")
         return pretrained, tokenizer
     pretrained = _in_direction(pretrained, settings)
     adapted = with_pad_token(marked(tokenizer) if settings.format == "gpt1" else tokenizer)

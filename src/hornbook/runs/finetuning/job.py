@@ -108,10 +108,10 @@ def in_batches(features: Features, batch_size: int) -> list[Batch]:
 def _log_head(old: HeadConfig | None, new: HeadConfig, is_kept: bool, model: str, log: Log) -> None:
     """Logs whether the head of a fine-tuned model is kept or dropped."""
     if is_kept:
-        log(f"keeping the {new.in_words} head of {model}; task.new_head=true initialises a new one")
+        log(f"keeping the {new.task_name} head of {model}; task.new_head=true initialises a new one")
     elif old is not None:
-        why = f", as its {old.in_words} head is for other labels or layers" if not new.fits(old) else ""
-        log(f"the {new.in_words} head is newly initialised, and that of {model} is dropped{why}")
+        why = f", as its {old.task_name} head is for other labels or layers" if not new.fits(old) else ""
+        log(f"the {new.task_name} head is newly initialised, and that of {model} is dropped{why}")
 
 
 def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective | SimilarityObjective:
