@@ -158,7 +158,7 @@ def test_a_task(tmp_path, name, value):
         ("inputs", 3),
         ("inputs.corpora", 3),
         ("settings", []),
-        ("frequency_baseline", 3),
+        ("unigram_baseline", 3),
         ("heads", None),
     ],
 )

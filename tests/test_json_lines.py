@@ -47,7 +47,8 @@ def test_words_of_a_column_file_hold_other_line_ends(tmp_path, end):
 def test_nothing_reads_a_file_by_splitlines():
     """What is left are messages of errors and the files of /proc."""
     allowed = re.compile(
-        r"str\(error\)( or .*)?\.splitlines|stderr\.strip\(\)\.splitlines|(STATUS|status|listed|cpuinfo)\.read_text\(\)\.spl"
+        r"str\(error\)( or .*)?\.splitlines|stderr\.strip\(\)\.splitlines|"
+        r"(STATUS|status|listed|cpuinfo)\.read_text\(\)\.spl"
     )
     for file in Path(hornbook.__file__).parent.rglob("*.py"):
         for line in file.read_text(encoding="utf-8").split("\n"):

@@ -55,7 +55,7 @@ def test_run_json_holds_every_decision(unbroken, tiny_corpus):
     assert record["preset"] == "bert-tiny" and record["settings"]["schedule"]["steps"] == 12
     assert record["settings"]["validation"]["every_steps"] == 4 and record["runtime"]["threads"] == 1
     assert Path(record["inputs"]["corpora"][0]["folder"]) == tiny_corpus.resolve()
-    assert 0 < record["frequency_baseline"]["mlm"] < 8
+    assert 0 < record["unigram_baseline"]["mlm"] < 8
 
 
 def test_validating_takes_about_a_tenth_of_a_short_run(unbroken, tiny_corpus):

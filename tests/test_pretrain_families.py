@@ -137,7 +137,7 @@ def test_a_gpt_run(tmp_path, corpus, family):
     run(tmp_path / "run", corpus, steps=3, family=family, overrides=window)
     encoded_alone(tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert record["heads"] == ["clm"] and set(record["frequency_baseline"]) == {"clm", "clm_accuracy"}
+    assert record["heads"] == ["clm"] and set(record["unigram_baseline"]) == {"clm", "clm_accuracy"}
     assert record["settings"]["model"]["eos_id"] == Corpus(corpus).tokenizer.eos_id
     assert not (tmp_path / "run" / "samples.json").exists()
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")

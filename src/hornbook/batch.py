@@ -326,8 +326,8 @@ class Batch:
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
-    """The sequences of several batches, which have the same streams and no padding sequences, as one batch. Those
-    that attend to the left only come in the first batches."""
+    """The sequences of several batches, which have the same streams and no padding sequences, as one batch. If
+    `num_causal` is set, no batch with bidirectional tokens may come before one with causal tokens."""
     first = batches[0]
     num_causal = None if first.num_causal is None else sum(batch.num_causal for batch in batches)
     origins: list[dict[str, int]] = [dict.fromkeys(first.streams, 0)]

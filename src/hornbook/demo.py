@@ -168,7 +168,7 @@ def _show_result(run: Path) -> None:
     from hornbook.report.run import RunRecord
 
     record = RunRecord.load(run)
-    last, baseline = record.last_validation, record.run["frequency_baseline"]
+    last, baseline = record.last_validation, record.run["unigram_baseline"]
     print_result(
         f"masked-word loss on held-out text: {last['mlm']:.2f} (by word frequency alone {baseline['mlm']:.2f}), "
         f"accuracy {last['mlm_accuracy']:.0%} ({baseline['mlm_accuracy']:.0%})"

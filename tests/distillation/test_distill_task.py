@@ -34,7 +34,7 @@ def encoder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Path:
     """A student in the shape of DistilBERT: a layer, half as wide."""
-    size = SMALL | {"head_dropout": 0.0, "span_dropout": 0.0}
+    size = SMALL | {"head_dropout": 0.0, "span_head_dropout": 0.0}
     return rules.random_encoder(tmp_path_factory.mktemp("random") / "small", "distilbert", **size)
 
 

@@ -70,7 +70,7 @@ FAMILIES = {
     "roberta": Family(Roberta, {}, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}, pad_id=1, num_offset_rows=2),
     "distilbert": Family(
         Distilbert,
-        {"head_dropout": 0.0, "span_dropout": 0.0},
+        {"head_dropout": 0.0, "span_head_dropout": 0.0},
         {"hidden_dim": 48, "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0, "qa_dropout": 0.0},
     ),
 }

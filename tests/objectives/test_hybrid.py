@@ -20,7 +20,7 @@ from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.unigram import frequency_baseline
+from hornbook.objectives.unigram import unigram_baseline
 from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.train.cuda_graphs import bucket_for, padded_to_bucket
@@ -207,7 +207,7 @@ def test_the_masked_share_changes_linearly(corpora, random):
     sampler = SequenceSampler([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, masked_fraction=0.5)
     held_out = sampler.batch(0, 4)
     assert held_out.run_fraction == 1.0
-    baseline = frequency_baseline(HybridObjective(masking, 0.5), [held_out], corpora["bpe"].token_counts)
+    baseline = unigram_baseline(HybridObjective(masking, 0.5), [held_out], corpora["bpe"].token_counts)
     assert baseline.keys() == {"clm", "clm_accuracy", "mlm", "mlm_accuracy"}
 
 
@@ -230,7 +230,7 @@ def trained(tmp_path_factory, tiny_text_file):
 def test_both_terms_are_learned_and_logged(trained):
     lines = read_metrics(trained / "run")
     validations = [line for line in lines if line["kind"] == "validation"]
-    baseline = json.loads((trained / "run" / "run.json").read_text())["frequency_baseline"]
+    baseline = json.loads((trained / "run" / "run.json").read_text())["unigram_baseline"]
     for term in ("clm", "mlm"):
         assert validations[-1][term] < validations[0][term] < baseline[term], term
         assert validations[-1][term] < baseline[term] - 0.4, term

@@ -11,7 +11,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.objectives import clm
 from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective, next_tokens
 from hornbook.objectives.mlm import summed_loss
-from hornbook.objectives.unigram import frequency_baseline
+from hornbook.objectives.unigram import unigram_baseline
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed
@@ -192,7 +192,7 @@ def test_auxiliary_language_model_with_micro_batches_and_buckets(random, name):
 def test_guessing_by_frequency(random):
     batch = batch_of(random, [30, 40, 12], labelled=True)
     counts = np.bincount(batch.labels_T.numpy(), minlength=90)
-    found = frequency_baseline(ClmObjective(), [batch], counts)
+    found = unigram_baseline(ClmObjective(), [batch], counts)
     share = np.log((counts + 1) / (counts + 1).sum())
     assert found["clm"] == pytest.approx(-share[batch.labels_T.numpy()].mean())
     assert found["clm_accuracy"] == pytest.approx(counts.max() / 82)

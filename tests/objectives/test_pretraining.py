@@ -6,7 +6,7 @@ from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective, summed_loss
-from hornbook.objectives.unigram import frequency_baseline
+from hornbook.objectives.unigram import unigram_baseline
 from hornbook.train.objective import StepInputs
 from hornbook.train.randomness import seed_of
 from hornbook.train.step import bucketed
@@ -223,12 +223,12 @@ def test_parts_add_up_to_the_whole(unit, micro_tokens, model, random):
 # ---- guessing by frequency
 
 
-def test_the_frequency_baseline(random):
+def test_the_unigram_baseline(random):
     objective = pretraining()
     held_out = [batch_of(random, [40] * 30), batch_of(random, [17, 23])]
     counts = random.integers(0, 1000, 90)
     counts[7] = 5000
-    found = frequency_baseline(objective, held_out, counts)
+    found = unigram_baseline(objective, held_out, counts)
     values = []
     for i, batch in enumerate(held_out):
         values += objective.prepare(batch, seed_of("validation", i)).targets["mlm"].values_K.tolist()
@@ -245,5 +245,5 @@ def test_the_baseline_leaves_out_targets_of_no_weight(random):
     wanted = targets.values_K[targets.weights_K > 0].numpy()
     assert len(wanted) < len(targets.values_K)
     counts = np.arange(90) * 10
-    found = frequency_baseline(objective, [batch], counts)
+    found = unigram_baseline(objective, [batch], counts)
     assert found["mlm"] == pytest.approx(-np.log((counts[wanted] + 1) / (counts.sum() + 90)).mean())

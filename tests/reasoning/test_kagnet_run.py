@@ -65,7 +65,7 @@ def test_explained_weights_are_those_of_the_model(learned):
     *tools, moon = found.choices
     assert moon.paths == () and moon.concepts == () and set(found.concepts) == {"ground", "house"}
     member = predictor.members[0]
-    features = predictor.task.fitting(example := predictor._examples([(found.question, TOOLS["en"][::-1])])[0])
+    features = predictor.task.for_example(example := predictor._examples([(found.question, TOOLS["en"][::-1])])[0])
     features = member.grounded(features.encode([example], predictor.tokenizer, predictor.max_length), [example])
     head = member.model.task
     head.keeps_weights = True

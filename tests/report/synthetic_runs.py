@@ -46,7 +46,7 @@ RUN = {
             {"folder": "/data/news", "weight": 3.0, "documents": 48_000, "tokens": 21_000_000},
         ]
     },
-    "frequency_baseline": {"mlm": 6.61, "mlm_accuracy": 0.052},
+    "unigram_baseline": {"mlm": 6.61, "mlm_accuracy": 0.052},
     "runtime": {"device": "cpu", "threads": 2, "reason": "no GPU was found"},
     "settings": {
         "model": {"num_layers": 4, "width": 256},

@@ -55,7 +55,7 @@ def test_a_sentence_task_is_named_and_measured_against_a_coin(sentence, words, m
     ids=["one line", "no validation", "no training", "no numbers", "hardly anything"],
 )
 def test_any_run_can_be_drawn(make_run, lines):
-    figure = curves_figure(RunRecord.load(make_run(lines, frequency_baseline={})))
+    figure = curves_figure(RunRecord.load(make_run(lines, unigram_baseline={})))
     assert len(picture(figure, "curves").address) > 5_000
 
 

@@ -120,9 +120,9 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     last_loss = outcome.last.get("validation_loss", 0.0)
     if outcome.best is not None and last_loss > outcome.best + OVERFITTING:
         log(
-            f"  note: the validation loss was lowest at step {outcome.best_step:,}, whose weights were kept, and has "
-            f"risen to {last_loss:.3f} since: the model overfits. More text, fewer steps, or a higher model.dropout or "
-            "optimizer.weight_decay would help"
+            f"  note: the validation loss was lowest at step {outcome.best_step:,}, whose weights are in "
+            f"{out / 'best'}, and has risen to {last_loss:.3f} since: the model overfits. More text, fewer steps, or a "
+            "higher model.dropout or optimizer.weight_decay would help"
         )
 
 

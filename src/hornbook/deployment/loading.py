@@ -79,13 +79,13 @@ class MeasuredModel:
 
     def encode(self, examples: Sequence[Example]) -> Features:
         """Encodes examples of the task that can be batched with the first one (`batchable`)."""
-        task = self.predictor.task.fitting(examples[0])
+        task = self.predictor.task.for_example(examples[0])
         return task.encode(examples, self.tokenizer, self.predictor.max_length)
 
     def batchable(self, examples: Sequence[Example]) -> list[Example]:
         """The examples that can be batched with the first one: multiple choice needs equally many endings."""
         task = self.predictor.task
-        return [each for each in examples if task.fitting(each) == task.fitting(examples[0])]
+        return [each for each in examples if task.for_example(each) == task.for_example(examples[0])]
 
 
 def open_model(name: str | Path) -> MeasuredModel:

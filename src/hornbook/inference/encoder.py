@@ -147,8 +147,8 @@ class EncoderModel(LoadedModel):
     def generate(self, *_: object, **__: object) -> None:
         self._refuse_left_to_right("generate text")
         raise ValueError(
-            f"{self.folder} is {self.model.described()}, which is bidirectional and cannot generate text: use a GPT, or "
-            "fill in masks one by one with model.fill(text)"
+            f"{self.folder} is {self.model.described()}, which is bidirectional and cannot generate text: use a GPT, "
+            "or fill in masks one by one with model.fill(text)"
         )
 
     def perplexity(self, *_: object, **__: object) -> None:

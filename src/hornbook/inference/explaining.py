@@ -99,7 +99,7 @@ def explain(
     if not question.strip() or len(choices) < 2 or not all(choices):
         raise ValueError("explain needs a question and at least two answers (choices=)")
     example = ChoiceExample("0", f"{context or ''} {question}".strip(), tuple(choices))
-    task = predictor.task.fitting(example)
+    task = predictor.task.for_example(example)
     schema = member.grounder.schema_graphs([example])
     features = member.grounder.with_schema_graphs(
         task.encode([example], predictor.tokenizer, predictor.max_length), schema

@@ -141,7 +141,7 @@ class Predictor:
         """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
         by_task: dict[TaskKind, list[int]] = defaultdict(list)
         for i, example in enumerate(examples):
-            by_task[self.task.fitting(example)].append(i)
+            by_task[self.task.for_example(example)].append(i)
         for task, indices in by_task.items():
             for start in range(0, len(indices), EXAMPLES_AT_ONCE):
                 yield task, indices[start : start + EXAMPLES_AT_ONCE]

@@ -27,7 +27,7 @@ class DistilbertConfig(EncoderConfig):
     num_segments: int = setting(0, "number of segment types; always 0")
     norm_eps: float = setting(NORM_EPS, "added to the variance in each layer norm")
     head_dropout: float = setting(0.2, "dropout before the classifier of a sequence task", low=0, below=1)
-    span_dropout: float = setting(0.1, "dropout before the span head", low=0, below=1)
+    span_head_dropout: float = setting(0.1, "dropout before the span head", low=0, below=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,7 +37,7 @@ class DistilbertConfig(EncoderConfig):
             raise ValueError(f"model.norm_eps of distilbert is always {NORM_EPS:g}: leave out {self.norm_eps:g}")
 
     @property
-    def token_dropout(self) -> float:
+    def token_head_dropout(self) -> float:
         return self.dropout
 
 
@@ -82,7 +82,7 @@ class Distilbert(Encoder):
             "dropout": "dropout",
             "attention_dropout": "attention_dropout",
             "head_dropout": "seq_classif_dropout",
-            "span_dropout": "qa_dropout",
+            "span_head_dropout": "qa_dropout",
             "init_std": "initializer_range",
             "tied": "tie_word_embeddings",
         },

@@ -177,7 +177,7 @@ class TokenHead(TaskHead):
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
-        self.dropout = nn.Dropout(config.token_dropout)
+        self.dropout = nn.Dropout(config.token_head_dropout)
         self.out = nn.Linear(config.width, head_config.num_labels)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
@@ -202,7 +202,7 @@ class SpanHead(TaskHead):
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
-        self.dropout = nn.Dropout(config.span_dropout)
+        self.dropout = nn.Dropout(config.span_head_dropout)
         self.out = nn.Linear(config.width, 2)
         self.answerable = nn.Linear(config.width, 2) if head_config.answerable else None
 

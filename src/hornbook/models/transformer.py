@@ -82,7 +82,7 @@ class TransformerConfig(ValidatedSettings, group="model"):
     has_embedding_norm = True
     sharing = "none"  # of the blocks' weights, see `nn/block.py`
     position_offset = 0  # row of position 0 in the position table
-    span_dropout = 0.0
+    span_head_dropout = 0.0
 
     @property
     def embedding_width(self) -> int:
@@ -97,7 +97,7 @@ class TransformerConfig(ValidatedSettings, group="model"):
         return self.dropout
 
     @property
-    def token_dropout(self) -> float:
+    def token_head_dropout(self) -> float:
         return self.head_dropout
 
 

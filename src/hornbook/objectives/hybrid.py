@@ -35,8 +35,11 @@ class HybridObjective(ClmObjective):
         self.weights = {"clm": 1 - masked_fraction, "mlm": masked_fraction}
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        num_causal = int(np.searchsorted(batch.offsets_host, batch.num_causal))  # sequences
-        causal, bidirectional = batch.slice(0, num_causal), batch.slice(num_causal, batch.num_sequences)
+        num_causal_sequences = int(np.searchsorted(batch.offsets_host, batch.num_causal))
+        causal, bidirectional = (
+            batch.slice(0, num_causal_sequences),
+            batch.slice(num_causal_sequences, batch.num_sequences),
+        )
         clm = next_token_targets(causal)
         ids_T, mlm = self.masking.prepare(bidirectional, token_keys(bidirectional, seed))
         is_first_K = bidirectional.positions_T[mlm.positions_K] == 0
@@ -46,7 +49,7 @@ class HybridObjective(ClmObjective):
             mlm.positions_K - (~is_first_K).long() + batch.num_causal,
             mlm.values_K,
             mlm.weights_K * ~is_first_K,
-            offsets_host=np.concatenate([np.zeros(num_causal, np.int64), mlm.offsets_host]),
+            offsets_host=np.concatenate([np.zeros(num_causal_sequences, np.int64), mlm.offsets_host]),
         )
         corrupted = batch.with_values("tokens", ids_T=torch.cat([causal.ids_T, ids_T]))
         return StepInputs(corrupted.with_streams({"clm": clm, "mlm": mlm}))

@@ -9,7 +9,7 @@ from hornbook.train.randomness import seed_of
 TOKEN_TERMS = ("mlm", "clm")  # terms whose targets are tokens
 
 
-def frequency_baseline(objective: Objective, held_out: list[Batch], token_counts: np.ndarray) -> dict[str, float]:
+def unigram_baseline(objective: Objective, held_out: list[Batch], token_counts: np.ndarray) -> dict[str, float]:
     """Loss and accuracy on the validation targets if every token is predicted with its relative frequency.
 
     Returns `{"mlm": ..., "mlm_accuracy": ...}`, the same for `clm`, or both: loss = - mean log (count + 1) / (total +

@@ -188,7 +188,7 @@ def _run(record: RunRecord) -> dict:
         "last_train": record.train[-1] if record.train else None,
         "last_validation": record.last_validation,
         "best_validation": record.best_validation,
-        "frequency_baseline": record.baseline,
+        "unigram_baseline": record.baseline,
         "resume": None if record.is_finished else record.resume_command,
     }
 
@@ -214,8 +214,8 @@ def _run_lines(info: dict) -> list[tuple[str, str]]:
     out.append(("last validation", _losses(info["last_validation"])))
     out.append(("best validation", _losses(info["best_validation"])))
     for term in TOKENS:
-        if term in info["frequency_baseline"]:
-            loss = wording.loss(info["frequency_baseline"][term])
+        if term in info["unigram_baseline"]:
+            loss = wording.loss(info["unigram_baseline"][term])
             out.append(("unigram baseline", f"{term} {loss}"))
     return [*out, ("to resume", info["resume"] or "")]
 

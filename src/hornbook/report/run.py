@@ -129,7 +129,7 @@ class RunRecord:
     @property
     def baseline(self) -> dict:
         """Loss and accuracy of the unigram baseline: `mlm` and `mlm_accuracy`, or those of `clm`; may be empty."""
-        return self.run.get("frequency_baseline") or {}
+        return self.run.get("unigram_baseline") or {}
 
     @property
     def settings(self) -> dict:

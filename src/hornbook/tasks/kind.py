@@ -7,7 +7,7 @@ its published head for the task's `head_config`.
 | step | members |
 |---|---|
 | read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `scorable` |
-| head | `output_kind`, `problem`, `head_config_for` |
+| head | `output_kind`, `problem_type`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
 | baseline | `constant`, `majority`, `degenerate`, `label_scope`, `label_kind` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
@@ -161,8 +161,8 @@ class TaskKind:
         """Number of sequences per unit."""
         return self.head_config.group_size
 
-    def fitting(self, example: Example) -> Self:
-        """The task for examples that can be batched with this one."""
+    def for_example(self, example: Example) -> Self:
+        """The task with this example's number of choices; examples with equal tasks are batched together."""
         return self
 
     @classmethod

@@ -50,12 +50,12 @@ def head_config_for(data: DataSet, head: str = "linear", pairs: str = "joint", a
     return KINDS[data.kind].head_config_for(data, head, pairs, answerable)
 
 
-def make_task(named: RegisteredTask, data: DataSet, head_config: HeadConfig) -> TaskSpec:
+def make_task(registered: RegisteredTask, data: DataSet, head_config: HeadConfig) -> TaskSpec:
     """The task for a registry entry, its data and the model output."""
     kind = KINDS[data.kind]
     first = next(example for split in data.splits.values() for example in split)
-    task = kind.build(head_config, kind.details_for(named, data))
-    return TaskSpec(named.name, task, data.scheme, has_pairs=first.has_pair, roles=data.roles or None)
+    task = kind.build(head_config, kind.details_for(registered, data))
+    return TaskSpec(registered.name, task, data.scheme, has_pairs=first.has_pair, roles=data.roles or None)
 
 
 def save_task(folder: Path, spec: TaskSpec) -> None:

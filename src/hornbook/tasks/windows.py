@@ -31,7 +31,8 @@ def answer_tokens(example: SpanExample, passage) -> tuple[int, int] | None:
 
 
 def target_in(answer: tuple[int, int] | None, window_start: int, window: PassageWindow) -> tuple[int, int]:
-    """(start, end) positions in the sequence; (0, 0), that is `[CLS]`, unless the window contains the whole answer."""
+    """(start, end) positions in the sequence; (0, 0), the first token (`[CLS]` of an encoder), unless the window
+    contains the whole answer."""
     if answer is None or answer[0] < window_start or answer[1] >= window_start + len(window.offsets):
         return 0, 0
     shift = window.first - window_start
@@ -69,8 +70,8 @@ def window_of(encoding, window, has_most_context: np.ndarray) -> PassageWindow:
 
 
 def none_score(logits: np.ndarray, answerable: bool) -> float:
-    """The score of "no answer" in a window: that of the span at `[CLS]`, or with `answerable` the classifier's logit of
-    no answer minus its logit of an answer."""
+    """The score of "no answer" in a window: that of the span at the first token, or with `answerable` the classifier's
+    logit of no answer minus its logit of an answer."""
     if answerable:
         return float(logits[-1, 1] - logits[-1, 0])
     return float(logits[0, 0] + logits[0, 1])

@@ -53,8 +53,9 @@ class AveragedWeights:
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """After a checkpoint was loaded into the module: takes its weights as the average, and gives the module its own
-        weights from the `tensors` of the checkpoint; that of a finished run may have none."""
+        """To be called when a checkpoint, whose model is the average, has been loaded into the module: copies it to the
+        average, and restores the weights that are trained from the checkpoint's `tensors`, if it has them (that of a
+        finished run may not)."""
         for (name, weight), average in zip(self.weights.items(), self.averages, strict=True):
             average.copy_(weight)
             if f"{WEIGHTS}{name}" in tensors:

@@ -65,7 +65,7 @@ class _Loop:
         self.ranks = ranks
         self.num_steps = settings.schedule.steps
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
-        with ranks.main_first():  # no rank looks at the folder from here on, only the main one
+        with ranks.main_first():  # before any rank is told which checkpoint to restore
             if ranks.is_main:
                 self.checkpoints.drop_old()
         self.sharded, self.trained, self.optimizer, self.ema, self.stepper = set_up(job, settings, runtime, ranks)

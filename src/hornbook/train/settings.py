@@ -149,8 +149,8 @@ class CheckpointSettings(ValidatedSettings, group="checkpoint"):
 class ValidationSettings(ValidatedSettings, group="validation"):
     every_steps: int | None = setting(
         None,
-        "steps between validations; none: a twentieth of the steps, at most 1,000, or more where validation would take "
-        "a tenth of the time; in fine-tuning, an epoch",
+        "steps between validations; none: a twentieth of the steps but at most 1,000, and more if validation would "
+        "take over a tenth of the time; in fine-tuning, an epoch",
         low=1,
         high=MANY,
     )

@@ -160,8 +160,8 @@ class Stepper:
         return terms
 
     def _evened(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
-        """As many micro-batches on each rank, for sharded weights, which all ranks gather for each: further ones repeat
-        the last."""
+        """With sharded weights every rank must run equally many micro-batches, because each one gathers the weights of
+        all ranks: shorter lists repeat their last micro-batch, which then does not count."""
         if self.sharded is None:
             return micro_batches
         return micro_batches + micro_batches[-1:] * (self.ranks.max(len(micro_batches)) - len(micro_batches))

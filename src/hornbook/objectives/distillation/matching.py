@@ -55,14 +55,15 @@ LOSSES_OF = {
 LAYER_WORDS = ("uniform", "uniform-but-last", "top", "bottom", "last")
 
 
+LAYERS_HELP = "uniform, uniform-but-last, top, bottom, last, or a teacher layer per student layer, as 3,6,9,12"
+
+
 @dataclass(frozen=True)
 class Match(configuration.ValidatedSettings, group="match"):
     quantity: Quantity = setting("logits", "the quantity that is matched")
     loss: MatchLoss = setting("mse", "the loss")
     weight: float = setting(1.0, "weight of the loss", above=0, high=1e6)
-    layers: str = setting(
-        "uniform", "uniform, uniform-but-last, top, bottom, last, or a teacher layer per student layer, as 3,6,9,12"
-    )
+    layers: str = setting("uniform", LAYERS_HELP)
     temperature: float = setting(1.0, "logits are divided by it before the softmax", above=0, high=1e4)
     projection: Projection = setting("none", "projection to the other's width; that of the teacher is not trained")
     tokens: Literal["all", "first"] = setting("all", "match vectors of all tokens, or of each sequence's first token")

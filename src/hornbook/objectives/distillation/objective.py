@@ -26,6 +26,7 @@ from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.clm import next_token_targets
 from hornbook.objectives.distillation.losses import QKV_INDEX, relation_sum, row_losses, vector_sum
 from hornbook.objectives.distillation.matching import (
+    LAYERS_HELP,
     RELATIONS,
     VECTORS,
     Match,
@@ -44,7 +45,7 @@ from hornbook.train.randomness import token_keys
 class DistillationSettings(ValidatedSettings, group="objective"):
     recipe: str = setting("distilbert", "distilbert, tinybert, patient or minilm; or a custom recipe as JSON")
     without: tuple[str, ...] = setting((), "quantities of the recipe to leave out, such as attention,hidden")
-    layers: str | None = setting(None, "uniform, top, bottom or numbers such as 3,6,9,12; none: as in the recipe")
+    layers: str | None = setting(None, f"{LAYERS_HELP}; none: as in the recipe")
     projection: Projection | None = setting(None, "direction of the recipe's projections; none: as in the recipe")
     temperature: float | None = setting(None, "temperature of the logits; none: as in the recipe", above=0, high=1e4)
     hard_label_weight: float | None = setting(

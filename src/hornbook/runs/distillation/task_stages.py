@@ -61,7 +61,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
     if teacher_head is None:
         raise ValueError(
             f"the teacher {teacher.name} has no head for a task: fine-tune it first with hornbook finetune "
-            f"{teacher.name} --task {inputs.named.name} --data PATH --out RUN, and give that run as the teacher"
+            f"{teacher.name} --task {inputs.registered.name} --data PATH --out RUN, and give that run as the teacher"
         )
     if teacher_head.graph is not None:
         raise ValueError(
@@ -85,7 +85,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
 def note_another_data_set(teacher: Teacher, inputs: Inputs, log: Log) -> None:
     """Warns if the teacher was fine-tuned on another published data set: labels with equal names, such as 0 and 1, may
     differ in meaning."""
-    learned, task = find_task(load_task(teacher.folder, teacher.model.head_config).name), inputs.named
+    learned, task = find_task(load_task(teacher.folder, teacher.model.head_config).name), inputs.registered
     if learned.name != task.name and learned.layout.folder and task.layout.folder:  # both are published data sets
         log(
             f"note: the teacher {teacher.name} was fine-tuned on {learned.name}, and this is {task.name}: continue "

@@ -73,7 +73,7 @@ def near_chance(
     predictions: list,
     scores: Mapping[str, Mapping[str, float]],
 ) -> str | None:
-    """A message if the interval of the deciding score reaches down to the score of a constant answer; else None. With
+    """A message if the interval of `metric_for_best` reaches down to the score of a constant answer; else None. With
     unbalanced classes this can happen to a model that does separate the classes (Matthews correlation above 0); for
     such a model the score itself, not its interval, is compared."""
     gold = [example.gold for example in train if example.gold is not None]

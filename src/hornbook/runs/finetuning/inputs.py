@@ -59,7 +59,7 @@ class Labelled:
     """The labelled data of a task. `threshold_split` is a held-out part of train on which the no-answer threshold is
     chosen."""
 
-    named: RegisteredTask
+    registered: RegisteredTask
     data: DataSet
     settings: FinetuneSettings
     spec: TaskSpec
@@ -77,7 +77,7 @@ class Labelled:
         return {name: examples for name, examples in splits.items() if examples}
 
     def _scored(self, name: str) -> list[Example]:
-        return [example for example in self.data.splits[name] if is_scored(example, self.named)]
+        return [example for example in self.data.splits[name] if is_scored(example, self.registered)]
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ class Inputs(Labelled):
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
-        settings = _settings(self.named, self.pretrained, self.data, request)
+        settings = _settings(self.registered, self.pretrained, self.data, request)
         if settings == self.settings:
             return self
-        train, threshold_split = training_split(self.data, self.named, settings)
+        train, threshold_split = training_split(self.data, self.registered, settings)
         return self._replaced(settings=settings, train=train, threshold_split=threshold_split)
 
     def initialized_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
@@ -135,7 +135,7 @@ class Inputs(Labelled):
         return self._replaced(pretrained=model, projections=projections)
 
     def _replaced(self, **changes: Any) -> "Inputs":
-        """A copy with other values, which encodes again only other training examples."""
+        """A copy with other values, which reuses the encoded dev split and, if it is the same, the training split."""
         other = replace(self, **changes)
         if other.train == self.train:
             vars(other)["train_features"] = self.train_features
@@ -161,7 +161,7 @@ class Inputs(Labelled):
 
 def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[RegisteredTask, DataSet]:
     """The data of a request. Raises a `ValueError` if there is nothing to train or to validate on."""
-    named = find_task(request.task)
+    registered = find_task(request.task)
     seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
     options = {name: getattr(request, name) for name in ("text", "pair", "label", "delimiter", "encoding", "strict")}
     dataset = read(request.task, data, **options, seed=seed)
@@ -173,17 +173,17 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
         raise ValueError("the data has no training split: add a train file next to the dev file")
     kind.refuse_training(dataset)
     dev = dataset.splits.get("dev", [])
-    num_scored = sum(is_scored(example, named) for example in dev)
+    num_scored = sum(is_scored(example, registered) for example in dev)
     if not num_scored:
         raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
     if num_scored < len(dev):
         log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{kind.unscored_hint}")
-    return named, dataset
+    return registered, dataset
 
 
-def is_scored(example: Example, named: RegisteredTask) -> bool:
+def is_scored(example: Example, registered: RegisteredTask) -> bool:
     """Whether an example has a label that the task can predict."""
-    return KINDS[named.kind].is_scored(example, named.allows_no_answer)
+    return KINDS[registered.kind].is_scored(example, registered.allows_no_answer)
 
 
 def open_inputs(
@@ -191,7 +191,7 @@ def open_inputs(
 ) -> Inputs:
     """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `loaded` is the
     model with its tokenizer if it is already loaded."""
-    named, dataset = read_labelled(request, data, log)
+    registered, dataset = read_labelled(request, data, log)
     for message in in_short(summarize(dataset)):
         log(message)
     model = request.model
@@ -199,10 +199,10 @@ def open_inputs(
         model = builtin_for(text for example in dataset.splits["train"] for text in example.texts)
         log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")
     pretrained, tokenizer = loaded or load_folder(model_folder(model))
-    settings = _settings(named, pretrained, dataset, request)
-    _log_settings(named, pretrained, dataset, request, settings, log)
+    settings = _settings(registered, pretrained, dataset, request)
+    _log_settings(registered, pretrained, dataset, request, settings, log)
     pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[dataset.kind].marks)
-    answerable = named.allows_no_answer and settings.task.no_answer == "classifier"
+    answerable = registered.allows_no_answer and settings.task.no_answer == "classifier"
     head_config = head_config_for(dataset, settings.task.head, settings.task.pair_encoding, answerable)
     embedding = EmbeddingSettings()
     if head_config.type.is_embedding:
@@ -216,17 +216,17 @@ def open_inputs(
     if settings.reason.method is not None:
         grounder = _grounder(request, head_config, settings, log)
         head_config = replace(head_config, graph=grounder.kagnet_config)
-    spec = replace(make_task(named, dataset, head_config), reason=None if grounder is None else grounder.record())
+    spec = replace(make_task(registered, dataset, head_config), reason=None if grounder is None else grounder.record())
     linker = _linker(pretrained, settings.task.graph, spec.task, log)
     if linker is not None:
         spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
-    split = training_split(dataset, named, settings)
+    split = training_split(dataset, registered, settings)
     optional = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.max_length}
-    return Inputs(named, dataset, settings, spec, *split, pretrained, tokenizer, model=model, **optional)
+    return Inputs(registered, dataset, settings, spec, *split, pretrained, tokenizer, model=model, **optional)
 
 
 def _log_settings(
-    named: RegisteredTask,
+    registered: RegisteredTask,
     pretrained: nn.Module,
     dataset: DataSet,
     request: FinetuneRequest,
@@ -237,19 +237,22 @@ def _log_settings(
     overrides, width = request.all_overrides(), pretrained.config.width
     num_examples = len(dataset.splits["train"])
     num_examples = min(num_examples, settings.examples or num_examples)
-    measured = {} if request.teacher else measured_settings(pretrained, named.is_own, num_examples)
-    published = published_for(named, pretrained, settings)
+    measured = {} if request.teacher else measured_settings(pretrained, registered.is_own, num_examples)
+    published = published_for(registered, pretrained, settings)
     published = {name: value for name, value in published.items() if name not in measured}
     for reason, chosen in ("as published for", published), ("measured to be best for this size of", measured):
         if values := [f"{name}={value}" for name, value in chosen.items() if name not in overrides]:
             log(f"{reason} {pretrained.family}: {', '.join(values)}")
     if "optimizer.lr" not in overrides | published | measured and width_factor(width) > 1:
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
-    if settings.epochs > (published | measured).get("epochs", named.epochs) and "epochs" not in overrides:
-        log(f"{settings.epochs:g} epochs: more than the published {named.epochs}, as there are few training examples")
+    if settings.epochs > (published | measured).get("epochs", registered.epochs) and "epochs" not in overrides:
+        log(
+            f"{settings.epochs:g} epochs: more than the published {registered.epochs}, as there are few training "
+            "examples"
+        )
     if KINDS[dataset.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
         log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(dataset.labels):,} labels")
-    if named.kind == Similarity.name and settings.layers.dropout is not None and "layers.dropout" not in overrides:
+    if registered.kind == Similarity.name and settings.layers.dropout is not None and "layers.dropout" not in overrides:
         log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
 
 
@@ -282,17 +285,17 @@ def _grounder(request: FinetuneRequest, head_config: HeadConfig, settings: Finet
 
 
 def _settings(
-    named: RegisteredTask, pretrained: nn.Module, data: DataSet, request: FinetuneRequest
+    registered: RegisteredTask, pretrained: nn.Module, data: DataSet, request: FinetuneRequest
 ) -> FinetuneSettings:
     """The settings of a request. Single texts are learned by two dropout masks of one text (SimCSE), so a model without
     dropout gets some for them. The loss of several labels is a mean over labels, so their gradients get smaller with
     the number of labels, and the eps of the optimizer with them."""
     overrides, train = request.all_overrides(), data.splits["train"]
-    settings = settings_for(named, pretrained, overrides, request.teacher is not None, len(train))
-    if KINDS[named.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
+    settings = settings_for(registered, pretrained, overrides, request.teacher is not None, len(train))
+    if KINDS[registered.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
         eps = rounded(settings.optimizer.eps / len(data.labels))
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
-    needs_dropout = named.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None
+    needs_dropout = registered.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None
     if not needs_dropout or has_dropout(with_dropout(pretrained.config, settings.layers.dropout)):
         return settings
     if "layers.dropout" in overrides:
@@ -324,10 +327,10 @@ def refuse_without_baselines(task: str) -> None:
 def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     """Reads the examples that fine-tuning would train on for the same request, without a model."""
     refuse_without_baselines(request.task)
-    named, dataset = read_labelled(request, data, log)
-    settings = settings_for(named, None, request.all_overrides())
-    spec = make_task(named, dataset, head_config_for(dataset))
-    return Labelled(named, dataset, settings, spec, *training_split(dataset, named, settings))
+    registered, dataset = read_labelled(request, data, log)
+    settings = settings_for(registered, None, request.all_overrides())
+    spec = make_task(registered, dataset, head_config_for(dataset))
+    return Labelled(registered, dataset, settings, spec, *training_split(dataset, registered, settings))
 
 
 def with_task_format(
@@ -368,11 +371,11 @@ def _in_direction(pretrained: Gpt, settings: TaskSettings) -> Gpt:
 
 
 def training_split(
-    data: DataSet, named: RegisteredTask, settings: FinetuneSettings
+    data: DataSet, registered: RegisteredTask, settings: FinetuneSettings
 ) -> tuple[list[Example], list[Example]]:
     """The examples to train on, and those of train that are held out to choose a threshold on."""
     train, held_out = data.splits["train"], []
-    if named.allows_no_answer and settings.task.threshold_fraction > 0 and len(train) > 20:
+    if registered.allows_no_answer and settings.task.threshold_fraction > 0 and len(train) > 20:
         train, held_out, _ = hold_out(train, settings.task.threshold_fraction, seed=0)
     if settings.examples is not None and settings.examples < len(train):
         generator = np.random.default_rng(seed_of("examples"))

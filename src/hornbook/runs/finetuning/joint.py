@@ -2,7 +2,7 @@
 tasks, formatted as questions and answers, in one training set.
 
 joint = read_joint("joint.toml")
-documents(joint, tokenizer, context=1024, learns="answer").train      # Features for the loop
+documents(joint, tokenizer, context=1024, learns="answer", log=print).train      # Features for the loop
 
     [[tasks]]
     task = "sst-2-question"          # a shipped task, or a .toml file

@@ -20,7 +20,7 @@ def family_settings(model: Transformer, task: str) -> dict[str, Any]:
 def measured_settings(model: Transformer, is_own: bool, num_examples: int) -> dict[str, Any]:
     """Settings of an ELECTRA of a size between the published ones, as the built-in models are, where the published ones
     are not the best (RESULTS.md): a larger rate helps with many training examples and makes runs with few of them fail.
-    A user's own few examples (`is_own`) are not read ten times, as that must take minutes on a CPU."""
+    Small data sets of the user (`is_own`) keep the default epochs, so that a run takes minutes on a CPU."""
     if not isinstance(model, Electra) or not SMALL_WIDTH < model.config.width < BASE_WIDTH:
         return {}
     if num_examples >= MANY_EXAMPLES:

@@ -66,7 +66,7 @@ class FinishedRun:
 
     @property
     def score(self) -> float:
-        """The dev score of the deciding metric."""
+        """The dev score of the metric that selects the best model."""
         return self.scores["dev"][self.metric_for_best]["value"]
 
 

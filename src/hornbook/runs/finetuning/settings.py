@@ -207,8 +207,8 @@ def width_factor(width: int) -> float:
     return (BASE_WIDTH / width) ** 2 if width < BASE_WIDTH else 1.0
 
 
-def default_lr(known: RegisteredTask, width: int) -> float:
-    published = known.learning_rate or (LARGE_LR if width >= LARGE_WIDTH else PUBLISHED_LR)
+def default_lr(registered: RegisteredTask, width: int) -> float:
+    published = registered.learning_rate or (LARGE_LR if width >= LARGE_WIDTH else PUBLISHED_LR)
     return rounded(min(MAX_LR, published * width_factor(width)))
 
 
@@ -224,7 +224,7 @@ def rounded(lr: float) -> float:
 
 
 def settings_for(
-    known: RegisteredTask,
+    registered: RegisteredTask,
     pretrained: Transformer | None,
     overrides: dict,
     has_teacher: bool = False,
@@ -235,21 +235,21 @@ def settings_for(
     (`num_examples`): a user's own data of few examples gets more epochs. Without a model: the settings of BERT-base."""
     width = BASE_WIDTH if pretrained is None else pretrained.config.width
     settings = (TaskDistillationSettings if has_teacher else FinetuneSettings)(
-        epochs=float(known.epochs),
-        batch_size=known.batch_size,
-        optimizer=OptimizerSettings(lr=default_lr(known, width)),
+        epochs=float(registered.epochs),
+        batch_size=registered.batch_size,
+        optimizer=OptimizerSettings(lr=default_lr(registered, width)),
     )
     configuration.refuse_unused(settings, overrides)
-    published = published_for(known, pretrained, settings)
+    published = published_for(registered, pretrained, settings)
     if num_examples is not None:
         examples = {name: value for name, value in overrides.items() if name == "examples"}
         num_examples = min(num_examples, configuration.with_overrides(settings, examples).examples or num_examples)
         if pretrained is not None and not has_teacher:
-            published |= measured_settings(pretrained, known.is_own, num_examples)
+            published |= measured_settings(pretrained, registered.is_own, num_examples)
     if isinstance(settings, TaskDistillationSettings):
         return _in_stages(settings, published, overrides, width, num_examples)
     settings = configuration.with_overrides(settings, published | overrides)
-    if known.is_own and num_examples is not None and "epochs" not in overrides:
+    if registered.is_own and num_examples is not None and "epochs" not in overrides:
         epochs = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
         settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(epochs))})
     if settings.reason.method is None or "layers.head_lr_ratio" in published | overrides:
@@ -258,9 +258,11 @@ def settings_for(
     return configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
 
 
-def published_for(known: RegisteredTask, pretrained: Transformer | None, settings: FinetuneSettings) -> dict[str, Any]:
+def published_for(
+    registered: RegisteredTask, pretrained: Transformer | None, settings: FinetuneSettings
+) -> dict[str, Any]:
     """The published settings of the model's family, except for those that the run does not use."""
-    published = {} if pretrained is None else family_settings(pretrained, known.name)
+    published = {} if pretrained is None else family_settings(pretrained, registered.name)
     return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}
 
 

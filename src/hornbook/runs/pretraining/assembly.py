@@ -83,23 +83,23 @@ def lr_multiplier(settings: PretrainSettings) -> Callable[[str], float] | None:
 
 def repeat_positions(model: nn.Module, num_trained: int) -> None:
     """Sets the position embeddings from `num_trained` on to repetitions of those before, in every encoder."""
-    for encoder in _encoders(model).values():
+    for encoder in _saved_models(model).values():
         encoder.embeddings.repeat_positions(num_trained)
 
 
 def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
-    """Saves every encoder with its tokenizer, the one that is used afterwards last."""
+    """Saves every model of the run with its tokenizer, the one that is used afterwards last."""
     save_projections(folder, model)
     if "clm" in model.heads:
         tokenizer = tokenizer.without_special_tokens()
-    for name, encoder in reversed(_encoders(model).items()):
+    for name, encoder in reversed(_saved_models(model).items()):
         tokenizer.save(Path(folder) / name, encoder.config.max_positions, encoder.config.num_segments)
         save_model(Path(folder) / name, encoder)
 
 
 def load_trained(folder: Path, model: nn.Module) -> None:
     """Loads the weights that `save_trained` wrote."""
-    for name, encoder in reversed(_encoders(model).items()):
+    for name, encoder in reversed(_saved_models(model).items()):
         load_weights(encoder, read_weights(Path(folder) / name), Path(folder) / name)
     load_projections(folder, model)
 
@@ -108,7 +108,7 @@ def initialize_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
     """Loads the weights of a trained folder into the network, extending the embeddings if `tokenizer` has more tokens.
     Returns the names of the parts that the folder lacks, which stay newly initialised."""
     newly_initialized = []
-    for name, encoder in reversed(_encoders(model).items()):
+    for name, encoder in reversed(_saved_models(model).items()):
         if not (Path(folder) / name / "config.json").exists():
             newly_initialized.append(name)
             continue
@@ -146,7 +146,7 @@ def generator_size_in(folder: Path, settings: PretrainSettings, overrides: dict)
 
 def kept_model(model: nn.Module) -> Transformer:
     """The model that is fine-tuned and used afterwards."""
-    return _encoders(model)[""]
+    return _saved_models(model)[""]
 
 
 def mask_filler(model: nn.Module) -> Transformer | None:
@@ -155,8 +155,8 @@ def mask_filler(model: nn.Module) -> Transformer | None:
     return filler if "mlm" in filler.heads and filler.config.direction == "both" else None
 
 
-def _encoders(model: nn.Module) -> dict[str, Transformer]:
-    """The encoders to save, by the subfolder of the run that each is saved in."""
+def _saved_models(model: nn.Module) -> dict[str, Transformer]:
+    """The models to save, by the subfolder of the run that each is saved in."""
     if isinstance(model, DistillationPair):
         return {"": model.student}
     return {"": model.discriminator, GENERATOR: model.generator} if isinstance(model, ElectraPair) else {"": model}

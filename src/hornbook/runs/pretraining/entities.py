@@ -14,7 +14,7 @@ from hornbook.runs.pretraining.settings import PretrainSettings
 
 def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, base_graph: str | None) -> PretrainSettings:
     """The settings with the number of entities and the width of their vectors, as far as the request names them.
-    `base_graph`: the fingerprint of the graph of an ERNIE that --from names, which must be the same."""
+    `base_graph`: the fingerprint of the graph of an ERNIE to start from, which must be the same."""
     model = settings.model
     if not isinstance(model, ErnieConfig):
         if request.graph or request.vectors:

@@ -18,7 +18,7 @@ from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
 
-# Model settings that may differ from the model that --from names; all others must match it.
+# Model settings that may differ from the `base` model; all others must match it.
 OVERRIDABLE_WITH_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
     *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
@@ -30,7 +30,7 @@ def fitted_settings(
     settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, teacher: Teacher | None, log: Log
 ) -> PretrainSettings:
     """The settings with the vocabulary of the corpora, if their `tokenizer` is known, and with the shape of the model
-    that --from names, or fitted to the teacher."""
+    of the `base` model, or fitted to the teacher."""
     if teacher is not None:
         return fitted_to_teacher(settings, tokenizer, teacher)
     if request.base is not None:

@@ -37,7 +37,7 @@ class PretrainRequest(RunRequest):
     vectors: str | None = None
 
     @property
-    def has_default_length(self) -> bool:
+    def has_default_duration(self) -> bool:
         """Whether the run has the number of steps of its preset."""
         lengths = (self.steps, self.tokens, self.minutes, self.overrides.get("schedule.steps"))
         return all(length is None for length in lengths)
@@ -91,7 +91,7 @@ def write_run(
         kept_parameters=sum(p.numel() for p in kept_model(job.model).parameters()),
         terms=job.objective.weights,
         heads=list(job.model.heads),
-        frequency_baseline=baseline,
+        unigram_baseline=baseline,
         planned_flops=settings.planned_flops(teacher=teacher.model.config if teacher else None),
         **{"from": request.base},
     )

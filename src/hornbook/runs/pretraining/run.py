@@ -28,7 +28,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.models.distillation_pair import initialize_from_teacher
-from hornbook.objectives.unigram import frequency_baseline
+from hornbook.objectives.unigram import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.pretraining.assembly import (
     initialize_from,
@@ -174,7 +174,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         settings = with_steps_in(request.minutes, settings, job, runtime, began, corpora, log)
         settings = current_ranks().from_main(lambda: settings)  # the steps that the main rank measured
         job = _with_batches(job, settings, corpora, runtime)
-    elif teacher is not None or request.has_default_length:
+    elif teacher is not None or request.has_default_duration:
         log_expected_time(settings, job, runtime, corpora, log)
     settings = with_warmup_that_fits(settings, request, log)
     if recipe == "budget":
@@ -182,7 +182,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, corpora)]
     settings = with_validations(settings, held_out)
     counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
-    baseline = frequency_baseline(job.objective, held_out, counts) if held_out else {}
+    baseline = unigram_baseline(job.objective, held_out, counts) if held_out else {}
     vectors = vectors_fingerprint(request)
     write_run(folder, request, settings, corpora, runtime, job, baseline, recipe, teacher, vectors)
     return _Prepared(settings, corpora, runtime, job)
@@ -274,7 +274,7 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
 def _model_to_train(
     settings: PretrainSettings, corpora: Corpora, request: PretrainRequest, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
-    """The resolved settings and the model with its initial weights: random, those of --from, or teacher layers."""
+    """The resolved settings and the model with its initial weights: random, those of `base`, or teacher layers."""
     tokenizer = corpora[0][0].tokenizer
     settings = fitted_settings(settings, tokenizer, request, teacher, log)
     check_corpora_linked(settings, corpora)

@@ -105,7 +105,7 @@ class Choice(TaskKind):
     def group_size(self) -> int:
         return self.num_endings
 
-    def fitting(self, example: ChoiceExample) -> "Choice":
+    def for_example(self, example: ChoiceExample) -> "Choice":
         return replace(self, num_endings=len(example.endings))
 
     def encode(self, examples: Sequence[ChoiceExample], tokenizer: "Tokenizer", max_length: int) -> Features:

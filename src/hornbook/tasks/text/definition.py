@@ -129,7 +129,7 @@ class TextTask(ValidatedSettings):
     gold: str = setting("", "field with the right answer or label; none: the label of the data set")
     shorten: str = setting("", "field to truncate if a prompt is too long; none: drop the start of the prompt")
     draw: Literal["each", "once"] = setting("each", "draw examples for each question, or once for all")
-    metrics: tuple[str, ...] = setting((), "scores; the first one decides")
+    metrics: tuple[str, ...] = setting((), "scores; the first one selects the best model")
     source: ExampleSource = field(default_factory=ExampleSource)
     choices: Choices = field(default_factory=Choices)
     writing: GenerationSettings = field(default_factory=GenerationSettings)
