@@ -1,4 +1,4 @@
-"""`model.direction=left`: the BERT paper's left-to-right model, from pre-training to tasks and students."""
+"""`model.direction=causal`: the BERT paper's left-to-right model, from pre-training to tasks and students."""
 
 import random as chance
 import shutil
@@ -24,7 +24,7 @@ from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.serve.models import open_models
 
-LEFT = {"model.direction": "left", "objective.sentence": "none"}
+LEFT = {"model.direction": "causal", "objective.sentence": "none"}
 QUIET = {"log": lambda words: None}
 OUTSIDE = {  # what `AutoModelFor...` opens a task as
     "classification": transformers.BertModel,
@@ -103,9 +103,9 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path, left_run, tiny_corpu
 @pytest.mark.parametrize(
     ("preset", "overrides", "reason"),
     [
-        ("bert-tiny", {"model.direction": "left"}, r"set objective\.sentence=none"),
+        ("bert-tiny", {"model.direction": "causal"}, r"set objective\.sentence=none"),
         ("albert-base", LEFT, "transformers has no one-sided model of this family"),
-        ("electra-small", {"model.direction": "left"}, "ELECTRA detects replaced"),
+        ("electra-small", {"model.direction": "causal"}, "ELECTRA detects replaced"),
         ("bert-tiny", {"model.direction": "right"}, r"model\.direction must be"),
         ("bert-tiny", LEFT | {"masking.probability": 0.2}, "masks none"),
     ],
@@ -165,12 +165,12 @@ def test_transformers_opens_a_task_with_the_same_outputs_or_without_its_head(tmp
 
 def test_a_student_learns_on_plain_text_and_on_a_task(tmp_path, left_run, classifier, tiny_corpus):
     shape = {name: value for name, value in TINY_MODEL.items() if name.startswith("model.")}
-    overrides = {**TINY_MODEL, "model.direction": "left"}
+    overrides = {**TINY_MODEL, "model.direction": "causal"}
     more = {"corpora": [tiny_corpus], "steps": 4, "batch_tokens": 512, **QUIET}
     hornbook.distill(left_run, "bert-tiny", tmp_path / "student", overrides=overrides, **more)
     assert "clm" in read_json(tmp_path / "student" / "run.json")["terms"]
-    assert load_model(tmp_path / "student").config.direction == "left"
-    with pytest.raises(ValueError, match=r"set model\.direction=left"):
+    assert load_model(tmp_path / "student").config.direction == "causal"
+    with pytest.raises(ValueError, match=r"set model\.direction=causal"):
         hornbook.distill(left_run, "bert-tiny", tmp_path / "other", overrides=TINY_MODEL, **more)
     found = hornbook.distill(
         classifier.out,
@@ -178,7 +178,7 @@ def test_a_student_learns_on_plain_text_and_on_a_task(tmp_path, left_run, classi
         tmp_path / "taught",
         task="classification",
         data=rows("classification"),
-        overrides={**shape, "model.direction": "left", "stages.1.epochs": 2},
+        overrides={**shape, "model.direction": "causal", "stages.1.epochs": 2},
         epochs=12,
         lr=5e-3,
         **QUIET,

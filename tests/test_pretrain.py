@@ -206,10 +206,10 @@ def test_masked_tokens_alone(tmp_path, tiny_corpus):
 
 
 def test_variants_of_the_model(tmp_path, tiny_corpus):
-    overrides = {"model.direction": "left", "objective.sentence": "none", "model.positions": "sinusoidal"}
+    overrides = {"model.direction": "causal", "objective.sentence": "none", "model.positions": "sinusoidal"}
     run(tmp_path / "run", tiny_corpus, steps=2, overrides=overrides)
     again = hornbook.load(tmp_path / "run")
-    assert again.model.config.direction == "left" and again.model.config.positions == "sinusoidal"
+    assert again.model.config.direction == "causal" and again.model.config.positions == "sinusoidal"
     from hornbook.nn.embeddings import sinusoids
 
     assert torch.equal(again.model.embeddings.positions.weight, sinusoids(512, 32))

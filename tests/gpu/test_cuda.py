@@ -40,7 +40,9 @@ def stream_field(dtype: torch.dtype, width: int = 64) -> tuple:
     return qkv, torch.from_numpy(offsets.astype(np.int32)).to(CUDA), offsets
 
 
-@pytest.mark.parametrize(("direction", "width"), [("both", 64), ("left", 64), ("both", 26), ("left", 26)])
+@pytest.mark.parametrize(
+    ("direction", "width"), [("bidirectional", 64), ("causal", 64), ("bidirectional", 26), ("causal", 26)]
+)
 def test_flash_equals_the_loop(direction, width):
     """26 is the width of TinyBERT's heads, which the kernel only supports padded with zeros."""
     qkv, offsets, offsets_host = stream_field(torch.bfloat16, width)
@@ -56,9 +58,9 @@ def test_flash_equals_the_loop(direction, width):
 
 
 @pytest.mark.parametrize("window", [None, 40])
-@pytest.mark.parametrize(("direction", "width"), [("both", 64), ("left", 64), ("left", 26)])
+@pytest.mark.parametrize(("direction", "width"), [("bidirectional", 64), ("causal", 64), ("causal", 26)])
 def test_attention_of_even_sequences_equals_the_loop(direction, width, window):
-    if window is not None and direction == "both":
+    if window is not None and direction == "bidirectional":
         pytest.skip("a window is to one side")
     torch.manual_seed(0)
     qkv_T3HC = torch.randn(3 * 128, 3, 4, width, device=CUDA, dtype=torch.bfloat16, requires_grad=True)
@@ -83,7 +85,7 @@ def test_attention_dropout_follows_the_seed(compiled, is_even):
         offsets = None
 
     def dropped(q, k, v):
-        return attention(q, k, v, offsets, None, 128, "both", 0.5)
+        return attention(q, k, v, offsets, None, 128, "bidirectional", 0.5)
 
     function = torch.compile(dropped) if compiled else dropped
     out = []

@@ -13,7 +13,7 @@ from hornbook.models.gpt import Gpt2
 from hornbook.text.tokenizer import Tokenizer
 
 
-def tiny_model(direction="both", vocab_size=200):
+def tiny_model(direction="bidirectional", vocab_size=200):
     """Weights far enough from 0 that attention is uneven, and dropout that must not be felt."""
     config = BertConfig(
         vocab_size, 3, 32, 4, 64, 64, init_std=0.4, direction=direction, dropout=0.3, attention_dropout=0.3
@@ -36,8 +36,8 @@ def tiny(kind, **settings):
 
 
 MODELS = {
-    "both": tiny_model,
-    "left": lambda: tiny_model("left"),
+    "bidirectional": tiny_model,
+    "causal": lambda: tiny_model("causal"),
     "narrow token vectors": lambda: tiny(Albert, embedding_width=8),
     "norms before the parts": lambda: tiny(Gpt2),
     "bands": lambda: tiny(Gpt2, window=3),

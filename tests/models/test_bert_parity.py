@@ -93,7 +93,7 @@ def test_variants(tmp_path, random, changes):
 
 
 def test_left_to_right_sees_nothing_to_the_right(random):
-    model = small_model(direction="left").double()
+    model = small_model(direction="causal").double()
     ids = [random.integers(0, 101, 12)]
     before = model(pack(ids))
     ids[0][7] = (ids[0][7] + 1) % 101

@@ -40,12 +40,12 @@ def test_published_figures(shapes, batch, steps, published):
 
 
 @pytest.mark.parametrize("preset", presets_of("bert"))
-@pytest.mark.parametrize("direction", ["both", "left"])
+@pytest.mark.parametrize("direction", ["bidirectional", "causal"])
 def test_the_model_convention_is_that_of_bert(preset, direction):
     config = PRESETS[preset].model
     config = BertConfig(1000, config.num_layers, config.width, config.num_heads, 100, direction=direction)
     block = 4 * config.width**2 + 2 * config.width * 100
-    attended = 96 if direction == "both" else 48
+    attended = 96 if direction == "bidirectional" else 48
     by_hand = config.num_layers * (6 * block + 12 * attended * config.width)
     by_hand += 0.2 * 6 * (config.width * 1000 + config.width**2)
     assert model_flops_per_token(shape_of(config, 96, 0.2)) == pytest.approx(by_hand, rel=1e-12)

@@ -29,7 +29,7 @@ TOGETHER = {"choice": 3, "separate": 2, "both": 2}
 GPT_SIZE = OUR_SIZE | {"vocab_size": 90, "max_positions": 32}
 CONFIGS = {name: (family.model, family.config()) for name, family in FAMILIES.items()}
 CONFIGS |= {
-    "left": (FAMILIES["bert"].model, FAMILIES["bert"].config(direction="left")),
+    "causal": (FAMILIES["bert"].model, FAMILIES["bert"].config(direction="causal")),
     "sinusoidal": (FAMILIES["bert"].model, FAMILIES["bert"].config(positions="sinusoidal")),
     "gpt1": (Gpt1, Gpt1Config(**GPT_SIZE | {"inner_width": 128})),
     "gpt2": (Gpt2, Gpt2Config(**GPT_SIZE)),
@@ -84,7 +84,7 @@ def test_padded_rows_answer_as_a_packed_batch(name, kind, random):
 
 @torch.no_grad()
 def test_a_row_without_any_token_spoils_no_other(random):
-    model = model_of("left", None)
+    model = model_of("causal", None)
     ids, segments = sequences(random, [6, 4])
     rows = padded_inputs(model, ids, segments, 1, 0)
     rows[1][1] = 0

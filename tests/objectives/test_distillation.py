@@ -297,7 +297,7 @@ def test_a_gpts_scores_over_the_vocabulary():
 
 
 def test_attention_of_one_direction_matches_what_is_seen_only():
-    student, teacher = encoder(Bert, 0, direction="left"), teacher_of(direction="left")
+    student, teacher = encoder(Bert, 0, direction="causal"), teacher_of(direction="causal")
     objective = corpus_objective(StageRecipe((Match("attention", "kl", layers="last"),)), student, teacher)
     found = objective.loss_sums(pair_of(objective, student, teacher), drawn_of(objective))["attention"]
     total = 0.0

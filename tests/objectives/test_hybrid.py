@@ -64,7 +64,7 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
     """The left-to-right sequences by the model as it is; the masked ones in both directions, each masked token at the
     position before it."""
     model, (step_inputs, rows) = model_of(kind, config), step_of(random)
-    both = model.reading("both")
+    both = model.reading("bidirectional")
     batch, mlm = step_inputs.batch, step_inputs.targets["mlm"]
     expected, counts, hits = {"clm": 0.0, "mlm": 0.0}, {"clm": 0, "mlm": 0}, {"clm": 0, "mlm": 0}
     with torch.no_grad():
@@ -265,7 +265,7 @@ def test_the_folder_is_a_decoder(trained):
 
 def test_the_folder_is_an_encoder(trained, tmp_path):
     """Masked tokens are predicted from both sides, at the position before them."""
-    model = hornbook.load(trained / "run", direction="both")
+    model = hornbook.load(trained / "run", direction="bidirectional")
     network = model.model
     ids = [network.config.eos_id, *model.tokenizer.encode(TEXT).ids]
     totals = []
@@ -297,12 +297,12 @@ def test_minimal_pairs_in_each_direction(trained, tmp_path):
     rows = [{"sentence_good": TEXT, "sentence_bad": "river The of silver letters and the bridge"}]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     model = hornbook.load(trained / "run")
-    left, both = model.score(TEXT)[0].total, model.encoder.score(TEXT)[0].total
-    for direction, expected in (("left", left), (None, left), ("both", both), ("fused", left + both)):
+    causal, both = model.score(TEXT)[0].total, model.encoder.score(TEXT)[0].total
+    for direction, expected in (("causal", causal), (None, causal), ("bidirectional", both), ("fused", causal + both)):
         found = minimal_pairs(trained / "run", tmp_path / "pairs.jsonl", direction=direction)
         assert found.log_probabilities[0][1] == pytest.approx(expected, abs=1e-4), direction
-        assert ("masked in turn" in found.definition) == (direction in ("both", "fused"))
-    with pytest.raises(ValueError, match="direction must be left, both or fused"):
+        assert ("masked in turn" in found.definition) == (direction in ("bidirectional", "fused"))
+    with pytest.raises(ValueError, match="direction must be causal, bidirectional or fused"):
         minimal_pairs(trained / "run", tmp_path / "pairs.jsonl", direction="right")
 
 
@@ -317,7 +317,7 @@ def test_continuations_of_a_context_are_compared(trained, tmp_path):
     assert [pair.paradigm for pair in pairs] == ["regular_0_ops", "regular_1_ops"]
     assert pairs[0].others == (options[2],)
     model, context = hornbook.load(trained / "run"), rows[0]["input_prefix"]
-    for direction, reader in (("left", model), ("both", model.encoder)):
+    for direction, reader in (("causal", model), ("bidirectional", model.encoder)):
         found = minimal_pairs(trained / "run", tmp_path, direction=direction)
         good, *bad = (each.total for each in reader.continuations([(context, option) for option in options]))
         assert found.log_probabilities[0][1:] == pytest.approx((good, max(bad)), abs=1e-4)
@@ -337,29 +337,29 @@ def finetuned(trained, out, **overrides):
 
 
 def test_a_task_is_read_in_both_directions_unless_told_otherwise(trained, tmp_path):
-    texts = finetuned(trained, tmp_path / "both")
-    config = json.loads((tmp_path / "both" / "config.json").read_text())
-    assert config["attention_direction"] == "both" and config["architectures"] == ["GPT2Model"]
-    model, tokenizer = load_folder(tmp_path / "both")
-    assert model.config.direction == "both"
+    texts = finetuned(trained, tmp_path / "bidirectional")
+    config = json.loads((tmp_path / "bidirectional" / "config.json").read_text())
+    assert config["attention_direction"] == "bidirectional" and config["architectures"] == ["GPT2Model"]
+    model, tokenizer = load_folder(tmp_path / "bidirectional")
+    assert model.config.direction == "bidirectional"
     ids = np.array(tokenizer.encode(texts[0]).ids)
     with torch.no_grad():
         changed = ids.copy()
         changed[-1] = ids[0]
         one, two = (model.eval()(pack([each]))[0] for each in (ids, changed))
     assert not torch.allclose(one, two)  # the first token sees the last one
-    opened = hornbook.load(tmp_path / "both")
+    opened = hornbook.load(tmp_path / "bidirectional")
     assert opened.predict(texts[:3])[0].label
     with pytest.raises(ValueError, match="read in both directions"):
         opened.generate("The river")
-    finetuned(trained, tmp_path / "left", direction="left", lm_weight=0.5)
-    config = json.loads((tmp_path / "left" / "config.json").read_text())
+    finetuned(trained, tmp_path / "causal", direction="causal", lm_weight=0.5)
+    config = json.loads((tmp_path / "causal" / "config.json").read_text())
     assert "attention_direction" not in config and config["architectures"] == ["GPT2ForSequenceClassification"]
 
 
 def test_refusals(trained, tmp_path, tiny_run):
     for overrides, message in (
-        ({"model.direction": "both"}, "model.direction=both is for fine-tuning"),
+        ({"model.direction": "bidirectional"}, "model.direction=bidirectional is for fine-tuning"),
         ({"objective.masked_fraction": 0.5, "model.window": 16}, "model.window looks to the left only"),
         ({"masking.probability": 0.2}, "masks none"),
     ):
@@ -368,11 +368,15 @@ def test_refusals(trained, tmp_path, tiny_run):
     with pytest.raises(ValueError, match=r"task\.lm_weight predicts next tokens"):
         finetuned(trained, tmp_path / "leak", lm_weight=0.5)
     run(tmp_path / "gpt", trained / "corpus", steps=1, family="gpt2")
-    with pytest.raises(ValueError, match=r"task\.direction=both is for a hybrid"):
+    with pytest.raises(ValueError, match=r"task\.direction=bidirectional is for a hybrid"):
         hornbook.finetune(
-            tmp_path / "gpt", labelled_texts(8), "classification", tmp_path / "x", overrides={"task.direction": "both"}
+            tmp_path / "gpt",
+            labelled_texts(8),
+            "classification",
+            tmp_path / "x",
+            overrides={"task.direction": "bidirectional"},
         )
     with pytest.raises(ValueError, match="cannot be used as an encoder"):
-        hornbook.load(tmp_path / "gpt", direction="both")
+        hornbook.load(tmp_path / "gpt", direction="bidirectional")
     with pytest.raises(ValueError, match="for a hybrid GPT"):
-        hornbook.load(tiny_run, direction="left")
+        hornbook.load(tiny_run, direction="causal")

@@ -43,7 +43,7 @@ RELATIONS = """
     weights = torch.rand(num)
     weights[44:46] = 0
     for quantity in ("attention", "query-relations", "value-relations"):
-        for direction in ("both", "left"):
+        for direction in ("bidirectional", "causal"):
             for heads, width, their_width in (("each", 8, 20), ("4", 8, 24), ("each", 80, 26)):
                 ours = torch.randn(num, 3, 2, width, requires_grad=True)
                 theirs = torch.randn(num, 3, 2, their_width)

@@ -196,8 +196,8 @@ def test_what_does_not_fit_is_refused_with_the_fix():
         corpus_objective(StageRecipe((Match("attention", "mse"),)), student, teacher)
     with pytest.raises(ValueError, match="student-to-teacher"):
         corpus_objective(StageRecipe((Match("hidden", "mse"),)), student, teacher)
-    left = encoder(Bert, 0, direction="left")
-    with pytest.raises(ValueError, match="attention direction 'left'"):
+    left = encoder(Bert, 0, direction="causal")
+    with pytest.raises(ValueError, match="attention direction 'causal'"):
         corpus_objective(StageRecipe((Match("attention", "mse", heads="mean"),)), left, teacher)
     with pytest.raises(ValueError, match="which attend to nothing else"):
         corpus_objective(StageRecipe((Match("hidden", "mse", tokens="first"),)), left, teacher_of(width=24))

@@ -40,18 +40,18 @@ def test_attention(tiny_run, tmp_path):
 
 def test_attention_of_several_models(one_way, tmp_path):
     saved_gpt(tmp_path / "gpt")
-    folders = {name: one_way / name for name in ("both", "left")} | {"gpt": tmp_path / "gpt"}
+    folders = {name: one_way / name for name in ("bidirectional", "causal")} | {"gpt": tmp_path / "gpt"}
     models = [(name, library.load(folder)) for name, folder in folders.items()]
     found = show_attention(models, TEXT, "a bridge").attention["models"]
     assert [(each["name"], each["direction"]) for each in found] == [
-        *((name, name) for name in ("both", "left")),
-        ("gpt", "left"),
+        *((name, name) for name in ("bidirectional", "causal")),
+        ("gpt", "causal"),
     ]
     for (_, model), each in zip(models, found, strict=True):
         alone = show_attention([(None, model)], TEXT, "a bridge").attention
         assert {name: each[name] for name in alone} == alone
         weights_SS = np.array(each["weights"])
-        assert np.triu(weights_SS, 1).any() == (each["direction"] != "left")
+        assert np.triu(weights_SS, 1).any() == (each["direction"] != "causal")
         assert np.tril(weights_SS, -1).any()
     every = show_all_attention(models, TEXT, "a bridge").attention["models"]
     for (_, model), each in zip(models, every, strict=True):
@@ -60,35 +60,35 @@ def test_attention_of_several_models(one_way, tmp_path):
 
 
 def test_models_are_side_by_side_in_the_terminal_if_they_fit(one_way):
-    models = [(name, library.load(one_way / name)) for name in ("both", "left")]
+    models = [(name, library.load(one_way / name)) for name in ("bidirectional", "causal")]
     (table,) = show_attention(models, "the river").tables
-    assert table.headings == ("", "both", "", "left", "")
+    assert table.headings == ("", "bidirectional", "", "causal", "")
     assert [row[1] for row in table.rows] == [row[3] for row in table.rows] == ["[CLS]", "the", "river", "[SEP]"]
     assert [len(row[4].rstrip()) <= place + 1 for place, row in enumerate(table.rows)] == [True] * 4
     models.append(("again", models[0][1]))
     below = show_attention(models, f"{TEXT} {TEXT} {TEXT}").tables
-    assert [table.title for table in below] == ["both", "left", "again"]
+    assert [table.title for table in below] == ["bidirectional", "causal", "again"]
 
 
 def test_models_of_other_vocabularies_are_compared_by_position(one_way, tmp_path):
     saved_gpt(tmp_path / "gpt")
-    models = [("both", library.load(one_way / "both")), ("gpt", library.load(tmp_path / "gpt"))]
+    models = [("bidirectional", library.load(one_way / "bidirectional")), ("gpt", library.load(tmp_path / "gpt"))]
     (table,) = show_attention(models, "the river").tables
     assert table.rows[-1][1:3] == ("", "") and table.rows[-1][3]
 
 
 def test_a_layer_that_one_of_the_models_lacks(one_way, tiny_run):
-    models = [("one", library.load(one_way / "both")), ("other", library.load(tiny_run))]
+    models = [("one", library.load(one_way / "bidirectional")), ("other", library.load(tiny_run))]
     with pytest.raises(ValueError, match="other: the layer"):
         show_attention(models, TEXT, layer=2)
 
 
 def test_the_page_of_several_models(hornbook, one_way, tmp_path):
     file = tmp_path / "page.html"
-    said = hornbook("show", "attention", one_way / "both", one_way / "left", TEXT, "--html", file, "--json")
-    assert [each["direction"] for each in said.answer["attention"]["models"]] == ["both", "left"]
+    said = hornbook("show", "attention", one_way / "bidirectional", one_way / "causal", TEXT, "--html", file, "--json")
+    assert [each["direction"] for each in said.answer["attention"]["models"]] == ["bidirectional", "causal"]
     page = file.read_text(encoding="utf-8")
-    for words in ('id="layer-1"', 'id="head-2"', f"{one_way / 'left'}</h3>", "left to right"):
+    for words in ('id="layer-1"', 'id="head-2"', f"{one_way / 'causal'}</h3>", "left to right"):
         assert words in page, words
     assert 'id="layer"' not in page and "http" not in page
 

@@ -145,7 +145,7 @@ def test_a_gpt_is_not_masked(hornbook, tiny_tokenizer, tiny_run, one_way, tmp_pa
         save_model(tmp_path / name, model)
     said = hornbook("show", "masking", tmp_path / "gpt", TEXT)
     assert said.status == 2 and said.error.strip().endswith("masks none: give an encoder such as en")
-    assert "is a left-to-right model, which" in hornbook("show", "masking", one_way / "left", TEXT).error
+    assert "is a left-to-right model, which" in hornbook("show", "masking", one_way / "causal", TEXT).error
     for folder in (tmp_path / "hybrid", tiny_run, tiny_tokenizer):
         assert hornbook("show", "masking", folder, TEXT).status == 0
 

@@ -129,7 +129,7 @@ def minimal_pairs_command(
     model: Model,
     data: option(Path, "A .jsonl file, or a folder of them, with sentence_good and sentence_bad, or with options."),
     within_word: flag("--within-word", "Encoders: also mask the later tokens of the scored token's word.") = False,
-    direction: option(str | None, "How a hybrid GPT reads: left (default), both, or fused (their sum).") = None,
+    direction: option(str | None, "For a hybrid GPT: causal (default), bidirectional, or fused (their sum).") = None,
     out: option(Path | None, "Write the log-probabilities to this .jsonl file.") = None,
     weights: Weights = "float",
     device: Device = "auto",

@@ -198,7 +198,7 @@ def masking(
     model, text, pair = split_texts(arguments)
     config = _config(open_folder(model, text))
     is_gpt = "gpt" in str(config.get("model_type")) and config.get("mask_token_id") is None  # a hybrid GPT masks
-    if is_gpt or config.get("attention_direction") == "left":
+    if is_gpt or config.get("attention_direction") == "causal":
         kind = "a GPT" if is_gpt else "a left-to-right model"
         raise ValueError(f"{model} is {kind}, which predicts the next token and masks none: give an encoder such as en")
     settings = MaskingSettings(probability=probability, unit=unit)

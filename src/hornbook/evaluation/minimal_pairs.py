@@ -27,8 +27,8 @@ GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")  # keys of a line
 PARADIGM = ("UID", "paradigm")  # otherwise the name of the file
 CONTEXT, OPTIONS, OPERATIONS = ("input_prefix", "context"), "options", "numops"  # of a line with several continuations
 PAIRS_AT_ONCE = 4096  # scored together with their context
-Direction = Literal["left", "both", "fused"]
-DIRECTIONS = ("left", "both", "fused")
+Direction = Literal["causal", "bidirectional", "fused"]
+DIRECTIONS = ("causal", "bidirectional", "fused")
 
 
 class MinimalPair(NamedTuple):
@@ -78,8 +78,8 @@ def minimal_pairs(
     """Scores a model on minimal pairs: a JSONL file, or a folder of such files, with the keys `sentence_good` and
     `sentence_bad`. `out` is a JSONL file for the log-probabilities of all pairs. `within_word` scores the tokens of a
     word from left to right in an encoder: the tokens after the scored one are masked too. `direction` is for a hybrid
-    GPT: `left` (the default) is its likelihood, `both` its pseudo-log-likelihood, `fused` the sum of the two. On a GPU
-    the model runs in bfloat16.
+    GPT: `causal` (the default) is its likelihood, `bidirectional` its pseudo-log-likelihood, `fused` the sum of the
+    two. On a GPU the model runs in bfloat16.
 
     A line may have a context and several continuations, of which the first is right, instead: the keys `input_prefix`
     and `options`. The paradigm is then the file and the number of operations (`numops`), if it has one.
@@ -118,11 +118,11 @@ def _readers(loaded: LoadedModel, direction: Direction | None) -> list[LoadedMod
     """The models whose log-probabilities are summed: a hybrid GPT can be read in two directions."""
     if direction is not None and direction not in DIRECTIONS:
         raise ValueError(f"direction must be {', '.join(DIRECTIONS[:-1])} or {DIRECTIONS[-1]}, not '{direction}'")
-    if direction is None or (direction == "left" and isinstance(loaded, DecoderModel)):
+    if direction is None or (direction == "causal" and isinstance(loaded, DecoderModel)):
         return [loaded]
     if not isinstance(loaded, DecoderModel):
         raise ValueError(f"direction={direction} is for a hybrid GPT, and {loaded.folder} is an encoder: leave it out")
-    return [loaded.encoder] if direction == "both" else [loaded, loaded.encoder]
+    return [loaded.encoder] if direction == "bidirectional" else [loaded, loaded.encoder]
 
 
 def _totals(

@@ -46,7 +46,7 @@ def attentions_of(model: nn.Module, batch: Batch, layers: Sequence[int]) -> list
 def _weights(attention: nn.Module, qkv_T3HC: Tensor) -> Tensor:
     q_THC, k_THC, _ = qkv_T3HC.unbind(1)
     logits_HSS = torch.einsum("qhc,khc->hqk", q_THC, k_THC) * q_THC.shape[-1] ** -0.5
-    if attention.direction == "left":
+    if attention.direction == "causal":
         mask_SS = torch.ones(logits_HSS.shape[1:], dtype=torch.bool, device=q_THC.device).tril()
         if attention.window is not None:
             mask_SS = mask_SS.triu(1 - attention.window)

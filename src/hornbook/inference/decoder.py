@@ -238,7 +238,7 @@ class DecoderModel(LoadedModel):
         """A hybrid model read in both directions, as an encoder with the same weights."""
         if not self.model.config.is_hybrid:
             self._refuse("was not trained on masked text (objective.masked_fraction): it cannot be used as an encoder")
-        return HybridEncoder(self.model.reading("both"), self.tokenizer, self.folder)
+        return HybridEncoder(self.model.reading("bidirectional"), self.tokenizer, self.folder)
 
     def fill_mask(self, text: str | Sequence[str], top_k: int = 5, graph: str | Path | None = None) -> list:
         """The likeliest tokens of each mask, by a hybrid model; see `EncoderModel.fill_mask`."""
@@ -259,10 +259,10 @@ class DecoderModel(LoadedModel):
         return self.encoder.embed(*arguments, **options)
 
     def _needs(self, head: str, purpose: str) -> None:
-        if self.model.config.direction == "both":
+        if self.model.config.direction == "bidirectional":
             raise ValueError(
                 f"{self.folder} was fine-tuned to read in both directions, which {purpose} does not do: use the "
-                "pre-trained model, or fine-tune with task.direction=left"
+                "pre-trained model, or fine-tune with task.direction=causal"
             )
         super()._needs(head, purpose)
 

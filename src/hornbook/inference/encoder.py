@@ -60,7 +60,7 @@ class MaskProbabilities:
 
 
 class EncoderModel(LoadedModel):
-    """A bidirectional model (or, with `direction=left`, a left-to-right one) with its tokenizer, ready to use."""
+    """A bidirectional model (or, with `direction=causal`, a left-to-right one) with its tokenizer, ready to use."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, folder: Path):
         super().__init__(model, tokenizer, folder)
@@ -134,15 +134,15 @@ class EncoderModel(LoadedModel):
             return self._generator.to(self.device)
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} has direction=left: it predicts next tokens and was not trained on masks; use `score` "
-                "to compare texts, or a model with direction=both"
+                f"{self.folder} has direction=causal: it predicts next tokens and was not trained on masks; use "
+                "`score` to compare texts, or a model with direction=bidirectional"
             )
         self._needs("mlm", "filling in masks")
         return self.model
 
     @property
     def is_left_to_right(self) -> bool:
-        return self.model.config.direction == "left"
+        return self.model.config.direction == "causal"
 
     def generate(self, *_: object, **__: object) -> None:
         self._refuse_left_to_right("generate text")
@@ -161,7 +161,7 @@ class EncoderModel(LoadedModel):
     def _refuse_left_to_right(self, purpose: str) -> None:
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} is {self.model.described()} with direction=left, which supports tasks and `score` "
+                f"{self.folder} is {self.model.described()} with direction=causal, which supports tasks and `score` "
                 f"only: use a GPT to {purpose}"
             )
 
@@ -271,8 +271,8 @@ class EncoderModel(LoadedModel):
         """Returns the probability that `second` follows `first` (BERT's next-sentence prediction)."""
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} has direction=left, so its [CLS] attends to neither sentence: use a model with "
-                "direction=both"
+                f"{self.folder} has direction=causal, so its [CLS] attends to neither sentence: use a model with "
+                "direction=bidirectional"
             )
         for head in ("sentence", "pooler"):
             self._needs(head, "next-sentence prediction")

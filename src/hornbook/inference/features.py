@@ -181,7 +181,7 @@ def extract_features(
     model = model or builtin_for(text for example in examples for text in example.texts)
     network, tokenizer = load_folder(model_folder(model))
     if isinstance(network, Gpt) and network.config.is_hybrid:
-        network = network.reading("both")
+        network = network.reading("bidirectional")
     network.to(chosen_device(device))
     chosen = choose_layers(layers, network.config.num_layers)
     out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")

@@ -21,7 +21,7 @@ def load(
     name: str | Path = DEFAULT,
     weights: WeightFormat = "float",
     device: str = "auto",
-    direction: Literal["left", "both"] | None = None,
+    direction: Literal["causal", "bidirectional"] | None = None,
 ) -> EncoderModel | DecoderModel:
     """Loads a model for inference.
 
@@ -30,8 +30,8 @@ def load(
             English one, `en`.
         weights: `int8` quantises the matrices of a GPT to 8 bits, which is faster on a CPU; CPU only.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
-        direction: How a hybrid GPT, which learned both, reads: `left` (the default) to generate and score texts, `both`
-            as an encoder.
+        direction: How a hybrid GPT, which learned both, reads: `causal` (the default) to generate and score texts,
+            `bidirectional` as an encoder.
 
     Returns:
         An encoder (`fill_mask`, `embed`, `score` ...) or a GPT (`generate`, `score`, `perplexity`). A fine-tuned run
@@ -60,10 +60,10 @@ def load(
     elif isinstance(model, Gpt) and device == "cpu":
         to_column_major(gpt_matrices(model))
     opened = (DecoderModel if isinstance(model, Gpt) else EncoderModel)(model.to(device), tokenizer, folder)
-    if direction == "both" and isinstance(opened, DecoderModel):
+    if direction == "bidirectional" and isinstance(opened, DecoderModel):
         return opened.encoder
-    if direction not in (None, "both", "left") or (direction == "left" and isinstance(opened, EncoderModel)):
-        raise ValueError(f"{folder} is {model.described()}; direction is left or both, for a hybrid GPT: leave it out")
+    if direction is not None and (direction != "causal" or isinstance(opened, EncoderModel)):
+        raise ValueError(f"{folder} is {model.described()}; direction is for a hybrid GPT: leave it out")
     return opened
 
 

@@ -1,7 +1,7 @@
 """The base of the encoder families: bidirectional attention, segments, a masked-language-model head, and `[CLS]`, the
 first token, as the representation of a sequence.
 
-With `direction=left` it is the left-to-right model of the BERT paper instead: the same head predicts next tokens, and
+With `direction=causal` it is the left-to-right model of the BERT paper instead: the same head predicts next tokens, and
 the last token, the only one that attends to all others, represents a sequence.
 
 Shapes: T tokens, N sequences, K selected positions, D width, E embedding width, V vocabulary (padded to a multiple of
@@ -29,16 +29,16 @@ from hornbook.nn.fused_ops import ACTIVATIONS
 class EncoderConfig(TransformerConfig):
     num_segments: int = setting(2, "number of segment types", low=0, high=1024)
     direction: Direction = setting(
-        "both", "attention direction: both, or only left (the model then learns by predicting next tokens)"
+        "bidirectional", "attention: bidirectional, or causal (the model then learns by predicting next tokens)"
     )
     supports_causal: ClassVar[bool] = True  # `transformers` reads the direction of this family from `config.json`
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.direction != "both" and not self.supports_causal:
+        if self.direction != "bidirectional" and not self.supports_causal:
             raise ValueError(
                 f"model.direction={self.direction}, but transformers has no one-sided model of this family and would "
-                "attend to both sides: set model.direction=both, or use a BERT, a RoBERTa or a GPT"
+                "attend to both sides: set model.direction=bidirectional, or use a BERT, a RoBERTa or a GPT"
             )
 
 
@@ -90,7 +90,7 @@ class Encoder(Transformer):
     @classmethod
     def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
         """A left-to-right model has no pre-trained pooler, so a task adds a layer over the last token."""
-        if config.direction != "left" or not reads_cls(head_config):
+        if config.direction != "causal" or not reads_cls(head_config):
             return None
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 
@@ -105,7 +105,7 @@ class Encoder(Transformer):
                 self.mlm.weight.copy_(self.embeddings.tokens.weight)
 
     def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        return last_token_indices(batch) if self.config.direction == "left" else first_token_indices(x_TD, batch)
+        return last_token_indices(batch) if self.config.direction == "causal" else first_token_indices(x_TD, batch)
 
     def pooled(self, cls_ND: Tensor) -> Tensor:
         """tanh of the pooler layer over the hidden states at `[CLS]`, N x D."""

@@ -48,7 +48,7 @@ def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") 
         config.inner_width,
         predicted_share,
         head,
-        is_causal=config.direction != "both",
+        is_causal=config.direction != "bidirectional",
         windows=config.windows,
     )
 

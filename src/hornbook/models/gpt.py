@@ -50,13 +50,13 @@ class GptConfig(TransformerConfig):
         low=0,
         high=2**24,
     )
-    direction: Literal["left", "both"] = setting(
-        "left", "attention direction: left, or both in a task that a hybrid model is fine-tuned on"
+    direction: Literal["causal", "bidirectional"] = setting(
+        "causal", "attention: causal, or bidirectional in a task that a hybrid model is fine-tuned on"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.direction == "both" and any(self.windows):
+        if self.direction == "bidirectional" and any(self.windows):
             raise ValueError("model.window is for a model that reads from left to right: set model.window=none")
 
     @property
@@ -143,7 +143,7 @@ class Gpt(Transformer):
     @classmethod
     def config_from_hf(cls, hf_config: dict) -> GptConfig:
         settings = cls.naming.settings_in(hf_config) | {"mask_id": hf_config.get("mask_token_id")}
-        settings["direction"] = hf_config.get("attention_direction", "left")
+        settings["direction"] = hf_config.get("attention_direction", "causal")
         if settings.get("inner_width") is None:
             settings["inner_width"] = 4 * settings["width"]
         if not isinstance(settings.get("eos_id"), int):  # some folders have a list
@@ -156,7 +156,9 @@ class Gpt(Transformer):
             hf_config.pop(name, None)
         if self.config.is_hybrid:
             hf_config["mask_token_id"] = self.config.mask_id
-        return hf_config | ({"attention_direction": "both"} if self.config.direction == "both" else {})
+        if self.config.direction == "bidirectional":
+            hf_config["attention_direction"] = "bidirectional"
+        return hf_config
 
     @classmethod
     def for_tokenizer(cls, config: GptConfig, pad_id: int | None, eos_id: int | None = None) -> GptConfig:
@@ -191,7 +193,7 @@ class Gpt(Transformer):
         """Logits of the next token over the true vocabulary, in at least float32, for generating and scoring texts."""
         return upcast(self.clm.of_tokens(x_KD, self.embeddings.tokens.weight))
 
-    def reading(self, direction: Literal["left", "both"]) -> Self:
+    def reading(self, direction: Literal["causal", "bidirectional"]) -> Self:
         """This model in an attention direction: itself, or another module that has the same weights."""
         if direction == self.config.direction:
             return self

@@ -87,7 +87,7 @@ class Naming:
         """Whether `transformers` has a class with the layers of the model's task head. It has none for a GPT that reads
         in both directions, and none for a left-to-right encoder in a task that reads the last token: its classes read
         `[CLS]`, which then attends only to itself."""
-        is_usual = model.config.direction == ("left" if self.is_decoder else "both")
+        is_usual = model.config.direction == ("causal" if self.is_decoder else "bidirectional")
         if not is_usual and (self.is_decoder or reads_cls(model.head_config)):
             return False
         return model.head_config.has_transformers_class and model.head_config.kind in self.task_classes
@@ -96,7 +96,7 @@ class Naming:
         """The name of the `transformers` class that has the heads of this model."""
         if model.head_config is not None:
             ending = self.task_classes[model.head_config.kind] if self.has_class(model) else "Model"
-        elif model.config.direction == "left" and "mlm" in model.heads:
+        elif model.config.direction == "causal" and "mlm" in model.heads:
             ending = self.causal
         else:
             ending = next((ending for needed, ending in self.classes if set(needed) <= set(model.heads)), "Model")
@@ -151,8 +151,8 @@ class Naming:
             hf_config |= hf_head_entries(model.head_config)
         if model.config.positions != "learned":
             hf_config["position_kind"] = model.config.positions
-        if config.get("direction") == "left":
-            hf_config |= {"attention_direction": "left", "is_decoder": True}
+        if config.get("direction") == "causal":
+            hf_config |= {"attention_direction": "causal", "is_decoder": True}
         return hf_config
 
     def settings_in(self, hf_config: dict) -> dict[str, Any]:
@@ -171,6 +171,7 @@ class Naming:
             if activation not in self.activations:
                 raise ValueError(f"its {self.activation} '{activation}' is not one of {', '.join(self.activations)}")
             values["activation"] = self.activations[activation]
-        values["direction"] = hf_config.get("attention_direction", "left" if hf_config.get("is_decoder") else "both")
+        default = "causal" if hf_config.get("is_decoder") else "bidirectional"
+        values["direction"] = hf_config.get("attention_direction", default)
         values["positions"] = hf_config.get("position_kind", "learned")
         return values

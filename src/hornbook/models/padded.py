@@ -61,7 +61,7 @@ class PaddedRows:
         """The additive attention mask, N x 1 x (S or 1) x S; computed once per window size."""
         if window not in self._biases:
             mask = self.mask_NS[:, None, None]
-            if self.direction == "left":
+            if self.direction == "causal":
                 positions_S = torch.arange(self.mask_NS.shape[1])
                 distance_SS = positions_S[:, None] - positions_S
                 mask_SS = distance_SS >= 0 if window is None else (distance_SS >= 0) & (distance_SS < window)

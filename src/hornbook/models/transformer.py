@@ -76,7 +76,7 @@ class TransformerConfig(ValidatedSettings, group="model"):
     # annotation they are no settings.
 
     num_segments = 0
-    direction = "both"  # of the attention: both or left
+    direction = "bidirectional"  # of the attention, or causal
     windows = (None,)  # attention windows, assigned to the blocks in rotation; None attends to all tokens
     pre_norm = False  # norms precede attention and feed-forward network, with one more norm after the last block
     has_embedding_norm = True

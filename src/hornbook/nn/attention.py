@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Direction = Literal["both", "left"]
+Direction = Literal["bidirectional", "causal"]
 FLASH_MULTIPLE, FLASH_WIDEST = 8, 256  # head widths that the FlashAttention kernel supports
 DENSE_WIDEST, DENSE_SHORTEST = 128, 512  # head width and sequence length from which cuDNN is used
 HOPPER = 9  # major compute capability
@@ -28,7 +28,7 @@ def attention(
     offsets: Tensor | None,
     offsets_host: np.ndarray | None,
     max_length: int,
-    direction: Direction = "both",
+    direction: Direction = "bidirectional",
     dropout: float = 0.0,
     window: int | None = None,
     num_causal: int | None = None,
@@ -38,16 +38,16 @@ def attention(
     `offsets`, `offsets_host`: N + 1 offsets of the sequences, on the device and on the host. `offsets_host` may be None
     if `runs_flash`; `offsets` may be None too if `prefers_dense(max_length)` and every sequence has this length.
     `max_length`: upper bound on the sequence lengths.
-    `direction`: attend to `both` sides, or only to the `left` (a token and those before it).
-    `window`: to the left only, attend to at most `window` tokens: the token and the `window` - 1 before it.
-    `num_causal`: instead of `direction`, the first `num_causal` tokens, which are whole sequences, attend to the left
-    and all others to both sides.
+    `direction`: `bidirectional`, or `causal`: attend only to the token itself and those before it.
+    `window`: with causal attention, attend to at most `window` tokens: the token and the `window` - 1 before it.
+    `num_causal`: instead of `direction`, the first `num_causal` tokens, which are whole sequences, have
+    causal attention and all others bidirectional.
     """
     if num_causal is not None:
         if 0 < num_causal < len(q_THC):
             return _two_directions(q_THC, k_THC, v_THC, offsets, offsets_host, max_length, dropout, num_causal)
-        direction = "left" if num_causal else "both"
-    causal = direction == "left"
+        direction = "causal" if num_causal else "bidirectional"
+    causal = direction == "causal"
     assert causal or window is None
     if window is not None and window >= max_length:
         window = None
@@ -70,19 +70,16 @@ def _two_directions(
     dropout: float,
     num_causal: int,
 ) -> Tensor:
-    """Attention to the left in the first `num_causal` tokens and to both sides in the others."""
+    """Causal attention in the first `num_causal` tokens, bidirectional in the others."""
     # `split` as in `_by_length`. In each part, the sequences of the other one have length 0.
     sizes = [num_causal, len(q) - num_causal]
-    q_left, q_both = q.split(sizes)
-    k_left, k_both = k.split(sizes)
-    v_left, v_both = v.split(sizes)
-    offsets_left = None if offsets is None else offsets.clamp(max=num_causal)
-    offsets_both = None if offsets is None else offsets.clamp(min=num_causal) - num_causal
-    host_left = None if offsets_host is None else np.minimum(offsets_host, num_causal)
-    host_both = None if offsets_host is None else np.maximum(offsets_host, num_causal) - num_causal
-    left = attention(q_left, k_left, v_left, offsets_left, host_left, max_length, "left", dropout)
-    both = attention(q_both, k_both, v_both, offsets_both, host_both, max_length, "both", dropout)
-    return torch.cat([left, both])
+    first_qkv, last_qkv = zip(*(x.split(sizes) for x in (q, k, v)), strict=True)
+    first = None if offsets is None else offsets.clamp(max=num_causal)
+    last = None if offsets is None else offsets.clamp(min=num_causal) - num_causal
+    first_host = None if offsets_host is None else np.minimum(offsets_host, num_causal)
+    last_host = None if offsets_host is None else np.maximum(offsets_host, num_causal) - num_causal
+    causal = attention(*first_qkv, first, first_host, max_length, "causal", dropout)
+    return torch.cat([causal, attention(*last_qkv, last, last_host, max_length, "bidirectional", dropout)])
 
 
 def runs_flash(x: Tensor) -> bool:

@@ -78,7 +78,7 @@ class Block(nn.Module):
         dropout: float,
         attention_dropout: float,
         norm_eps: float,
-        direction: Direction = "both",
+        direction: Direction = "bidirectional",
         pre_norm: bool = False,
         window: int | None = None,
     ):

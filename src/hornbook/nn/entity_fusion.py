@@ -38,7 +38,7 @@ class FusionBlock(Block):
         super().__init__(**block_arguments)
         inner_width, norm_eps = block_arguments["inner_width"], block_arguments["norm_eps"]
         attention_dropout = block_arguments["attention_dropout"]
-        self.entity_attention = SelfAttention(entity_width, entity_heads, attention_dropout, "both")
+        self.entity_attention = SelfAttention(entity_width, entity_heads, attention_dropout, "bidirectional")
         self.entity_attention_norm = nn.LayerNorm(entity_width, norm_eps)
         self.entity_fc1 = nn.Linear(entity_width, inner_width, bias=False)
         self.entity_fc2 = None if is_last else nn.Linear(inner_width, entity_width)

@@ -59,7 +59,7 @@ class ServedModel:
         if isinstance(model, EncoderModel):
             names += self._encoder_abilities(model)
         network = self.predictor.members[0].model if model is None else model.model
-        is_left_to_right = isinstance(model, DecoderModel) or network.config.direction == "left"
+        is_left_to_right = isinstance(model, DecoderModel) or network.config.direction == "causal"
         can_mask = self.tokenizer.mask_id is not None and not is_left_to_right
         names += ["tokens", "masking"] if can_mask else ["tokens"]
         names += ["forms"] if model is None else ["attention", "forms", "parameters"]

@@ -41,7 +41,7 @@ def show_attention(
 ) -> Picture:
     """Attention in one layer (from 1; the last by default) and head (from 1; the mean of all by default). `attention`
     has the weights of one model; for several, shown side by side, `attention["models"]` has those of each, with its
-    `name` and `direction`: `both` or `left`."""
+    `name` and `direction`: `bidirectional` or `causal`."""
     if len(models) == 1:
         attention, note = _one_layer(models[0][1], text, pair, layer, head)
         return Picture("Attention", [f"{note}; each row sums to 1"], tables=[_table(attention)], attention=attention)

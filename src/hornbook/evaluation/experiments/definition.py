@@ -89,7 +89,7 @@ class Arm(ValidatedSettings):
     published: str = setting("", "published score to compare with, and its source")
     reads: dict = field(
         default_factory=dict,
-        metadata={"doc": "how a hybrid arm reads the pairs of a task: left (the default), both, or fused"},
+        metadata={"doc": "how a hybrid arm reads the pairs of a task: causal (the default), bidirectional, or fused"},
     )
     settings: dict = field(default_factory=dict, metadata={"doc": "pre-training settings by dotted name"})
 

@@ -54,7 +54,7 @@ def squared_relation_error(
     _squared_relation_error[(num_tiles, num_heads, num_sequences)](
         ours_T3HC, theirs_T3HC, weights_T, offsets, losses_NHB, gradient_T3HC, num_heads, width, their_width,
         width**-0.5, their_width**-0.5,
-        FIRST=sides[0], SECOND=sides[1], IS_CAUSAL=direction == "left",
+        FIRST=sides[0], SECOND=sides[1], IS_CAUSAL=direction == "causal",
         TILE=tile, WIDTH=padded_width, THEIR_WIDTH=their_padded_width, num_warps=4,
     )  # fmt: skip
     return losses_NHB.sum(), gradient_T3HC

@@ -132,7 +132,7 @@ def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tenso
 def _direction_mask(length: int, direction: str, device: torch.device) -> Tensor:
     """The attention mask of a direction, S x S."""
     all_SS = torch.ones(length, length, dtype=torch.bool, device=device)
-    return all_SS.tril() if direction == "left" else all_SS
+    return all_SS.tril() if direction == "causal" else all_SS
 
 
 def output_losses(head_config: HeadConfig, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:

@@ -354,7 +354,7 @@ def _check_matches(matches: dict[str, Match], student: TransformerConfig, teache
                 f"{teacher.width}: use a recipe with projection student-to-teacher for it, a student of that width, or "
                 f"set objective.without={match.quantity}"
             )
-        if match.tokens == "first" and "left" in (student.direction, teacher.direction):
+        if match.tokens == "first" and "causal" in (student.direction, teacher.direction):
             raise ValueError(
                 f"{match.quantity} is matched at first tokens, which attend to nothing else in a left-to-right model: "
                 f"set objective.without={match.quantity}, or use another recipe"

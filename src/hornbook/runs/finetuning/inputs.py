@@ -356,16 +356,16 @@ def with_task_format(
 
 def _in_direction(pretrained: Gpt, settings: TaskSettings) -> Gpt:
     """A hybrid GPT in the attention direction of the task; any other one as it is."""
-    direction = settings.direction or ("both" if pretrained.config.is_hybrid else "left")
-    if direction == "both" and not pretrained.config.is_hybrid:
+    direction = settings.direction or ("bidirectional" if pretrained.config.is_hybrid else "causal")
+    if direction == "bidirectional" and not pretrained.config.is_hybrid:
         raise ValueError(
-            "task.direction=both is for a hybrid model, which was pre-trained with objective.masked_fraction: leave it "
-            "out"
+            "task.direction=bidirectional is for a hybrid model, which was pre-trained with objective.masked_fraction: "
+            "leave it out"
         )
-    if direction == "both" and settings.lm_weight:
+    if direction == "bidirectional" and settings.lm_weight:
         raise ValueError(
             "task.lm_weight predicts next tokens, which a model that reads in both directions sees: set "
-            "task.direction=left, or leave task.lm_weight out"
+            "task.direction=causal, or leave task.lm_weight out"
         )
     return pretrained.reading(direction)
 

@@ -152,7 +152,7 @@ def kept_model(model: nn.Module) -> Transformer:
 def mask_filler(model: nn.Module) -> Transformer | None:
     """The encoder that predicts masked tokens, or None (a left-to-right model does not)."""
     filler = model.generator if isinstance(model, ElectraPair) else kept_model(model)
-    return filler if "mlm" in filler.heads and filler.config.direction == "both" else None
+    return filler if "mlm" in filler.heads and filler.config.direction == "bidirectional" else None
 
 
 def _saved_models(model: nn.Module) -> dict[str, Transformer]:

@@ -77,9 +77,9 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             )
 
     def _check_hybrid(self) -> None:
-        if self.model.direction != "left":
+        if self.model.direction != "causal":
             raise ValueError(
-                "model.direction=both is for fine-tuning: set objective.masked_fraction to pre-train in both directions"
+                "model.direction=bidirectional is for fine-tuning: set objective.masked_fraction for a hybrid model"
             )
         if self.masked_fraction and any(self.model.windows):
             raise ValueError(
@@ -91,14 +91,14 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         """The only unidirectional encoder that can be pre-trained is the BERT paper's left-to-right model, which
         predicts next tokens."""
         direction = self.model.direction
-        if direction == "left" and isinstance(self.objective, RtdSettings):
+        if direction == "causal" and isinstance(self.objective, RtdSettings):
             raise ValueError(
-                "model.direction=left predicts next tokens, but ELECTRA detects replaced ones: use a BERT or RoBERTa "
-                "preset, or set model.direction=both"
+                "model.direction=causal predicts next tokens, but ELECTRA detects replaced ones: use a BERT or RoBERTa "
+                "preset, or set model.direction=bidirectional"
             )
-        if direction == "left" and sentence != "none":
+        if direction == "causal" and sentence != "none":
             raise ValueError(
-                f"objective.sentence={sentence} reads [CLS], which sees only itself with model.direction=left: set "
+                f"objective.sentence={sentence} reads [CLS], which sees only itself with model.direction=causal: set "
                 "objective.sentence=none, as in the BERT paper's left-to-right model"
             )
 
@@ -115,7 +115,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
     @property
     def predicts_next(self) -> bool:
         """Whether the model is left-to-right and predicts every next token, with or without a teacher."""
-        return self.reads_documents or self.model.direction == "left"
+        return self.reads_documents or self.model.direction == "causal"
 
     @property
     def masked_fraction(self) -> float:
@@ -182,8 +182,8 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             flops = model_flops_per_token(shape_of(self.model, length, 1.0, self._vocabulary_head))
             if not self.masked_fraction:
                 return flops
-            both = dataclasses.replace(self.model, direction="both")
-            masked_flops = model_flops_per_token(shape_of(both, length, masked, self._vocabulary_head))
+            bidirectional = dataclasses.replace(self.model, direction="bidirectional")
+            masked_flops = model_flops_per_token(shape_of(bidirectional, length, masked, self._vocabulary_head))
             return flops + self.masked_fraction * (masked_flops - flops)
         if not isinstance(objective, RtdSettings):
             return model_flops_per_token(shape_of(self.model, length, masked))
