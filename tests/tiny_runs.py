@@ -17,7 +17,7 @@ FAMILIES = {  # a preset of each, and what makes it tiny besides
     "gpt2": ("gpt2-small", {"model.num_layers": 2, "model.window": 16}),
     "gpt3": ("gpt3-125m", {"batch.first_tokens": 128, "batch.growth_fraction": 0.8}),
 }
-HYBRID = {"model.window": None, "objective.masked_fraction": 0.5}  # overrides that make "gpt2" one
+HYBRID = {"model.window": None, "objective.mlm_fraction": 0.5}  # overrides that make "gpt2" one
 
 
 def run(out, corpus, steps=12, overrides=None, family="bert", **more):

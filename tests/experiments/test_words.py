@@ -41,7 +41,7 @@ preset = "gpt2-small"
 name = "hybrid"
 preset = "gpt2-small"
 reads.pairs = "fused"
-settings.objective.masked_fraction = 0.5
+settings.objective.mlm_fraction = 0.5
 [[tasks]]
 name = "pairs"
 task = "minimal-pairs"
@@ -176,9 +176,9 @@ def test_refusals(place, tmp_path):
 def test_one_arm_may_be_measured_against_a_bar(place):
     experiment = read_experiment(place / "words.toml").with_arms(["hybrid"])
     assert [arm.name for arm in experiment.arms] == ["hybrid"] and len(experiment.claims) == 1
-    changed = experiment.with_settings({"objective.masked_fraction": 0.7})
-    assert changed.settings_of(changed.arms[0]).objective.masked_fraction == 0.7
-    assert "objective.masked_fraction=0.7" in changed.about
+    changed = experiment.with_settings({"objective.mlm_fraction": 0.7})
+    assert changed.settings_of(changed.arms[0]).objective.mlm_fraction == 0.7
+    assert "objective.mlm_fraction=0.7" in changed.about
 
 
 def test_the_shipped_experiment_allows_what_babylm_does():

@@ -162,7 +162,7 @@ def test_a_batch_may_have_one_part_only(random, num_causal):
 
 
 def sampler_of(corpora, fraction: float) -> SequenceSampler:
-    return SequenceSampler([(corpora["bpe"], 1.0)], 32, 0, "documents", masked_fraction=fraction)
+    return SequenceSampler([(corpora["bpe"], 1.0)], 32, 0, "documents", mlm_fraction=fraction)
 
 
 def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(corpora):
@@ -192,7 +192,7 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
 
 
 def test_the_masked_share_changes_linearly(corpora, random):
-    overrides = {"masking.probability": 0.4, "masking.final_probability": 0.1, "objective.masked_fraction": 0.5}
+    overrides = {"masking.probability": 0.4, "masking.final_probability": 0.1, "objective.mlm_fraction": 0.5}
     overrides |= {"data.length": 40, "model.max_positions": 40, "schedule.steps": 3, "batch.tokens": 640}
     settings = preset_settings("gpt2-tiny", overrides)
     tokenizer = corpora["bpe"].tokenizer
@@ -204,7 +204,7 @@ def test_the_masked_share_changes_linearly(corpora, random):
         targets = HybridObjective(masking, 0.5).prepare(batch, 0).targets["mlm"]
         shares.append(targets.num_entries / (batch.num_tokens - batch.num_causal))
     assert shares == pytest.approx([0.4, 0.3, 0.2], abs=0.03)
-    sampler = SequenceSampler([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, masked_fraction=0.5)
+    sampler = SequenceSampler([(corpora["bpe"], 1.0)], 40, 0, "documents", held_out=True, mlm_fraction=0.5)
     held_out = sampler.batch(0, 4)
     assert held_out.run_fraction == 1.0
     baseline = unigram_baseline(HybridObjective(masking, 0.5), [held_out], corpora["bpe"].token_counts)
@@ -360,7 +360,7 @@ def test_a_task_is_read_in_both_directions_unless_told_otherwise(trained, tmp_pa
 def test_refusals(trained, tmp_path, tiny_run):
     for overrides, message in (
         ({"model.direction": "bidirectional"}, "model.direction=bidirectional is for fine-tuning"),
-        ({"objective.masked_fraction": 0.5, "model.window": 16}, "model.window looks to the left only"),
+        ({"objective.mlm_fraction": 0.5, "model.window": 16}, "model.window looks to the left only"),
         ({"masking.probability": 0.2}, "masks none"),
     ):
         with pytest.raises(ValueError, match=message):

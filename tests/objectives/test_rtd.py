@@ -139,7 +139,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
 
 @torch.no_grad()
 def test_unreplaced_masks_are_seen_by_the_discriminator():
-    settings = settings_of(correction=1.0, keep_mask_fraction=0.4)
+    settings = settings_of(correction=1.0, unreplaced_mask_fraction=0.4)
     pair, objective = pair_of(settings), objective_of(settings)
     num_kept = num_masked = 0
     for seed in range(40):
@@ -156,9 +156,9 @@ def test_unreplaced_masks_are_seen_by_the_discriminator():
 
 def test_unreplaced_masks_need_a_correction():
     with pytest.raises(ValueError, match=r"set objective\.correction=1"):
-        settings_of(keep_mask_fraction=0.2)
-    with pytest.raises(ValueError, match=r"leave objective\.keep_mask_fraction out"):
-        settings_of(keep_mask_fraction=0.2, correction=1.0, generator_objective="adversarial")
+        settings_of(unreplaced_mask_fraction=0.2)
+    with pytest.raises(ValueError, match=r"leave objective\.unreplaced_mask_fraction out"):
+        settings_of(unreplaced_mask_fraction=0.2, correction=1.0, generator_objective="adversarial")
 
 
 def test_a_correction_teaches_the_discriminator_and_neither_the_scores_nor_the_generator():

@@ -41,7 +41,7 @@ PRETRAINED = {  # case -> preset and settings
     "masked and next tokens, growing batches": (
         "gpt2-small",
         SMALL_PARTS
-        | {"objective.masked_fraction": 0.4, "masking.final_probability": 0.3, "model.embedding_dropout": 0.0}
+        | {"objective.mlm_fraction": 0.4, "masking.final_probability": 0.3, "model.embedding_dropout": 0.0}
         | {"batch.first_tokens": 64, "batch.growth_fraction": 0.8},
     ),
     "rtd, growing batches": (

@@ -152,7 +152,7 @@ class SequenceSampler:
     held_out: bool = False
     crosses_documents: bool = False
     with_entities: bool = False  # batches hold the entities that the texts mention; corpora must be linked to a graph
-    masked_fraction: float = 0.0  # fraction of the chunks of documents that are read in both directions
+    mlm_fraction: float = 0.0  # fraction of the chunks of documents that are read in both directions
     shift_chunks: bool = False  # chunks of documents start at other positions in each epoch
 
     def __post_init__(self) -> None:
@@ -245,7 +245,7 @@ class SequenceSampler:
         rows.sort(key=lambda row: (row[0], len(row[1])))
         are_masked, sequences, next_ids, word_starts, step_index = zip(*rows, strict=True)
         num_causal = None
-        if self.masked_fraction:
+        if self.mlm_fraction:
             num_causal = sum(len(ids) for is_masked, ids in zip(are_masked, sequences, strict=True) if not is_masked)
         return pack(
             sequences,
@@ -259,7 +259,7 @@ class SequenceSampler:
     def _is_masked(self, example: int) -> bool:
         """Whether a chunk of documents is read in both directions: as evenly spread as the fraction allows. Chunks are
         permuted in each epoch, so it is another fraction of them each time."""
-        return math.floor((example + 1) * self.masked_fraction) > math.floor(example * self.masked_fraction)
+        return math.floor((example + 1) * self.mlm_fraction) > math.floor(example * self.mlm_fraction)
 
     def _offset(self, corpus_index: int, epoch: int) -> int:
         """The number of tokens by which the chunks of a corpus start earlier in an epoch."""

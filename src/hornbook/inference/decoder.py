@@ -237,7 +237,7 @@ class DecoderModel(LoadedModel):
     def encoder(self) -> HybridEncoder:
         """A hybrid model read in both directions, as an encoder with the same weights."""
         if not self.model.config.is_hybrid:
-            self._refuse("was not trained on masked text (objective.masked_fraction): it cannot be used as an encoder")
+            self._refuse("was not trained on masked text (objective.mlm_fraction): it cannot be used as an encoder")
         return HybridEncoder(self.model.reading("bidirectional"), self.tokenizer, self.folder)
 
     def fill_mask(self, text: str | Sequence[str], top_k: int = 5, graph: str | Path | None = None) -> list:

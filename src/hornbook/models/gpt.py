@@ -45,7 +45,7 @@ class GptConfig(TransformerConfig):
     )
     mask_id: int | None = setting(
         None,
-        "id of the mask token of a model that learned to predict masked tokens too (objective.masked_fraction); taken "
+        "id of the mask token of a model that learned to predict masked tokens too (objective.mlm_fraction); taken "
         "from the corpus",
         low=0,
         high=2**24,

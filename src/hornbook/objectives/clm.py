@@ -28,7 +28,7 @@ NEARLY_ALL = 0.95  # fraction of tokens with targets (or padding) above which co
 
 @dataclass(frozen=True)
 class ClmSettings(ValidatedSettings, group="objective"):
-    masked_fraction: float = setting(
+    mlm_fraction: float = setting(
         0.0,
         "fraction of the text that is read in both directions to predict masked tokens (GPT-BERT); the rest is read "
         "from left to right to predict every next token",

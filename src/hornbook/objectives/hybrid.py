@@ -9,7 +9,7 @@ predicted at the position before it, so that every position predicts the next to
 The first token of a sequence has no position before it: if it is masked, it is not predicted. A term weighs as much as
 its share of the text.
 
-    objective = HybridObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), masked_fraction=0.5)
+    objective = HybridObjective(Masking(MaskingSettings(), vocab_size, mask_id, special_ids), mlm_fraction=0.5)
     step_inputs = objective.prepare(batch, seed)
     objective.loss_sums(model, step_inputs)              # {"clm": ..., "mlm": ...}
 """
@@ -29,10 +29,10 @@ from hornbook.train.randomness import token_keys
 class HybridObjective(ClmObjective):
     """Next-token prediction on the sequences read from left to right, masked prediction on the others."""
 
-    def __init__(self, masking: Masking, masked_fraction: float):
+    def __init__(self, masking: Masking, mlm_fraction: float):
         super().__init__()
         self.masking = masking
-        self.weights = {"clm": 1 - masked_fraction, "mlm": masked_fraction}
+        self.weights = {"clm": 1 - mlm_fraction, "mlm": mlm_fraction}
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         num_causal_sequences = int(np.searchsorted(batch.offsets_host, batch.num_causal))

@@ -7,8 +7,8 @@ rtd = - sum over all tokens of log p_D(replaced or not | the text with samples f
 The generator's tokens are sampled by the Gumbel-max trick, and no gradient flows through them. A sampled token that
 equals the original counts as original. The loss is mlm / count + 50 x rtd / count.
 
-With `correction`, the discriminator also predicts the original tokens. With `keep_mask_fraction`, it sees some of the
-masks themselves, which count as replaced, and so learns to fill in masks too.
+With `correction`, the discriminator also predicts the original tokens. With `unreplaced_mask_fraction`, it sees some
+of the masks themselves, which count as replaced, and so learns to fill in masks too.
 
 The noise is a hash of (a random number per target, the token), so that the samples of a step do not depend on how it is
 split into micro-batches or on the device.
@@ -62,7 +62,7 @@ class RtdSettings(ValidatedSettings, group="objective"):
         low=0,
         high=1e6,
     )
-    keep_mask_fraction: float = setting(
+    unreplaced_mask_fraction: float = setting(
         0.0,
         "fraction of the masked tokens that the discriminator sees as masks, so that it can fill in masks itself; "
         "needs objective.correction",
@@ -104,9 +104,9 @@ class RtdSettings(ValidatedSettings, group="objective"):
                 f"{self.discriminator_task} predicts tokens already: "
                 "set objective.discriminator_task=rtd or leave objective.correction out"
             )
-        if self.keep_mask_fraction and not self.correction:
+        if self.unreplaced_mask_fraction and not self.correction:
             raise ValueError(
-                "objective.keep_mask_fraction leaves masks for the discriminator to fill in, which only the "
+                "objective.unreplaced_mask_fraction leaves masks for the discriminator to fill in, which only the "
                 "correction loss trains: set objective.correction=1"
             )
         if self.shared == "all" and (self.generator_size != 1 or self.generator_layers is not None):
@@ -118,9 +118,10 @@ class RtdSettings(ValidatedSettings, group="objective"):
             raise ValueError(
                 "objective.generator_objective=adversarial needs a discriminator: set objective.discriminator_task=rtd"
             )
-        if self.generator_objective == "adversarial" and self.keep_mask_fraction:
+        if self.generator_objective == "adversarial" and self.unreplaced_mask_fraction:
             raise ValueError(
-                "objective.generator_objective=adversarial rewards samples only: leave objective.keep_mask_fraction out"
+                "objective.generator_objective=adversarial rewards samples only: leave "
+                "objective.unreplaced_mask_fraction out"
             )
 
     @property
@@ -240,8 +241,8 @@ class RtdObjective:
         logits_KV = model.generator.mlm_logits(x_KD)
         seeds_K = step_inputs.targets["noise_seeds"].values_K
         samples_K = self.sample_tokens(logits_KV.detach(), seeds_K, self.settings.temperature)
-        if self.settings.keep_mask_fraction:
-            is_kept_K = uniform(seeds_K.to(torch.int32), KEPT_MASK) < self.settings.keep_mask_fraction
+        if self.settings.unreplaced_mask_fraction:
+            is_kept_K = uniform(seeds_K.to(torch.int32), KEPT_MASK) < self.settings.unreplaced_mask_fraction
             samples_K = torch.where(is_kept_K, self.masking.mask_id, samples_K)
         original_T = put(step_inputs.batch.ids_T, mlm, mlm.values_K)
         batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, samples_K))

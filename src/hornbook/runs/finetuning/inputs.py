@@ -359,7 +359,7 @@ def _in_direction(pretrained: Gpt, settings: TaskSettings) -> Gpt:
     direction = settings.direction or ("bidirectional" if pretrained.config.is_hybrid else "causal")
     if direction == "bidirectional" and not pretrained.config.is_hybrid:
         raise ValueError(
-            "task.direction=bidirectional is for a hybrid model, which was pre-trained with objective.masked_fraction: "
+            "task.direction=bidirectional is for a hybrid model, which was pre-trained with objective.mlm_fraction: "
             "leave it out"
         )
     if direction == "bidirectional" and settings.lm_weight:

@@ -53,7 +53,7 @@ class TaskSettings(ValidatedSettings, group="task"):
         "tokenizer", "special tokens around texts: the tokenizer's, or GPT-1's start, delimiter and extract"
     )
     direction: Literal["causal", "bidirectional"] | None = setting(
-        None, "attention of a hybrid GPT, which learned both kinds (objective.masked_fraction); none: bidirectional"
+        None, "attention of a hybrid GPT, which learned both kinds (objective.mlm_fraction); none: bidirectional"
     )
     lm_weight: float = setting(0.0, "weight of the auxiliary next-token loss, for a GPT (GPT-1: 0.5)", low=0, high=1e6)
     max_length: int | None = setting(

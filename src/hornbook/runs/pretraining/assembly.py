@@ -66,8 +66,8 @@ def objective_of(
         return CorpusDistillation(masking, recipe, settings.model, teacher.config, objective.soft_targets)
     if masking is None:
         return ClmObjective()
-    if settings.masked_fraction:
-        return HybridObjective(masking, settings.masked_fraction)
+    if settings.mlm_fraction:
+        return HybridObjective(masking, settings.mlm_fraction)
     if isinstance(objective, RtdSettings):
         return RtdObjective(masking, objective)
     if isinstance(objective, ErnieSettings):

@@ -69,7 +69,7 @@ def _sampler(
         *(corpora, length, seed, settings.layout, short_probability, data.single_segment_probability),
         crosses_documents=data.crosses_documents,
         with_entities=settings.reads_entities,
-        masked_fraction=settings.masked_fraction,
+        mlm_fraction=settings.mlm_fraction,
         **flags,
     )
 

@@ -45,7 +45,7 @@ def fitted_settings(
 
 def _with_mask(settings: PretrainSettings, tokenizer: Tokenizer | None) -> PretrainSettings:
     """The settings in which a model that also learns from masked text knows its mask token."""
-    if tokenizer is None or not settings.masked_fraction:
+    if tokenizer is None or not settings.mlm_fraction:
         return settings
     return configuration.with_overrides(settings, {"model.mask_id": tokenizer.mask_id})
 

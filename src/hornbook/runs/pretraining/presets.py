@@ -164,7 +164,7 @@ def _gpt_bert(num_layers: int, width: int) -> PretrainSettings:
     return dataclasses.replace(
         settings,
         data=DataSettings(length=512, short_length=128, short_fraction=0.7),
-        objective=ClmSettings(masked_fraction=0.5),
+        objective=ClmSettings(mlm_fraction=0.5),
         masking=MaskingSettings(probability=0.3, final_probability=0.15, unit="ngram"),
     )
 

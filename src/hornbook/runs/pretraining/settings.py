@@ -79,11 +79,11 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
     def _check_hybrid(self) -> None:
         if self.model.direction != "causal":
             raise ValueError(
-                "model.direction=bidirectional is for fine-tuning: set objective.masked_fraction for a hybrid model"
+                "model.direction=bidirectional is for fine-tuning: set objective.mlm_fraction for a hybrid model"
             )
-        if self.masked_fraction and any(self.model.windows):
+        if self.mlm_fraction and any(self.model.windows):
             raise ValueError(
-                "objective.masked_fraction reads text in both directions, but model.window looks to the left only: "
+                "objective.mlm_fraction reads text in both directions, but model.window looks to the left only: "
                 "set model.window=none"
             )
 
@@ -118,14 +118,14 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         return self.reads_documents or self.model.direction == "causal"
 
     @property
-    def masked_fraction(self) -> float:
+    def mlm_fraction(self) -> float:
         """The fraction of the text that a GPT reads in both directions, with masked tokens."""
-        return self.objective.masked_fraction if isinstance(self.objective, ClmSettings) else 0.0
+        return self.objective.mlm_fraction if isinstance(self.objective, ClmSettings) else 0.0
 
     @property
     def masks_nothing(self) -> bool:
         """Whether no text is masked: every token is predicted from those before it."""
-        return self.predicts_next and not self.masked_fraction
+        return self.predicts_next and not self.mlm_fraction
 
     @property
     def _vocabulary_head(self) -> str:
@@ -180,11 +180,11 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             return self._distillation_flops_per_token(length, objective, teacher)
         if self.predicts_next:
             flops = model_flops_per_token(shape_of(self.model, length, 1.0, self._vocabulary_head))
-            if not self.masked_fraction:
+            if not self.mlm_fraction:
                 return flops
             bidirectional = dataclasses.replace(self.model, direction="bidirectional")
             masked_flops = model_flops_per_token(shape_of(bidirectional, length, masked, self._vocabulary_head))
-            return flops + self.masked_fraction * (masked_flops - flops)
+            return flops + self.mlm_fraction * (masked_flops - flops)
         if not isinstance(objective, RtdSettings):
             return model_flops_per_token(shape_of(self.model, length, masked))
         generator = generator_config(self.model, objective.generator_size, objective.generator_layers)
