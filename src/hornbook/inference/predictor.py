@@ -28,6 +28,7 @@ from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
+from hornbook.lifecycle.run_folder import is_task_run
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.evaluation import tables, with_intervals
@@ -362,8 +363,7 @@ def read_finished_record(folder: Path) -> dict[str, Any]:
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
     if run.get("command") in ("baseline", "probe", "label-curve"):
         raise ValueError(f"{folder} is a {run['command']} run, which saves no model: give a fine-tuned run")
-    is_of_task = run.get("command") == "finetune" or (run.get("command") == "distill" and "task" in run)
-    if is_of_task and not all((folder / name).is_file() for name in WRITTEN_LAST):
+    if is_task_run(run) and not all((folder / name).is_file() for name in WRITTEN_LAST):
         raise ValueError(f"the run in {folder} is not finished: resume it with resume=True")
     return run
 

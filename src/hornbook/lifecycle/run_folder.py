@@ -125,6 +125,12 @@ def recorded(out: str | Path | None, *names: str) -> dict[str, Any]:
     return next((read_json(file) for file in files if file.exists()), {})
 
 
+def is_task_run(record: Mapping[str, Any]) -> bool:
+    """Whether a run with this record fine-tuned a model on labelled data, with or without a teacher."""
+    command = record.get("command")
+    return command == "finetune" or (command == "distill" and "task" in record)
+
+
 def read_metrics(run: str | Path) -> list[dict[str, Any]]:
     """The lines of a run's `metrics.jsonl` that have a kind and a step; empty if there is no such file."""
     lines = read_json_lines(Path(run) / METRICS)

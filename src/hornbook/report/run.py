@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from hornbook.files import read_json
-from hornbook.lifecycle.run_folder import read_metrics
+from hornbook.lifecycle.run_folder import is_task_run, read_metrics
 from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.exported import EXPORT_FILE
@@ -61,8 +61,7 @@ class RunRecord:
     @property
     def is_of_task(self) -> bool:
         """Whether this is a fine-tuning run, with or without a teacher."""
-        command = self.run.get("command")
-        return command == "finetune" or (command == "distill" and "task" in self.run)
+        return is_task_run(self.run)
 
     @property
     def is_of_text(self) -> bool:
