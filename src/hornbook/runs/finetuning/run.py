@@ -38,7 +38,7 @@ from hornbook.runs.finetuning.record import (
     refuse_other_data,
     refuse_other_request,
     run_folder,
-    settings_of,
+    settings_in,
     write_task_record,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
@@ -103,7 +103,7 @@ def run_once(
     if has_record:
         run = read_run(folder)
         _refuse_changes(folder, run, request, inputs, teacher)
-        settings = settings_of(run)
+        settings = settings_in(run)
         runtime = choose_runtime(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
         if is_finished:
             with ranks.main_first():
