@@ -12,7 +12,7 @@ from typing import Any
 
 import hornbook
 from hornbook import config as configuration
-from hornbook.files import link, read_json, read_json_lines, refusing_damage, replacing, write_json
+from hornbook.files import read_json, read_json_lines, refusing_damage, write_json
 from hornbook.lifecycle.job_locks import JOB_LOCKS
 from hornbook.lifecycle.resuming import Difference
 
@@ -110,13 +110,6 @@ class RunFolder:
         message."""
         if recorded != current:
             raise ValueError(f"{name} is not what {self.path} was started with: restore it, or choose another folder")
-
-    def publish(self, source: Path) -> None:
-        """Links the files in `source` to the root of the folder, one by one and without copying."""
-        for file in source.iterdir():
-            if file.is_file():
-                with replacing(self.path / file.name) as temporary:
-                    link(file, temporary)
 
 
 def recorded(out: str | Path | None, *names: str) -> dict[str, Any]:

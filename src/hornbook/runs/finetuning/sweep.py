@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hornbook.files import read_json, write_json
+from hornbook.files import link_files, read_json, write_json
 from hornbook.report.card import write_card
 from hornbook.report.trials import TRIALS, draw, read_trials
 from hornbook.runs.distillation.teacher import Teacher
@@ -68,7 +68,7 @@ def run_many(
     best = trials[_best(trials)]
     if current_ranks().is_main:
         draw(out, read_trials(out))
-        folder.publish(best.out)
+        link_files(best.out, out)
         write_card(out)  # replaces the card of the best trial, which names the folder of that trial
     return dataclasses.replace(best, out=out)
 
