@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.devices import chosen_device
+from hornbook.devices import chosen_device, device_of
 from hornbook.files import read_json, refusing_damage
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.reasoning.grounding import Grounder, open_saved_grounder
@@ -41,7 +41,7 @@ from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
-from hornbook.tasks.running import device_of, run_model
+from hornbook.tasks.running import run_model
 from hornbook.tasks.spec import TaskSpec, load_task
 from hornbook.text.tokenizer import Tokenizer
 
