@@ -28,7 +28,7 @@ Normalize = Literal["token", "byte", "sum", "answer"]
 
 
 @dataclass(frozen=True)
-class ExampleSource(ValidatedSettings):
+class ExampleSource(ValidatedSettings, group="source"):
     """The source of the examples. `train` and `test` are splits of a known data set, or file name patterns, of which
     the first that matches is used."""
 
@@ -50,7 +50,7 @@ class ExampleSource(ValidatedSettings):
 
 
 @dataclass(frozen=True)
-class Choices(ValidatedSettings):
+class Choices(ValidatedSettings, group="choices"):
     """The choices: a text for each label of the data, or the endings of each example."""
 
     labels: dict = field(default_factory=dict, metadata={"doc": "the text of each label of the data"})
@@ -75,7 +75,7 @@ class Choices(ValidatedSettings):
 
 
 @dataclass(frozen=True)
-class GenerationSettings(SamplingSettings):
+class GenerationSettings(SamplingSettings, group="writing"):
     """How a free answer is generated."""
 
     temperature: float = setting(0.0, "sampling temperature; 0 is greedy decoding")
@@ -86,7 +86,7 @@ class GenerationSettings(SamplingSettings):
 
 
 @dataclass(frozen=True)
-class Baseline(ValidatedSettings):
+class Baseline(ValidatedSettings, group="baseline"):
     """Baselines without a model to compare with."""
 
     kinds: tuple[str, ...] = setting((), "lead-3, random-3 (sentences of a field), or dictionary (word by word)")
