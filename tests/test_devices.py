@@ -1,8 +1,10 @@
-"""Warming up on a side stream, as far as it can be tested without a GPU."""
+"""Warming up on a side stream, as far as it can be tested without a GPU, and evaluation mode."""
 
 from contextlib import nullcontext
 
+import pytest
 import torch
+from torch import nn
 
 from hornbook import devices
 
@@ -43,3 +45,12 @@ def test_all_captures_are_tried_on_one_stream(monkeypatch):
         assert len(made) == 1 and made[0].device == 3 and ran_on == made * 2
     finally:
         devices._side_stream.cache_clear()
+
+
+@pytest.mark.parametrize("was_training", [True, False])
+def test_a_module_returns_to_its_mode_after_evaluation(was_training):
+    module = nn.Sequential(nn.Dropout()).train(was_training)
+    with pytest.raises(RuntimeError, match="out of memory"), devices.evaluation_mode(module):
+        assert not module.training and not module[0].training
+        raise RuntimeError("out of memory")
+    assert module.training is module[0].training is was_training

@@ -1,4 +1,5 @@
-"""Device selection, memory and speed of a device, and the side stream for warming up kernels before a CUDA graph."""
+"""Device selection, memory and speed of a device, and contexts in which a model runs: eagerly, in evaluation mode, or
+on a side stream to warm up kernels before a CUDA graph."""
 
 import os
 import re
@@ -10,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from hornbook.config import shown
 
@@ -35,6 +37,22 @@ def eagerly() -> Iterator[None]:
         return
     with torch.compiler.set_stance("force_eager"):
         yield
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Switches a module to evaluation mode, without dropout, and back to its former mode at the end."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """The device of the module's parameters; the CPU for one without parameters, such as an exported model."""
+    return next((each.device for each in module.parameters()), torch.device("cpu"))
 
 
 def memory_of(device: str | torch.device) -> int:

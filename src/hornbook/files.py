@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +190,15 @@ def write_tensors(path: Path, tensors: dict, metadata: dict[str, str] | None = N
 def sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def link_files(source: Path, target: Path, pattern: str = "*", excluded: Collection[str] = ()) -> None:
+    """Links the files in the folder `source` into the folder `target` without copying, each one atomically. The pattern
+    `**/*` includes subfolders; `excluded` are file names."""
+    for file in source.glob(pattern):
+        if file.is_file() and file.name not in excluded:
+            with replacing(target / file.relative_to(source)) as temporary:
+                link(file, temporary)
 
 
 def link(source: Path, target: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from hornbook.config import ValidatedSettings, iter_settings, setting
-from hornbook.files import read_json
+from hornbook.files import link_files, read_json
 from hornbook.lifecycle.requests import SETTING_OF, RunRequest, as_overrides
 from hornbook.lifecycle.resuming import changed_values, request_differences
 from hornbook.lifecycle.run_folder import RunFolder, recorded
@@ -92,3 +92,19 @@ def test_every_option_names_a_setting():
     kinds = (PretrainSettings(), TaskDistillationSettings())
     assert set(SETTING_OF.values()) <= {each.name for kind in kinds for each in iter_settings(kind)}
     assert as_overrides(steps=3, lr=None, seed=0) == {"schedule.steps": 3, "runtime.seed": 0}
+
+
+def test_files_are_linked_with_and_without_subfolders(tmp_path):
+    checkpoint, run = tmp_path / "run" / "checkpoints" / "step-1", tmp_path / "run"
+    (checkpoint / "1_Pooling").mkdir(parents=True)
+    for name in ("config.json", "state.json", "1_Pooling/config.json"):
+        (checkpoint / name).write_text(name)
+    (run / "config.json").write_text("older")
+
+    link_files(checkpoint, run, excluded=("state.json",))
+    assert (run / "config.json").samefile(checkpoint / "config.json")
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.json"]
+
+    link_files(checkpoint, run, "**/*", excluded=("state.json",))
+    assert (run / "1_Pooling" / "config.json").read_text() == "1_Pooling/config.json"
+    assert not (run / "state.json").exists()

@@ -160,7 +160,7 @@ def show_recorded_settings(out: Path | None, resume: bool) -> bool:
     if run["command"] == "finetune-text":
         from hornbook.runs.finetuning.text_run import settings_in
     elif "task" in run:
-        from hornbook.runs.finetuning.record import settings_of as settings_in
+        from hornbook.runs.finetuning.record import settings_in
     else:
         from hornbook.runs.pretraining.settings import settings_in
     show_settings(settings_in(run))

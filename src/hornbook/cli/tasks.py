@@ -137,10 +137,11 @@ def report_result(result, advice: str = "--seeds 5, another --lr or more --epoch
     from hornbook.files import read_json
     from hornbook.interop.sentence_transformers import MODULES
     from hornbook.report.run import read_stages
+    from hornbook.report.trials import TRIALS
     from hornbook.report.wording import counted, duration
 
-    if (result.out / "trials.json").exists():
-        sweep = read_json(result.out / "trials.json")
+    if (result.out / TRIALS).exists():
+        sweep = read_json(result.out / TRIALS)
         rows = [
             (trial["name"], f"{trial['lr']:g}", trial["seed"], f"{trial['score']:.4g}", trial["degenerate"] or "")
             for trial in sweep["trials"]

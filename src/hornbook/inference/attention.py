@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch, pack
+from hornbook.devices import device_of, evaluation_mode
 from hornbook.files import write_json
-from hornbook.tasks.running import device_of
 from hornbook.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 40  # more do not fit into a plot
@@ -32,15 +32,11 @@ def attentions_of(model: nn.Module, batch: Batch, layers: Sequence[int]) -> list
     for layer in layers:
         if not -len(model.blocks) <= layer < len(model.blocks):
             raise ValueError(f"there is no layer {layer}: the model has {len(model.blocks)}, counted from 0")
-    was_training = model.training
-    model.eval()
-    try:
-        blocks = [layer % len(model.blocks) + 1 for layer in layers]
-        qkv: dict[int, Tensor | None] = dict.fromkeys(blocks)  # filled by the forward pass
+    blocks = [layer % len(model.blocks) + 1 for layer in layers]
+    qkv: dict[int, Tensor | None] = dict.fromkeys(blocks)  # filled by the forward pass
+    with evaluation_mode(model):
         model(batch, qkv=qkv)
-        return [_weights(model.blocks[block - 1].attention, qkv[block]) for block in blocks]
-    finally:
-        model.train(was_training)
+    return [_weights(model.blocks[block - 1].attention, qkv[block]) for block in blocks]
 
 
 def _weights(attention: nn.Module, qkv_T3HC: Tensor) -> Tensor:

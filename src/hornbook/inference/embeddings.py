@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from hornbook.batch import pack
+from hornbook.devices import device_of, evaluation_mode
 from hornbook.interop.sentence_transformers import POOLINGS, EmbeddingSettings
 from hornbook.models.pooling import pool_tokens
-from hornbook.tasks.running import device_of, grouped
+from hornbook.tasks.running import grouped
 from hornbook.text.tokenizer import Tokenizer
 
 TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
@@ -44,21 +45,21 @@ def embed_texts(
     if settings.pooling not in POOLINGS:
         raise ValueError(f"pooling must be {', '.join(POOLINGS[:-1])} or {POOLINGS[-1]}, not '{settings.pooling}'")
     vectors_BD = np.zeros((len(texts), model.config.width), np.float32)
-    was_training, num_done = model.training, 0
-    model.eval()
-    for first in range(0, len(texts), TEXTS_AT_ONCE):
-        ids = encode(texts[first : first + TEXTS_AT_ONCE], tokenizer, settings, prompt, model.config.max_positions)
-        lengths = list(map(len, ids))
-        num_done += lengths.count(0)
-        # Longest first: neighbours of equal length are cheap on a CPU, and memory runs out at once or never.
-        order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
-        for group in grouped(order, lengths, batch_tokens):
-            batch = pack([ids[i] for i in group]).to(device_of(model))
-            vectors_BD[[first + i for i in group]] = pool_tokens(model(batch), batch, settings.pooling).cpu().numpy()
-            num_done += len(group)
-            if on_progress:
-                on_progress(num_done)
-    model.train(was_training)
+    num_done = 0
+    with evaluation_mode(model):
+        for first in range(0, len(texts), TEXTS_AT_ONCE):
+            ids = encode(texts[first : first + TEXTS_AT_ONCE], tokenizer, settings, prompt, model.config.max_positions)
+            lengths = list(map(len, ids))
+            num_done += lengths.count(0)
+            # Longest first: neighbours of equal length are cheap on a CPU, and memory runs out at once or never.
+            order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+            for group in grouped(order, lengths, batch_tokens):
+                batch = pack([ids[i] for i in group]).to(device_of(model))
+                pooled_BD = pool_tokens(model(batch), batch, settings.pooling)
+                vectors_BD[[first + i for i in group]] = pooled_BD.cpu().numpy()
+                num_done += len(group)
+                if on_progress:
+                    on_progress(num_done)
     return l2_normalized(vectors_BD) if settings.normalize else vectors_BD
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch, pack
 from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
-from hornbook.devices import chosen_device
+from hornbook.devices import chosen_device, device_of, evaluation_mode
 from hornbook.files import refuse_beyond_disk, replacing
 from hornbook.interop.builtin import builtin_for
 from hornbook.interop.folder import load_folder
@@ -34,7 +34,7 @@ from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
-from hornbook.tasks.running import device_of, grouped
+from hornbook.tasks.running import grouped
 
 Pooling = Literal["cls", "mean", "none"]
 POOLINGS = ("cls", "mean", "none")
@@ -126,15 +126,13 @@ def frozen_sequences(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yields (index of the sequence, its vector, or its rows without pooling), short sequences first. Sequences without
     tokens are skipped."""
-    was_training = model.training
-    model.eval()
     lengths = list(map(len, ids))
     order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
-    for group in grouped(order, lengths, batch_tokens):
-        batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device_of(model))
-        x_F = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
-        yield from zip(group, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
-    model.train(was_training)
+    with evaluation_mode(model):
+        for group in grouped(order, lengths, batch_tokens):
+            batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device_of(model))
+            x_F = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
+            yield from zip(group, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
 
 
 @lock_output_file

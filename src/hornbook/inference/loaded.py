@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from hornbook.devices import device_of
 from hornbook.inference.embeddings import embed_texts, l2_normalized
 from hornbook.inference.weight_layout import linear_layers, to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
-from hornbook.tasks.running import device_of
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.devices import chosen_device
+from hornbook.devices import chosen_device, device_of
 from hornbook.files import read_json, refusing_damage
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.reasoning.grounding import Grounder, open_saved_grounder
@@ -28,6 +28,7 @@ from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
+from hornbook.lifecycle.run_folder import is_task_run
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.evaluation import tables, with_intervals
@@ -40,7 +41,7 @@ from hornbook.tasks.reading.inputs import InputRow
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
-from hornbook.tasks.running import device_of, run_model
+from hornbook.tasks.running import run_model
 from hornbook.tasks.spec import TaskSpec, load_task
 from hornbook.text.tokenizer import Tokenizer
 
@@ -362,8 +363,7 @@ def read_finished_record(folder: Path) -> dict[str, Any]:
     run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
     if run.get("command") in ("baseline", "probe", "label-curve"):
         raise ValueError(f"{folder} is a {run['command']} run, which saves no model: give a fine-tuned run")
-    is_of_task = run.get("command") == "finetune" or (run.get("command") == "distill" and "task" in run)
-    if is_of_task and not all((folder / name).is_file() for name in WRITTEN_LAST):
+    if is_task_run(run) and not all((folder / name).is_file() for name in WRITTEN_LAST):
         raise ValueError(f"the run in {folder} is not finished: resume it with resume=True")
     return run
 

@@ -11,23 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.config import MANY, ValidatedSettings, setting
+from hornbook.config import setting
+from hornbook.tasks.text.sampling import SamplingSettings
 
 
 @dataclass(frozen=True)
-class Sampling(ValidatedSettings, group=""):
-    temperature: float = setting(1.0, "sampling temperature; 0 is greedy decoding", low=0, high=1e4)
-    top_k: int | None = setting(None, "sample from the k most likely tokens; none: from all", low=1, high=MANY)
-    top_p: float | None = setting(
-        None, "sample from the most likely tokens with this total probability; none: from all", above=0, high=1
-    )
+class Sampling(SamplingSettings, group=""):
     repetition_penalty: float = setting(
         1.0, "above 1, tokens already in the text become less likely", above=0, high=1e6
     )
-
-    @property
-    def is_greedy(self) -> bool:
-        return self.temperature == 0
 
     def process(self, logits_NV: Tensor, seen_NV: Tensor | None = None) -> Tensor:
         """Returns the processed logits to sample from; `seen_NV` (bool) marks the tokens already in each text."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import hornbook
 from hornbook import config as configuration
-from hornbook.files import link, read_json, read_json_lines, refusing_damage, replacing, write_json
+from hornbook.files import read_json, read_json_lines, refusing_damage, write_json
 from hornbook.lifecycle.job_locks import JOB_LOCKS
 from hornbook.lifecycle.resuming import Difference
 
@@ -111,18 +111,17 @@ class RunFolder:
         if recorded != current:
             raise ValueError(f"{name} is not what {self.path} was started with: restore it, or choose another folder")
 
-    def publish(self, source: Path) -> None:
-        """Links the files in `source` to the root of the folder, one by one and without copying."""
-        for file in source.iterdir():
-            if file.is_file():
-                with replacing(self.path / file.name) as temporary:
-                    link(file, temporary)
-
 
 def recorded(out: str | Path | None, *names: str) -> dict[str, Any]:
     """The first of the records `names` (by default `run.json`) that the folder `out` has; empty if it has none."""
     files = [Path(out) / name for name in names or (RECORD,)] if out is not None else []
     return next((read_json(file) for file in files if file.exists()), {})
+
+
+def is_task_run(record: Mapping[str, Any]) -> bool:
+    """Whether a run with this record fine-tuned a model on labelled data, with or without a teacher."""
+    command = record.get("command")
+    return command == "finetune" or (command == "distill" and "task" in record)
 
 
 def read_metrics(run: str | Path) -> list[dict[str, Any]]:

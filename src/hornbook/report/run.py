@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from hornbook.files import read_json
-from hornbook.lifecycle.run_folder import read_metrics
+from hornbook.lifecycle.run_folder import is_task_run, read_metrics
 from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.exported import EXPORT_FILE
@@ -56,13 +56,12 @@ class RunRecord:
             )
         if not isinstance(run.get("settings"), dict):
             raise ValueError(f"{folder} is not a run: its run.json has no settings and was not written by hornbook")
-        return cls(folder, run, read_metrics(folder), read_samples(folder), read_state(folder))
+        return cls(folder, run, read_metrics(folder), read_samples(folder), newest_state(folder))
 
     @property
     def is_of_task(self) -> bool:
         """Whether this is a fine-tuning run, with or without a teacher."""
-        command = self.run.get("command")
-        return command == "finetune" or (command == "distill" and "task" in self.run)
+        return is_task_run(self.run)
 
     @property
     def is_of_text(self) -> bool:
@@ -206,7 +205,7 @@ class RunRecord:
         return max([0.0, *(value for value in (number(self.state.get(name)), *logged) if math.isfinite(value))])
 
 
-def read_state(folder: Path) -> dict:
+def newest_state(folder: Path) -> dict:
     """The state.json of the newest checkpoint; empty if there is none."""
     for path in sorted(folder.glob("checkpoints/step-*/state.json"), reverse=True):
         try:
@@ -247,7 +246,7 @@ def read_stages(run: Path) -> list[ReportedStage]:
         stage, folder = read_json(file), file.parent
         terms = tuple(stage["terms"])
         metrics = [_trained_terms(line, terms) for line in read_metrics(folder)]
-        record = RunRecord(folder, stage, metrics, state=read_state(folder))
+        record = RunRecord(folder, stage, metrics, state=newest_state(folder))
         stages.append(ReportedStage(stage["number"], stage["num_stages"], terms, record))
     return sorted(stages, key=lambda stage: stage.number)
 

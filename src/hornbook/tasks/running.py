@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from hornbook.batch import Batch
+from hornbook.devices import device_of, evaluation_mode
 from hornbook.tasks.features import Features, Outputs
 from hornbook.tasks.objective import TaskObjective
 
@@ -29,8 +30,6 @@ def run_model(
 ) -> RunResult:
     """Runs batches of at most `micro_tokens` tokens, short sequences first; the outputs are in the order of the
     features. `on_progress` receives the number of units done."""
-    was_training = model.training
-    model.eval()
     device = device_of(model)
     objective = TaskObjective(model.head_config)
     has_labels = features.labels is not None or features.token_labels is not None
@@ -48,8 +47,8 @@ def run_model(
             count += float(weights.sum())
         return outputs.float().cpu().numpy()
 
-    outputs = outputs_by_unit(run, features, model.head_config.type.per_token, micro_tokens, on_progress)
-    model.train(was_training)
+    with evaluation_mode(model):
+        outputs = outputs_by_unit(run, features, model.head_config.type.per_token, micro_tokens, on_progress)
     return RunResult(outputs, loss / count if count else None)
 
 
@@ -76,11 +75,6 @@ def outputs_by_unit(
         if on_progress:
             on_progress(num_done)
     return outputs
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """The device of the model's parameters; the CPU for a model without parameters, such as an exported one."""
-    return next((each.device for each in model.parameters()), torch.device("cpu"))
 
 
 def grouped(order: Iterable[int], num_tokens: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

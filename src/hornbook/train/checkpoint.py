@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from hornbook.files import link, read_json, replacing, replacing_folder, write_json, write_tensors
+from hornbook.files import link_files, read_json, replacing_folder, write_json, write_tensors
 from hornbook.lifecycle.temp_files import temporary_for
 
 STATE_FILES = ("optimizer.safetensors", "state.json")
@@ -56,7 +56,7 @@ class Checkpoints:
             save_model(temporary)
             write_tensors(temporary / "optimizer.safetensors", optimizer)
             write_json(temporary / "state.json", state)
-        self.publish(final)
+        self.link_to_root(final)
         self.drop_old()
         return final
 
@@ -84,14 +84,9 @@ class Checkpoints:
             elif path.name != "state.json":
                 path.unlink()
 
-    def publish(self, checkpoint: Path) -> None:
+    def link_to_root(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files into the root of the run, without copying."""
-        for file in checkpoint.rglob("*"):
-            if file.is_file() and file.name not in STATE_FILES:
-                target = self.run / file.relative_to(checkpoint)
-                target.parent.mkdir(exist_ok=True)
-                with replacing(target) as temporary:
-                    link(file, temporary)
+        link_files(checkpoint, self.run, "**/*", excluded=STATE_FILES)
 
 
 def kept_folder(run: Path, step: int) -> Path:

@@ -88,7 +88,7 @@ class _Loop:
         else:
             self._restore(last)
             if self.ranks.is_main:
-                self.checkpoints.publish(last)
+                self.checkpoints.link_to_root(last)
         self.log = self._open_log()
         self.started = time.monotonic()
         self.seconds_before = self.state.seconds

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch
-from hornbook.devices import eagerly
+from hornbook.devices import eagerly, evaluation_mode
 from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.randomness import seed_of
@@ -23,8 +23,7 @@ def validate(
     the weighted sum of the terms."""
     if not held_out:
         return {}
-    was_training, objective, ranks = module.training, module.objective, current_ranks()
-    module.eval()
+    objective, ranks = module.objective, current_ranks()
 
     def totals(indices: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The sums and counts of these batches."""
@@ -41,11 +40,11 @@ def validate(
 
     # Each rank validates on its own batches; one without any computes one that does not count.
     own = range(ranks.rank, len(held_out), ranks.size)
-    sums, counts = ranks.raise_oom_on_all(lambda: totals(own or [0]))
+    with evaluation_mode(module):
+        sums, counts = ranks.raise_oom_on_all(lambda: totals(own or [0]))
     if not own:
         sums, counts = ({name: torch.zeros_like(value) for name, value in each.items()} for each in (sums, counts))
     sums, counts = ranks.all_reduce(sums), ranks.all_reduce(counts)
-    module.train(was_training)
     term_of = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
     # A term may have no targets, such as mentions of entities: its loss is 0.
     means = {

@@ -25,7 +25,6 @@ from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
 from hornbook.files import absolute, write_text
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.opening import load
-from hornbook.inference.sampling import Sampling
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
@@ -174,7 +173,6 @@ def with_options(task: TextTask, normalize: str | None, dictionary: str | Path |
 
 def check_task(task: TextTask) -> None:
     """Raises a `ValueError` for a task that cannot be run, before any data or model is read."""
-    Sampling(task.writing.temperature, task.writing.top_k, task.writing.top_p)
     if "bleu" in task.metrics:
         check_sacrebleu()
     if task.baseline.dictionary:

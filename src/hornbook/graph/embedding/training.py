@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from hornbook.config import checked, with_overrides
 from hornbook.data.corpus import shuffled
-from hornbook.files import write_json, write_tensors
+from hornbook.files import link_files, write_json, write_tensors
 from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
 from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, metrics, with_inverses
 from hornbook.graph.embedding.settings import GraphEmbeddingSettings
@@ -280,10 +280,10 @@ class _Training:
                 value.copy_(tensors[name])
 
     def _finish(self) -> dict[str, Any]:
-        """Scores the best vectors on the test split, publishes them and writes scores.json."""
+        """Scores the best vectors on the test split, links them to the root of the run and writes scores.json."""
         if self.state.best is not None:
             self._load(self.folder.path / "best")
-            self.folder.publish(self.folder.path / "best")
+            link_files(self.folder.path / "best", self.folder.path)
         else:
             self._zero_untrained()
             self._write(self.folder.path)

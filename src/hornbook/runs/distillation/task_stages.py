@@ -128,7 +128,7 @@ def run_earlier_stages(
         job, student = build(inputs, stage_settings, stage=index)
         if is_trained(folder, stage_settings):
             last = Checkpoints(folder).last()
-            Checkpoints(folder).publish(last)  # the run may have been killed while it did
+            Checkpoints(folder).link_to_root(last)  # the run may have been killed while it did
             job.load_model(last)
         else:
             log(_stage_message(index + 1, recipes, stage_settings))

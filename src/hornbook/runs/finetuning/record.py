@@ -121,13 +121,13 @@ def _check(run: dict) -> None:
     FinetuneRequest(**run["request"])
     run["runtime"]["threads"], run["runtime"]["compiles"], run["model"], run["task"]
     run["inputs"]["data"]["fingerprint"], run["inputs"]["data"]["path"]
-    settings_of(run)
+    settings_in(run)
 
 
 def refuse_other_request(folder: RunFolder, run: dict, request: FinetuneRequest) -> None:
     """Raises a `ValueError` if an option or setting of the request differs from what the run was started with. Options
     that are not given are taken from its record."""
-    folder.refuse(request_differences(run["request"], request, settings_of(run)))
+    folder.refuse(request_differences(run["request"], request, settings_in(run)))
 
 
 def refuse_other_data(folder: RunFolder, run: dict, data: DataSet) -> None:
@@ -136,6 +136,6 @@ def refuse_other_data(folder: RunFolder, run: dict, data: DataSet) -> None:
     folder.refuse_other_input(name, recorded["fingerprint"], fingerprint(data))
 
 
-def settings_of(run: dict) -> FinetuneSettings:
+def settings_in(run: dict) -> FinetuneSettings:
     kind = TaskDistillationSettings if run["command"] == "distill" else FinetuneSettings
     return configuration.from_dict(kind, run["settings"])

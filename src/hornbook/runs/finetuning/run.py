@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hornbook.files import read_json, write_json
+from hornbook.files import link_files, read_json, write_json
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import lock_output_folder
@@ -38,7 +38,7 @@ from hornbook.runs.finetuning.record import (
     refuse_other_data,
     refuse_other_request,
     run_folder,
-    settings_of,
+    settings_in,
     write_task_record,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
@@ -103,7 +103,7 @@ def run_once(
     if has_record:
         run = read_run(folder)
         _refuse_changes(folder, run, request, inputs, teacher)
-        settings = settings_of(run)
+        settings = settings_in(run)
         runtime = choose_runtime(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
         if is_finished:
             with ranks.main_first():
@@ -142,7 +142,7 @@ def run_once(
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
     with ranks.main_first():
         if ranks.is_main:
-            _finish(folder, inputs, model, runtime, settings, log, on_dev)
+            _finish(out, inputs, model, runtime, settings, log, on_dev)
     return read_result(out)
 
 
@@ -234,7 +234,7 @@ def _log_truncated_texts(name: str, features: Features, inputs: Inputs, log: Log
 
 
 def _finish(
-    folder: RunFolder,
+    out: Path,
     inputs: Inputs,
     model: nn.Module,
     runtime: Runtime,
@@ -244,7 +244,6 @@ def _finish(
 ) -> None:
     """Scores the best weights on every labelled split, and links them to the root of the run folder. `on_dev` is their
     evaluation on dev if it is known."""
-    out = folder.path
     load_weights(model, read_weights(out / "best"), out / "best")
 
     def predict(name: str, examples: list[Example]) -> list:
@@ -260,7 +259,7 @@ def _finish(
     if scored.task != inputs.spec.task:
         log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.metrics[0]} on dev")
     write_predictions(out, inputs, scored, inputs.max_length)
-    folder.publish(out / "best")  # from where the run is loaded
+    link_files(out / "best", out)  # from where the run is loaded
     scored.task.write_files(out, model.config.width, inputs.max_length)
     _draw_attention(out, inputs, model)
     _write_illustrations(out, inputs, model, scored, runtime, settings.batch.micro_tokens)

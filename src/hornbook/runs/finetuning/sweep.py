@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hornbook.files import read_json, write_json
+from hornbook.files import link_files, read_json, write_json
 from hornbook.report.card import write_card
-from hornbook.report.trials import draw, read_trials
+from hornbook.report.trials import TRIALS, draw, read_trials
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, sweep_folder
@@ -19,8 +19,6 @@ from hornbook.runs.finetuning.run import Finetuned, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.parallel.ranks import current_ranks
-
-TRIALS = "trials.json"
 
 
 def run_many(
@@ -70,7 +68,7 @@ def run_many(
     best = trials[_best(trials)]
     if current_ranks().is_main:
         draw(out, read_trials(out))
-        folder.publish(best.out)
+        link_files(best.out, out)
         write_card(out)  # replaces the card of the best trial, which names the folder of that trial
     return dataclasses.replace(best, out=out)
 

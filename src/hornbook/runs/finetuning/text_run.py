@@ -16,6 +16,7 @@ from typing import Any
 
 from hornbook import config as configuration
 from hornbook.config import ValidatedSettings, setting
+from hornbook.files import link_files
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
@@ -134,7 +135,7 @@ def finetune_text(
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
         recorded_runtime = run["runtime"]["threads"], run["runtime"]["compiles"]
         if _is_finished(folder.path, settings):
-            folder.publish(folder.path / "best")
+            link_files(folder.path / "best", folder.path)
             return Outcome.of_state("already finished", read_state(Checkpoints(folder.path).last()))
     flops = planned_flops(trained, texts.train, settings.epochs, learns_text=True)
     runtime = choose_runtime(settings.runtime, flops, *recorded_runtime)
@@ -157,7 +158,7 @@ def finetune_text(
     job = _job(trained, tokenizer, texts, settings, runtime)
     outcome = train(folder.path, job, settings, runtime, on_progress or (lambda status: None))
     if outcome.ended != "stopped":
-        folder.publish(folder.path / "best")
+        link_files(folder.path / "best", folder.path)
     return outcome
 
 

@@ -240,7 +240,7 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     last = checkpoints.last()
     with current_ranks().main_first():
         if current_ranks().is_main:
-            checkpoints.publish(last)
+            checkpoints.link_to_root(last)
             checkpoints.drop_old()
             if not (out / "samples.json").exists():
                 prepared.job.load_model(out)

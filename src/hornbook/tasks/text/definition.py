@@ -15,6 +15,7 @@ from typing import Literal
 from hornbook.config import ValidatedSettings, from_dict, setting
 from hornbook.files import read_toml
 from hornbook.tasks.text.metrics import METRICS
+from hornbook.tasks.text.sampling import SamplingSettings
 
 SHIPPED = Path(__file__).parent / "shipped"
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}")  # doubled braces are literal braces
@@ -27,7 +28,7 @@ Normalize = Literal["token", "byte", "sum", "answer"]
 
 
 @dataclass(frozen=True)
-class ExampleSource(ValidatedSettings):
+class ExampleSource(ValidatedSettings, group="source"):
     """The source of the examples. `train` and `test` are splits of a known data set, or file name patterns, of which
     the first that matches is used."""
 
@@ -49,7 +50,7 @@ class ExampleSource(ValidatedSettings):
 
 
 @dataclass(frozen=True)
-class Choices(ValidatedSettings):
+class Choices(ValidatedSettings, group="choices"):
     """The choices: a text for each label of the data, or the endings of each example."""
 
     labels: dict = field(default_factory=dict, metadata={"doc": "the text of each label of the data"})
@@ -74,26 +75,18 @@ class Choices(ValidatedSettings):
 
 
 @dataclass(frozen=True)
-class GenerationSettings(ValidatedSettings):
+class GenerationSettings(SamplingSettings, group="writing"):
     """How a free answer is generated."""
 
+    temperature: float = setting(0.0, "sampling temperature; 0 is greedy decoding")
     max_new_tokens: int = setting(50, "maximum number of tokens", low=1, high=1_000_000)
-    temperature: float = setting(0.0, "sampling temperature; 0: greedy decoding", low=0, high=1e4)
-    top_k: int | None = setting(None, "sample only from this number of likeliest tokens", low=1, high=1_000_000_000)
-    top_p: float | None = setting(
-        None, "sample only from the likeliest tokens with this total probability", above=0, high=1
-    )
     stop: tuple[str, ...] = setting((), "strings before which the answer ends")
     keep: Keep = setting("all", "part of the generated text that is the answer")
     stop_words: bool = setting(True, "false: the answer must start with a letter and not with a stop word")
 
-    @property
-    def draws(self) -> bool:
-        return self.temperature > 0
-
 
 @dataclass(frozen=True)
-class Baseline(ValidatedSettings):
+class Baseline(ValidatedSettings, group="baseline"):
     """Baselines without a model to compare with."""
 
     kinds: tuple[str, ...] = setting((), "lead-3, random-3 (sentences of a field), or dictionary (word by word)")
@@ -166,7 +159,7 @@ class TextTask(ValidatedSettings):
 
     @property
     def draws_answers(self) -> bool:
-        return "text" in self.needs and self.writing.draws
+        return "text" in self.needs and not self.writing.is_greedy
 
     @property
     def templates(self) -> dict[str, str]:
