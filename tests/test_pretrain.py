@@ -25,7 +25,7 @@ from hornbook.runs.pretraining.minutes import steps_in
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import settings_in
-from hornbook.train.checkpoint import kept_folder
+from hornbook.train.checkpoint import Checkpoints, kept_folder
 
 
 @pytest.fixture(scope="module")
@@ -290,6 +290,19 @@ def test_a_kill_in_the_last_moment_is_made_good(unbroken, tmp_path, tiny_corpus)
     assert run(copy, tiny_corpus, resume=True).ended == "already finished"
     assert same(unbroken, copy)
     assert (copy / "samples.json").read_bytes() == (unbroken / "samples.json").read_bytes()
+
+
+def test_a_run_that_ends_early_is_finished(tmp_path, tiny_corpus):
+    """Without a learning rate nothing improves, so the second validation ends the run."""
+    overrides = {"optimizer.lr": 1e-12, "validation.every_steps": 1, "validation.patience": 1}
+    out = tmp_path / "run"
+    outcome = run(out, tiny_corpus, overrides=overrides)
+    assert outcome.ended == "finished early" and outcome.step < 12
+    samples = (out / "samples.json").read_bytes()
+    (out / "samples.json").unlink()
+    Checkpoints(out).keep_only_state()
+    assert run(out, tiny_corpus, overrides=overrides, resume=True).ended == "already finished"
+    assert (out / "samples.json").read_bytes() == samples
 
 
 def test_what_a_kill_left_in_an_empty_folder_does_not_block(tmp_path, tiny_corpus):
