@@ -89,6 +89,17 @@ def test_tags_answers_and_texts(runs):
     assert [len(each) for each in several] == [2, 2]
 
 
+def test_inputs_without_text(runs):
+    classify = pipeline("text-classification", runs / "texts")
+    with pytest.raises(ValueError, match="^input 1 of 1 has no words: leave it out$"):
+        classify("")
+    with pytest.raises(ValueError, match="^input 2 of 2 has no words"):
+        classify(["the river", " "])
+    with pytest.raises(ValueError, match="^input 1 of 1 has no words"):
+        pipeline("question-answering", runs / "answers")(question="the garden", context="")
+    assert pipeline("ner", runs / "tags")("") == []
+
+
 def test_unfit_pipelines_are_refused(runs, tiny_run):
     for arguments, message in (
         (("summarization",), "there is no pipeline 'summarization': choose fill-mask"),

@@ -123,7 +123,7 @@ class TextClassification(_FinetunedPipeline):
         is_single = isinstance(inputs, str | dict)
         items = [_pair(item) for item in ([inputs] if is_single else inputs)]
         labels = []
-        for prediction in self.predictor.predict(items):
+        for prediction in self.predictor.predict_all(items):
             best = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])[:top_k]
             labels.append([{"label": label, "score": score} for label, score in best])
         if is_single:
@@ -175,7 +175,7 @@ class QuestionAnswering(_FinetunedPipeline):
     kinds = ("spans",)
 
     def __call__(self, question: str, context: str, top_k: int = 1) -> Any:
-        (prediction,) = self.predictor.predict([(question, context)])
+        (prediction,) = self.predictor.predict_all([(question, context)])
         if not prediction.answer:
             return {"score": 0.0, "start": 0, "end": 0, "answer": ""}
         rows = [

@@ -117,6 +117,13 @@ class Predictor:
             return predictions
         return with_predictions(items, self.describe(items, predictions))
 
+    def predict_all(self, items: Sequence[Any]) -> list:
+        """Like `predict`, for items that all have text; raises a `ValueError` for one without."""
+        predictions = self.predict(items)
+        if None in predictions:
+            raise ValueError(f"input {predictions.index(None) + 1} of {len(items)} has no words: leave it out")
+        return predictions
+
     def predict_examples(self, examples: Sequence[Example], on_progress: Callable[[int], None] | None = None) -> list:
         """One prediction per example, also of those without text."""
         predictions: list[Any] = [None] * len(examples)
