@@ -73,6 +73,16 @@ def test_features_are_those_of_transformers(tiny_run):
     assert np.array(ours) == pytest.approx(np.array(theirs), abs=1e-5)
 
 
+def test_features_of_long_texts(tiny_run):
+    ours = pipeline("feature-extraction", tiny_run, truncation=True, batch_size=8)
+    theirs = transformers.pipeline("feature-extraction", str(tiny_run), truncation=True)
+    texts = ["the river", "the river " * 400, "a lantern, a garden and the river", "the river"]
+    for found, expected in zip(ours(texts), theirs(texts), strict=True):
+        assert np.array(found) == pytest.approx(np.array(expected), abs=1e-5)
+    with pytest.raises(ValueError, match="more than the model's maximum of .*: shorten it, or pass truncation=True"):
+        ours(texts, truncation=False)
+
+
 def test_tags_answers_and_texts(runs):
     text = "the silver bridge, a river"
     words = pipeline("ner", runs / "tags")(text)
