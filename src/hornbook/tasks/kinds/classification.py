@@ -54,6 +54,7 @@ class Classification(TextKind):
     description = "one label per text"
     default_metrics = ("accuracy", "macro_f1", "matthews")
     other_metrics = ("f1",)
+    number_metrics = ("matthews",)
     has_labels = True
     decoding = "print([labels[i] for i in logits.argmax(-1)])\n"
     saved_fields = ("metrics", "positive")
