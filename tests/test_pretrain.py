@@ -398,6 +398,19 @@ def test_positions_beyond_the_short_length_repeat_the_trained_ones(tmp_path, tin
         assert same(out, tmp_path / "run")
 
 
+def test_averaged_positions_repeat_the_trained_ones_too(tmp_path, tiny_corpus):
+    """The averages are what is validated and saved."""
+    overrides = {"data.short_fraction": 0.5, "data.repeat_positions": True, "checkpoint.keep_at": [2]}
+    overrides |= {"optimizer.ema_decay": 0.99, "checkpoint.every_steps": 1}
+    options = {"steps": 4, "overrides": overrides}
+    run(tmp_path / "run", tiny_corpus, **options)
+    table = weights(kept_folder(tmp_path / "run", 2))["bert.embeddings.position_embeddings.weight"]
+    assert torch.equal(table, table[torch.arange(len(table)) % 32])
+    run(tmp_path / "stopped", tiny_corpus, **options, on_progress=lambda status: status.step >= 2)
+    run(tmp_path / "stopped", tiny_corpus, **options, resume=True)
+    assert same(tmp_path / "stopped", tmp_path / "run")
+
+
 def test_positions_are_repeated_at_the_end_if_no_long_sequences_are_trained_on(tmp_path, tiny_corpus):
     run(tmp_path / "run", tiny_corpus, overrides={"data.short_fraction": 1.0, "data.repeat_positions": True}, steps=2)
     table = weights(tmp_path / "run")["bert.embeddings.position_embeddings.weight"]
