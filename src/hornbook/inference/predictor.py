@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.devices import chosen_device
+from hornbook.devices import chosen_device, inference_autocast
 from hornbook.files import read_json, refusing_damage
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.reasoning.grounding import Grounder, open_saved_grounder
@@ -173,10 +173,7 @@ class Predictor:
         return [task.in_own_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
 
     def autocast(self) -> contextlib.AbstractContextManager:
-        """bfloat16 on CUDA, as in training: attention over packed sequences is fast in half precision only."""
-        if self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-            return torch.autocast("cuda", torch.bfloat16)
-        return contextlib.nullcontext()
+        return inference_autocast(self.device)
 
     def predict_rows(self, rows: Sequence[InputRow], on_progress: Callable[[int], None] | None = None) -> list:
         """Returns one prediction per input row of a file; None for rows that cannot be used."""
