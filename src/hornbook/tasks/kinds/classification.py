@@ -83,7 +83,7 @@ class Classification(TextKind):
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Classification":
-        positive, metrics = details.get("positive"), details.get("metrics") or ("accuracy",)
+        positive, metrics = details.get("positive"), details.get("metrics") or cls.default_metrics
         metrics = tuple("macro_f1" if name == "f1" and positive is None else name for name in metrics)
         return cls(head_config, metrics, positive)
 
