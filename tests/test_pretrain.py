@@ -305,6 +305,15 @@ def test_a_run_that_ends_early_is_finished(tmp_path, tiny_corpus):
     assert (out / "samples.json").read_bytes() == samples
 
 
+def test_samples_are_those_of_the_saved_weights(tmp_path, tiny_corpus):
+    overrides, out = {"optimizer.ema_decay": 0.99}, tmp_path / "run"
+    run(out, tiny_corpus, overrides=overrides, steps=3)
+    samples = (out / "samples.json").read_bytes()
+    (out / "samples.json").unlink()
+    run(out, tiny_corpus, overrides=overrides, steps=3, resume=True)
+    assert (out / "samples.json").read_bytes() == samples
+
+
 def test_what_a_kill_left_in_an_empty_folder_does_not_block(tmp_path, tiny_corpus):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".run.json.999999999.tmp").write_text("{")
