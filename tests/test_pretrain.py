@@ -25,7 +25,7 @@ from hornbook.runs.pretraining.minutes import steps_in
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import settings_in
-from hornbook.train.checkpoint import kept_folder
+from hornbook.train.checkpoint import Checkpoints, kept_folder
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +292,28 @@ def test_a_kill_in_the_last_moment_is_made_good(unbroken, tmp_path, tiny_corpus)
     assert (copy / "samples.json").read_bytes() == (unbroken / "samples.json").read_bytes()
 
 
+def test_a_run_that_ends_early_is_finished(tmp_path, tiny_corpus):
+    """Without a learning rate nothing improves, so the second validation ends the run."""
+    overrides = {"optimizer.lr": 1e-12, "validation.every_steps": 1, "validation.patience": 1}
+    out = tmp_path / "run"
+    outcome = run(out, tiny_corpus, overrides=overrides)
+    assert outcome.ended == "finished early" and outcome.step < 12
+    samples = (out / "samples.json").read_bytes()
+    (out / "samples.json").unlink()
+    Checkpoints(out).keep_only_state()
+    assert run(out, tiny_corpus, overrides=overrides, resume=True).ended == "already finished"
+    assert (out / "samples.json").read_bytes() == samples
+
+
+def test_samples_are_those_of_the_saved_weights(tmp_path, tiny_corpus):
+    overrides, out = {"optimizer.ema_decay": 0.99}, tmp_path / "run"
+    run(out, tiny_corpus, overrides=overrides, steps=3)
+    samples = (out / "samples.json").read_bytes()
+    (out / "samples.json").unlink()
+    run(out, tiny_corpus, overrides=overrides, steps=3, resume=True)
+    assert (out / "samples.json").read_bytes() == samples
+
+
 def test_what_a_kill_left_in_an_empty_folder_does_not_block(tmp_path, tiny_corpus):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".run.json.999999999.tmp").write_text("{")
@@ -383,6 +405,19 @@ def test_positions_beyond_the_short_length_repeat_the_trained_ones(tmp_path, tin
         run(out, tiny_corpus, **options, on_progress=lambda status, at=stops_at: status.step >= at)
         run(out, tiny_corpus, **options, resume=True)
         assert same(out, tmp_path / "run")
+
+
+def test_averaged_positions_repeat_the_trained_ones_too(tmp_path, tiny_corpus):
+    """The averages are what is validated and saved."""
+    overrides = {"data.short_fraction": 0.5, "data.repeat_positions": True, "checkpoint.keep_at": [2]}
+    overrides |= {"optimizer.ema_decay": 0.99, "checkpoint.every_steps": 1}
+    options = {"steps": 4, "overrides": overrides}
+    run(tmp_path / "run", tiny_corpus, **options)
+    table = weights(kept_folder(tmp_path / "run", 2))["bert.embeddings.position_embeddings.weight"]
+    assert torch.equal(table, table[torch.arange(len(table)) % 32])
+    run(tmp_path / "stopped", tiny_corpus, **options, on_progress=lambda status: status.step >= 2)
+    run(tmp_path / "stopped", tiny_corpus, **options, resume=True)
+    assert same(tmp_path / "stopped", tmp_path / "run")
 
 
 def test_positions_are_repeated_at_the_end_if_no_long_sequences_are_trained_on(tmp_path, tiny_corpus):

@@ -1,4 +1,4 @@
-"""Device selection, memory and speed of a device, and contexts in which a model runs: eagerly, in evaluation mode, or
+"""Device selection, memory, speed and inference precision of a device, and contexts in which a model runs: eagerly, in evaluation mode, or
 on a side stream to warm up kernels before a CUDA graph."""
 
 import os
@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +27,14 @@ def chosen_device(requested: str = "auto") -> str:
     if requested.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device {requested} was requested, but torch finds no GPU on this machine: use cpu")
     return ("cuda" if torch.cuda.is_available() else "cpu") if requested == "auto" else requested
+
+
+def inference_autocast(device: str | torch.device) -> AbstractContextManager:
+    """Context for inference: bfloat16 on a GPU that supports it, as in training, because attention over packed
+    sequences is fast in half precision only; float32 elsewhere."""
+    if torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.autocast("cuda", torch.bfloat16)
+    return nullcontext()
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.remote import RemoteCorpus
 from hornbook.data.sequences import SequenceSampler
 from hornbook.files import read_json
+from hornbook.runs.pretraining.batches import folder_and_weight
 
 
 @pytest.fixture(scope="module")
@@ -259,6 +260,12 @@ def test_missing_packages_and_corpora(tmp_path):
     ):
         Corpus("lacking://b")
     assert not os.path.exists(tmp_path / "cache" / "corpora")
+
+
+def test_weight_and_port_of_a_url():
+    assert folder_and_weight("http://127.0.0.1:8000") == ("http://127.0.0.1:8000", 1.0)
+    for url in ("http://127.0.0.1:8000/", "http://127.0.0.1:8000/law", "s3://bucket/law"):
+        assert folder_and_weight(url) == (url, 1.0) and folder_and_weight(f"{url}:3") == (url, 3.0)
 
 
 def test_training_on_a_url_gives_the_same_weights(tiny_corpus, tmp_path):

@@ -205,6 +205,9 @@ def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encod
     assert searched_lrs(32) == [1e-3, 8e-4, 6e-4, 4e-4]
     with pytest.raises(ValueError, match="leave out lr_search= or lr="):
         finetune(encoder, made_up(), out=tmp_path / "run", lr=1e-4, lr_search=True, overrides=FAST, **QUIET)
+    with pytest.raises(ValueError, match=r"leave out lr_search= or the setting optimizer\.lr"):
+        overrides = FAST | {"optimizer.lr": 1e-4}
+        finetune(encoder, made_up(), out=tmp_path / "run", lr_search=True, overrides=overrides, **QUIET)
     assert not (tmp_path / "run").exists()
 
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import transformers
 from small_gpts import saved_gpt
 
 import hornbook as library
-from hornbook.evaluation.minimal_pairs import Accuracy, mean_of, minimal_pairs, read_pairs
+from hornbook.evaluation.minimal_pairs import Accuracy, _totals, mean_of, minimal_pairs, read_pairs
 from hornbook.inference import scoring
 
 SENTENCES = ["the river bridge lantern", "teachers of letters", "the morning", "the morning river of the old teacher"]
@@ -20,6 +22,18 @@ def write_pairs(file, pairs, **more):
     lines = (json.dumps({"sentence_good": good, "sentence_bad": bad} | more) for good, bad in pairs)
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return file
+
+
+@pytest.mark.parametrize("is_supported", [False, True])
+def test_precision_on_a_gpu(monkeypatch, is_supported):
+    casts = []
+    monkeypatch.setattr(torch, "autocast", lambda *arguments: casts.append(arguments) or nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: is_supported)
+    model = SimpleNamespace(
+        device=torch.device("cuda"), score=lambda texts, **options: [SimpleNamespace(total=-1.0) for _ in texts]
+    )
+    assert _totals(model, [("", "the river")], False, lambda done: None) == {("", "the river"): -1.0}
+    assert casts == [("cuda", torch.bfloat16)] * is_supported
 
 
 @pytest.mark.parametrize("within_word", [False, True])

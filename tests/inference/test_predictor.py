@@ -220,6 +220,8 @@ def test_a_folder_of_transformers_gives_its_probabilities(hf_config, tiny_tokeni
     np.testing.assert_allclose(
         [list(each.probabilities.values()) for each in predictor.predict(pairs)], wanted.numpy(), atol=1e-5
     )
+    rows = [{"text": text, "label": label} for text, label in zip(texts, ("no", "yes", "no", "perhaps"), strict=True)]
+    assert list(predictor.evaluate(rows)["splits"]["dev"]) == ["accuracy", "macro_f1", "matthews"]  # as of a run
 
 
 def test_a_tagger_of_transformers_in_another_scheme_is_read_as_bio(hf_config, tiny_tokenizer, tmp_path):

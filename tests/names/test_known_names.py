@@ -73,6 +73,16 @@ def test_features_are_those_of_transformers(tiny_run):
     assert np.array(ours) == pytest.approx(np.array(theirs), abs=1e-5)
 
 
+def test_features_of_long_texts(tiny_run):
+    ours = pipeline("feature-extraction", tiny_run, truncation=True, batch_size=8)
+    theirs = transformers.pipeline("feature-extraction", str(tiny_run), truncation=True)
+    texts = ["the river", "the river " * 400, "a lantern, a garden and the river", "the river"]
+    for found, expected in zip(ours(texts), theirs(texts), strict=True):
+        assert np.array(found) == pytest.approx(np.array(expected), abs=1e-5)
+    with pytest.raises(ValueError, match=r"more than the model's maximum of \d+: shorten it, or pass truncation=True"):
+        ours(texts, truncation=False)
+
+
 def test_tags_answers_and_texts(runs):
     text = "the silver bridge, a river"
     words = pipeline("ner", runs / "tags")(text)
@@ -87,6 +97,17 @@ def test_tags_answers_and_texts(runs):
     assert write("the river", max_new_tokens=6, do_sample=False) == [{"generated_text": "the river" + expected}]
     several = write(["the", "a"], max_new_tokens=3, num_return_sequences=2, return_full_text=False)
     assert [len(each) for each in several] == [2, 2]
+
+
+def test_inputs_without_text(runs):
+    classify = pipeline("text-classification", runs / "texts")
+    with pytest.raises(ValueError, match=r"^input 1 of 1 has no words: leave it out$"):
+        classify("")
+    with pytest.raises(ValueError, match=r"^input 2 of 2 has no words"):
+        classify(["the river", " "])
+    with pytest.raises(ValueError, match=r"^input 1 of 1 has no words"):
+        pipeline("question-answering", runs / "answers")(question="the garden", context="")
+    assert pipeline("ner", runs / "tags")("") == []
 
 
 def test_unfit_pipelines_are_refused(runs, tiny_run):

@@ -379,6 +379,16 @@ def test_scores_are_drawn_up_to_one(make_task_run, kind, most):
     assert most / 1.02 < axes.get_ylim()[1] <= most
 
 
+def test_errors_above_one_are_not_drawn_among_the_scores(make_task_run):
+    folder = make_task_run(leave_out=["attention.json"])
+    other = {"mean_absolute_error": 1.7, "macro_f1": 0.5}
+    lines = [line | (other if line["kind"] == "validation" else {}) for line in opened(folder).metrics]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    axes = learning_figure(opened(folder)).axes[1]
+    labels = [line.get_label() for line in axes.get_lines()]
+    assert "macro F1" in labels and "mean absolute error" not in labels
+
+
 # --- info -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,13 +1,16 @@
 import json
 import math
+import shutil
 import subprocess
 import sys
 
 import pytest
-from synthetic_runs import train_lines, validation_lines
+from synthetic_runs import train_lines, validation_lines, write_run
 
 from hornbook.lifecycle.run_folder import read_metrics
-from hornbook.report.run import RunRecord
+from hornbook.report.info import describe
+from hornbook.report.page import write_report
+from hornbook.report.run import ReportedStage, RunRecord
 
 
 def test_a_run_is_read_whole(make_run):
@@ -31,6 +34,22 @@ def test_progress_is_that_of_the_newest_checkpoint(make_run):
     record = RunRecord.load(make_run(steps=300, state={"step": 7, "tokens": 700, "seconds": 3.5}))
     assert (record.step, record.tokens, record.tokens_per_second) == (7, 700, 200)
     assert record.status == "not finished: step 7 of 300"
+
+
+def test_a_run_that_ended_early_is_finished(make_run):
+    event = {"kind": "event", "step": 70, "event": "ended_early", "message": "no improvement in 2 validations"}
+    folder = make_run([*train_lines(70), event], steps=300, state={"step": 70, "ended_early": True})
+    info = describe(folder)
+    assert info["finished"] and info["state"] == "ended early, after 70 of 300 steps" and info["resume"] is None
+    assert "--resume" not in write_report(folder).read_text(encoding="utf-8")
+    shutil.rmtree(folder / "checkpoints")
+    assert RunRecord.load(folder).is_finished
+
+
+def test_an_earlier_stage_that_ended_early_is_finished(tmp_path):
+    folder = write_run(tmp_path / "1", steps=300, state={"step": 70, "seconds": 9.0, "ended_early": True})
+    stage = ReportedStage(1, 2, ("hidden",), RunRecord.load(folder))
+    assert stage.took == "70 steps at learning rate 0.0005, 9.0 s"
 
 
 def test_the_command_to_resume_names_everything(make_run):

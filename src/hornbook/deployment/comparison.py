@@ -5,7 +5,6 @@ OUT/comparison.json     all numbers; `hornbook report OUT` makes `comparison.png
 The first model is the reference, such as the teacher of the students after it.
 """
 
-import contextlib
 import itertools
 import platform
 import statistics
@@ -20,7 +19,7 @@ import hornbook
 from hornbook.batch import Batch
 from hornbook.deployment.loading import MeasuredModel, open_model
 from hornbook.deployment.timing import Answer, check_timing, percentiles_ms, time_interleaved, torch_threads
-from hornbook.devices import chosen_device
+from hornbook.devices import chosen_device, inference_autocast
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import lock_output_folder
@@ -308,10 +307,8 @@ def _answers(models: Sequence[MeasuredModel], batches: Sequence[list[Batch]], nu
 
 
 def _answer_on_gpu(model: MeasuredModel, batches: Sequence[Batch], device: str) -> Answer:
-    is_half = torch.cuda.is_bf16_supported(including_emulation=False)
-
     def answer(i: int) -> None:
-        with torch.autocast("cuda", torch.bfloat16) if is_half else contextlib.nullcontext():
+        with inference_autocast(device):
             model.answer(batches[i % len(batches)].to(device))
         torch.cuda.synchronize()
 

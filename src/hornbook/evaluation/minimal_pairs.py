@@ -7,7 +7,6 @@ box contains after a number of operations. Accuracies are averaged over paradigm
 tracking each number of operations of each file.
 """
 
-import contextlib
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import torch
-
+from hornbook.devices import inference_autocast
 from hornbook.files import replacing
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.loaded import LoadedModel
@@ -79,7 +77,7 @@ def minimal_pairs(
     `sentence_bad`. `out` is a JSONL file for the log-probabilities of all pairs. `within_word` scores the tokens of a
     word from left to right in an encoder: the tokens after the scored one are masked too. `direction` is for a hybrid
     GPT: `causal` (the default) is its likelihood, `bidirectional` its pseudo-log-likelihood, `fused` the sum of the
-    two. On a GPU the model runs in bfloat16.
+    two. On a GPU that supports it, the model runs in bfloat16.
 
     A line may have a context and several continuations, of which the first is right, instead: the keys `input_prefix`
     and `options`. The paradigm is then the file and the number of operations (`numops`), if it has one.
@@ -131,7 +129,7 @@ def _totals(
     """The log-probability of each text, or of each continuation of a context."""
     without_context = [text for context, text in texts if not context]
     with_context = [pair for pair in texts if pair[0]]
-    with torch.autocast("cuda", torch.bfloat16) if loaded.device.type == "cuda" else contextlib.nullcontext():
+    with inference_autocast(loaded.device):
         options = {"within_word": within_word, "on_progress": on_progress}
         scores = loaded.score(without_context, **options) if without_context else []
         totals = {("", text): score.total for text, score in zip(without_context, scores, strict=True)}

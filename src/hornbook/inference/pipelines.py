@@ -12,17 +12,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Encoding
 
 from hornbook.batch import pack
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel, MaskPrediction
+from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import DEFAULT
 from hornbook.tasks.kinds.tagging import word_offsets
+from hornbook.tasks.running import grouped
 
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
-ALWAYS = ("batch_size", "truncation", "padding")  # accepted without effect: texts are always truncated, and batched
+# Accepted without effect: texts are batched by their number of tokens and never padded; fine-tuned models always
+# truncate, fill-mask and text-generation never do. Feature-extraction has a `truncation` with effect.
+ALWAYS = ("batch_size", "truncation", "padding")
 WITHOUT_HEAD = ("fill-mask", "feature-extraction")  # tasks for which there is a built-in model
 
 
@@ -52,10 +57,10 @@ def pipeline(
         raise ValueError(f"there is no built-in model for {task}: name a model")
     if isinstance(device, int):
         device = "cpu" if device < 0 else f"cuda:{device}"
-    arguments = {name: value for name, value in arguments.items() if name not in ALWAYS}
     _, _, *names = inspect.signature(PIPELINES[task].__call__).parameters  # without self and the input
+    arguments = {name: value for name, value in arguments.items() if name in names or name not in ALWAYS}
     if unknown := arguments.keys() - set(names):
-        allowed = ", ".join([*names, *ALWAYS])
+        allowed = ", ".join(dict.fromkeys([*names, *ALWAYS]))
         raise ValueError(f"the pipeline {task} has no argument '{min(unknown)}': it has {allowed}")
     function = PIPELINES[task](model or DEFAULT, device)
     return functools.partial(function, **arguments) if arguments else function
@@ -89,19 +94,39 @@ class FillMask:
 
 
 class FeatureExtraction:
-    """The last hidden states of every token, special ones included: a list of 1 x tokens x width per text."""
+    """The last hidden states of every token, special ones included: a list of 1 x tokens x width per text. With
+    `truncation=True`, a text longer than the model's maximum is truncated; otherwise it is refused."""
 
     def __init__(self, model: str | Path, device: str):
         self.model = load(model, device=device)
 
-    def __call__(self, inputs: str | Sequence[str]) -> list:
-        features = []
-        for text in _listed(inputs):
-            encoded = self.model.tokenizer.encode(text)
-            with torch.inference_mode():
-                batch = pack([encoded.ids], [encoded.segments]).to(self.model.device)
-                features.append([self.model.model(batch).float().cpu().tolist()])
+    @torch.inference_mode()
+    def __call__(self, inputs: str | Sequence[str], truncation: bool = False) -> list:
+        encoded = [
+            self._encode(encoding, truncation) for encoding in self.model.tokenizer.encode_batch(_listed(inputs))
+        ]
+        lengths = [len(encoding.ids) for encoding in encoded]
+        features: list[list] = [[[]] for _ in encoded]  # without any token, not even a special one, there is no row
+        order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
+        for group in grouped(order, lengths, BATCH_TOKENS):
+            batch = pack([encoded[i].ids for i in group], [encoded[i].type_ids for i in group]).to(self.model.device)
+            rows = self.model.model(batch).float().cpu().split([lengths[i] for i in group])
+            for i, x_TD in zip(group, rows, strict=True):
+                features[i] = [x_TD.tolist()]
         return features[0] if isinstance(inputs, str) else features
+
+    def _encode(self, encoding: Encoding, truncation: bool) -> Encoding:
+        """The encoding with special tokens, of at most the maximum length of the model."""
+        tokenizer, limit = self.model.tokenizer, self.model.model.config.max_positions
+        num_special = tokenizer.num_special(False)
+        if truncation:
+            encoding.truncate(limit - num_special)
+        elif (length := len(encoding.ids) + num_special) > limit:
+            raise ValueError(
+                f"the text has {length} tokens, {length - limit} more than the model's maximum of {limit}: shorten it, "
+                "or pass truncation=True"
+            )
+        return tokenizer.with_special_tokens(encoding)
 
 
 class _FinetunedPipeline:
@@ -123,7 +148,7 @@ class TextClassification(_FinetunedPipeline):
         is_single = isinstance(inputs, str | dict)
         items = [_pair(item) for item in ([inputs] if is_single else inputs)]
         labels = []
-        for prediction in self.predictor.predict(items):
+        for prediction in self.predictor.predict_all(items):
             best = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])[:top_k]
             labels.append([{"label": label, "score": score} for label, score in best])
         if is_single:
@@ -175,7 +200,7 @@ class QuestionAnswering(_FinetunedPipeline):
     kinds = ("spans",)
 
     def __call__(self, question: str, context: str, top_k: int = 1) -> Any:
-        (prediction,) = self.predictor.predict([(question, context)])
+        (prediction,) = self.predictor.predict_all([(question, context)])
         if not prediction.answer:
             return {"score": 0.0, "start": 0, "end": 0, "answer": ""}
         rows = [

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.devices import chosen_device, device_of
+from hornbook.devices import chosen_device, device_of, inference_autocast
 from hornbook.files import read_json, refusing_damage
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.reasoning.grounding import Grounder, open_saved_grounder
@@ -118,6 +118,13 @@ class Predictor:
             return predictions
         return with_predictions(items, self.describe(items, predictions))
 
+    def predict_all(self, items: Sequence[Any]) -> list:
+        """Like `predict`, for items that all have text; raises a `ValueError` for one without."""
+        predictions = self.predict(items)
+        if None in predictions:
+            raise ValueError(f"input {predictions.index(None) + 1} of {len(items)} has no words: leave it out")
+        return predictions
+
     def predict_examples(self, examples: Sequence[Example], on_progress: Callable[[int], None] | None = None) -> list:
         """One prediction per example, also of those without text."""
         predictions: list[Any] = [None] * len(examples)
@@ -167,10 +174,7 @@ class Predictor:
         return [task.in_own_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
 
     def autocast(self) -> contextlib.AbstractContextManager:
-        """bfloat16 on CUDA, as in training: attention over packed sequences is fast in half precision only."""
-        if self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-            return torch.autocast("cuda", torch.bfloat16)
-        return contextlib.nullcontext()
+        return inference_autocast(self.device)
 
     def predict_rows(self, rows: Sequence[InputRow], on_progress: Callable[[int], None] | None = None) -> list:
         """Returns one prediction per input row of a file; None for rows that cannot be used."""

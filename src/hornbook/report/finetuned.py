@@ -190,8 +190,8 @@ class FinetunedRun(RunRecord):
             return f"not finished: {where} stage {stages[-1].number} of {self.num_stages}"
         if not self.is_finished:
             return "trained, not scored yet" if super().is_finished else super().status
-        if self.state.get("ended_early"):
-            return f"ended early, after {self.step:,} of {self.num_steps:,} steps"
+        if self.ended_early:
+            return super().status
         steps = [*(stage.record.step for stage in stages), self.step]
         return f"finished after {' and '.join(f'{step:,}' for step in steps)} steps"
 

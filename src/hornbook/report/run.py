@@ -100,9 +100,16 @@ class RunRecord:
         )
 
     @property
+    def ended_early(self) -> bool:
+        """Whether the run ended before its last step, because validation stopped improving."""
+        if self.state:
+            return bool(self.state.get("ended_early"))
+        return any(line.get("event") == "ended_early" for line in self.events)
+
+    @property
     def is_finished(self) -> bool:
         """Judged by the newest checkpoint, like a resume; by the metrics if the checkpoints were deleted."""
-        return 0 < self.num_steps <= (self.state.get("step", 0) if self.state else self.step)
+        return self.ended_early or 0 < self.num_steps <= (self.state.get("step", 0) if self.state else self.step)
 
     @property
     def tokens(self) -> int:
@@ -177,6 +184,8 @@ class RunRecord:
     @property
     def status(self) -> str:
         """Progress of the run; a running run and a stopped one look the same on disk."""
+        if self.ended_early:
+            return f"ended early, after {self.step:,} of {self.num_steps:,} steps"
         if self.is_finished:
             return f"finished after {wording.counted(self.step, 'step')}"
         return f"not finished: step {self.step:,} of {self.num_steps:,}"

@@ -102,12 +102,18 @@ METRICS = {
     "greedy": "greedy match",
     "last_token": "last-token accuracy",
 }
-NOT_FRACTIONS = ("matthews", "pearson", "spearman", "mean_squared_error")
 
 
 def metric_label(name: str) -> str:
     """The display name of a metric."""
     return METRICS.get(name, name.replace("_", " "))
+
+
+def is_fraction(name: str) -> bool:
+    """Whether a metric is a fraction, shown in percent: every metric that no kind of task lists as a plain number."""
+    from hornbook.tasks.kinds import KINDS
+
+    return not any(name in kind.number_metrics for kind in KINDS.values())
 
 
 def score(name: str, value: object, in_percent: bool) -> str:
@@ -116,7 +122,7 @@ def score(name: str, value: object, in_percent: bool) -> str:
     value = number(value)
     if not math.isfinite(value):
         return "not a number"
-    if name in NOT_FRACTIONS:
+    if not is_fraction(name):
         return f"{value:.3f}"
     return f"{value if in_percent else 100 * value:.1f}%"
 

@@ -119,10 +119,7 @@ class ServedModel:
         return [self.loaded.next_sentence(*pair) for pair in pairs]
 
     def predict(self, items: list) -> list[dict]:
-        predictions = self.predictor.predict(items)
-        if None in predictions:
-            raise ValueError(f"input {predictions.index(None) + 1} of {len(items)} has no words: leave it out")
-        return self.predictor.describe(items, predictions)
+        return self.predictor.describe(items, self.predictor.predict_all(items))
 
     def explain(self, items: list[tuple[str, list[str], str | None]]) -> list[dict]:
         return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]

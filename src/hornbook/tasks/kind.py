@@ -51,6 +51,7 @@ class TaskKind:
     problem_type: ClassVar[str] = "single"
     default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
     other_metrics: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
+    number_metrics: ClassVar[tuple[str, ...]] = ()  # metrics that are not fractions, so not shown in percent
     saved_fields: ClassVar[tuple[str, ...]] = ("metrics",)  # of a task, in `task.json`
     has_labels: ClassVar[bool] = False  # labels are names, whose list is read from the data
     marks: ClassVar[tuple[str, ...]] = ()  # special tokens around the mentions in a text

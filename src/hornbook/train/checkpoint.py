@@ -39,6 +39,14 @@ class Checkpoints:
         last = self.last()
         return None if last is None else int(last.name.removeprefix("step-"))
 
+    def is_trained(self, num_steps: int) -> bool:
+        """Whether the run or stage has taken all its steps or ended early, so that there is nothing to resume."""
+        last = self.last()
+        if last is None:
+            return False
+        state = read_state(last)
+        return bool(state.get("ended_early")) or state["step"] >= num_steps
+
     def drop_old(self) -> None:
         """Removes all but the last `keep`, including those left by a run that was killed right after saving."""
         for old in self.all()[: -self.keep]:

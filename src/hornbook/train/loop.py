@@ -181,6 +181,9 @@ class _Loop:
         if self.sharded is not None:
             self.sharded.update_whole(on_all_ranks=True)
         self.job.begin_phase()
+        if self.ema is not None:
+            with self.ema.in_place():
+                self.job.begin_phase()
         if self.sharded is not None:
             self.sharded.load_full_weights()
 

@@ -188,10 +188,16 @@ def _mark_events(axes: Axes, record: RunRecord, label: str | None = None) -> Non
 @in_style
 def learning_figure(run: FinetunedRun) -> Figure:
     """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
-    named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES]
+    named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES and _fits_axis(run, name)]
     names = sorted(named, key=lambda name: name != run.metric_for_best)[:MAX_SCORES]  # that of model selection first
     panels = [partial(_draw_task_loss, run)]
     return grid_of([*panels, partial(_draw_task_scores, run, names)] if names else panels, height=3.3)
+
+
+def _fits_axis(run: FinetunedRun, name: str) -> bool:
+    """Whether a metric can be drawn on the axis of the scores: an error, say, may be above 1."""
+    highest = 100 if run.in_percent else 1
+    return name == run.metric_for_best or not (run.column("validation", name) > highest).any()
 
 
 def _draw_task_loss(run: FinetunedRun, axes: Axes) -> None:
@@ -216,7 +222,7 @@ def _draw_task_scores(run: FinetunedRun, names: list[str], axes: Axes) -> None:
     low, high = axes.get_ylim()
     margin = max(0.15 * (high - low), 2 / unit)
     axes.set_ylim(low - margin / 2, min(high + margin, 102 / unit))  # no score is above 100%, or 1
-    if not set(names) & set(wording.NOT_FRACTIONS):
+    if all(map(wording.is_fraction, names)):
         percent_axis(axes, unit)
     _mark_best(axes, run)
 

@@ -96,7 +96,7 @@ def _draw_band(
 
 
 def _label_scores(axes: Axes, metric: str, in_percent: bool) -> None:
-    if metric not in wording.NOT_FRACTIONS:
+    if wording.is_fraction(metric):
         percent_axis(axes, 1 if in_percent else 100)
     show_legend(axes)
 
@@ -173,7 +173,7 @@ def comparison_figure(results: dict) -> Figure:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(0.18, 0.22)
     axes.set_xlabel(f"median latency of one input on {wording.cores(results['threads'])}, ms (dot area: file size)")
-    if has_scores and results["metric_for_best"] not in wording.NOT_FRACTIONS:
+    if has_scores and wording.is_fraction(results["metric_for_best"]):
         percent_axis(axes, 1 if comparison.in_percent(results) else 100)
     return figure
 

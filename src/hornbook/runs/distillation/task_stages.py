@@ -20,7 +20,7 @@ from hornbook.runs.distillation.projections import read_projections
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
-from hornbook.runs.finetuning.steps import NUM_TIMED, expected_seconds, is_trained, log_where_it_resumes, with_steps
+from hornbook.runs.finetuning.steps import NUM_TIMED, expected_seconds, log_where_it_resumes, with_steps
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
@@ -126,7 +126,7 @@ def run_earlier_stages(
     _log_expected_time(seconds, log)
     for index, (folder, stage_settings) in enumerate(stages[:-1]):
         job, student = build(inputs, stage_settings, stage=index)
-        if is_trained(folder, stage_settings):
+        if Checkpoints(folder).is_trained(stage_settings.schedule.steps):
             last = Checkpoints(folder).last()
             Checkpoints(folder).link_to_root(last)  # the run may have been killed while it did
             job.load_model(last)
@@ -159,9 +159,10 @@ def _seconds_left(
     folder: Path, job: Job, settings: TaskDistillationSettings, inputs: Inputs, runtime: Runtime
 ) -> float:
     """The expected time of the steps of a stage that are not done yet."""
-    num_steps_left = settings.schedule.steps - (Checkpoints(folder).last_step() or 0)
-    if num_steps_left <= 0:
+    checkpoints = Checkpoints(folder)
+    if checkpoints.is_trained(settings.schedule.steps):
         return 0.0
+    num_steps_left = settings.schedule.steps - (checkpoints.last_step() or 0)
     num_timed = num_to_time(num_steps_left, NUM_TIMED)
     return expected_seconds(job, settings, inputs, runtime, num_steps_left, num_timed)[0]
 

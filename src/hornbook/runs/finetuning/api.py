@@ -125,6 +125,8 @@ def finetune(
         raise ValueError("there is no data to train on: give data=, such as a file")
     if lr_search and lr is not None:
         raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or lr=")
+    if lr_search and "optimizer.lr" in (overrides or {}):
+        raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or the setting optimizer.lr")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     if out is None:
         folders = (Path("runs") / f"{task}-{i}" for i in itertools.count(1))

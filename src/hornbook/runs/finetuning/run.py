@@ -45,7 +45,6 @@ from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillation
 from hornbook.runs.finetuning.steps import (
     NUM_TIMED,
     expected_seconds,
-    is_trained,
     log_where_it_resumes,
     planned_flops,
     with_steps,
@@ -110,7 +109,7 @@ def run_once(
                 if ranks.is_main:
                     clean_up(out)  # the run may have been killed before or during it
             return read_result(out)
-        is_done = ranks.from_main(lambda: is_trained(out, settings))
+        is_done = ranks.from_main(lambda: Checkpoints(out).is_trained(settings.schedule.steps))
         if Checkpoints(out).last() is None and not has_started_stage(out):
             log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     else:

@@ -13,7 +13,7 @@ from hornbook.models.transformer import Transformer
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.features import Features
-from hornbook.train.checkpoint import Checkpoints, read_state
+from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import Job
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime
@@ -81,15 +81,6 @@ def expected_seconds(
     validation_seconds = FORWARD_SHARE * step_seconds * steps_per_epoch * num_dev / max(1, num_train)
     num_validations = math.ceil(num_steps / settings.validation.every_steps)
     return num_steps * step_seconds + num_validations * validation_seconds, step_seconds
-
-
-def is_trained(out: Path, settings: FinetuneSettings) -> bool:
-    """Whether the run or stage in `out` has taken all its steps or ended early."""
-    last = Checkpoints(out).last()
-    if last is None:
-        return False
-    state = read_state(last)
-    return state["ended_early"] or state["step"] >= settings.schedule.steps
 
 
 def log_where_it_resumes(out: Path, settings: FinetuneSettings, log: Log) -> None:

@@ -28,7 +28,7 @@ from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import checkpoint_io, in_batches
 from hornbook.runs.finetuning.joint import Documents, Learns, documents, read_joint
 from hornbook.runs.finetuning.settings import MAX_LR, FinetuningLoopSettings, rounded, width_factor
-from hornbook.runs.finetuning.steps import TaskBatches, is_trained, planned_flops, with_steps
+from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
 from hornbook.tasks.text.sources import Log
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
@@ -165,7 +165,7 @@ def finetune_text(
 def _is_finished(run: Path, settings: TextSettings) -> bool:
     """Whether all steps were taken, and the last one validated."""
     validated = {line["step"] for line in read_metrics(run) if line["kind"] == "validation"}
-    return is_trained(run, settings) and Checkpoints(run).last_step() in validated
+    return Checkpoints(run).is_trained(settings.schedule.steps) and Checkpoints(run).last_step() in validated
 
 
 def _fingerprint(texts: Documents) -> str:

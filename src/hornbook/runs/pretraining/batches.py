@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hornbook.batch import Batch, part_of
 from hornbook.data.corpus import Corpus
+from hornbook.data.remote import is_url
 from hornbook.data.sequences import SequenceSampler
 from hornbook.runs.pretraining.settings import PretrainSettings
 
@@ -16,14 +17,18 @@ MAX_EPOCHS = 100
 
 
 def folder_and_weight(text: str) -> tuple[str, float]:
-    """(folder, weight) of a corpus argument: `wiki:3` is the folder wiki with weight 3, unless `wiki:3` exists.
+    """(folder, weight) of a corpus argument: `wiki:3` is the folder wiki with weight 3, unless `wiki:3` exists. A
+    number after the host of a URL is its port.
 
     >>> folder_and_weight("wiki:3"), folder_and_weight("wiki")
     (('wiki', 3.0), ('wiki', 1.0))
+    >>> folder_and_weight("http://host:8000"), folder_and_weight("http://host:8000/wiki:3")
+    (('http://host:8000', 1.0), ('http://host:8000/wiki', 3.0))
     """
     folder, _, weight = text.rpartition(":")
+    has_port = is_url(text) and "/" not in text.partition("://")[2]
     try:
-        return (text, 1.0) if Path(text).exists() or not folder else (folder, float(weight))
+        return (text, 1.0) if has_port or Path(text).exists() or not folder else (folder, float(weight))
     except ValueError:
         return text, 1.0
 

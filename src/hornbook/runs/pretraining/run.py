@@ -129,14 +129,16 @@ def pretrain(
         run = read_run(folder)
         refuse_other_request(folder, run, request)
         prepared = _reopen(folder, run, request, teacher, log)
-        if current_ranks().from_main(lambda: _steps_done(out)) >= prepared.settings.schedule.steps:
+        if current_ranks().from_main(lambda: Checkpoints(out).is_trained(prepared.settings.schedule.steps)):
             return _already_finished(out, prepared)
     else:
         prepared = _start(folder, request, teacher, log)
     for warning in warnings_of(prepared.settings, prepared.corpora, prepared.job.make_batch):
         log(warning)
     outcome = train(out, prepared.job, prepared.settings, prepared.runtime, on_progress)
-    if outcome.ended == "finished" and current_ranks().is_main:
+    if outcome.ended != "stopped" and current_ranks().is_main:
+        if prepared.settings.optimizer.ema_decay:
+            prepared.job.load_model(out)  # the average, which was saved
         _write_samples(out, prepared)
     return outcome
 

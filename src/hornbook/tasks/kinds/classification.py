@@ -54,6 +54,7 @@ class Classification(TextKind):
     description = "one label per text"
     default_metrics = ("accuracy", "macro_f1", "matthews")
     other_metrics = ("f1",)
+    number_metrics = ("matthews",)
     has_labels = True
     decoding = "print([labels[i] for i in logits.argmax(-1)])\n"
     saved_fields = ("metrics", "positive")
@@ -82,7 +83,7 @@ class Classification(TextKind):
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Classification":
-        positive, metrics = details.get("positive"), details.get("metrics") or ("accuracy",)
+        positive, metrics = details.get("positive"), details.get("metrics") or cls.default_metrics
         metrics = tuple("macro_f1" if name == "f1" and positive is None else name for name in metrics)
         return cls(head_config, metrics, positive)
 

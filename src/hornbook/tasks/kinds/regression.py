@@ -28,6 +28,7 @@ class Regression(TextKind):
     description = "one number per text"
     problem_type = "number"
     default_metrics = ("pearson", "spearman")
+    number_metrics = ("pearson", "spearman", "mean_squared_error")
     label_kind = "number"
     pipeline_arguments = ', function_to_apply="none"'
     decoding = "print(logits[:, 0])\n"
