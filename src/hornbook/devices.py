@@ -1,5 +1,5 @@
-"""Device selection, memory, speed and inference precision of a device, and contexts in which a model runs: eagerly, in evaluation mode, or
-on a side stream to warm up kernels before a CUDA graph."""
+"""Device selection; memory, speed and inference precision of a device; and contexts in which a model runs: eagerly, in
+evaluation mode, or on a side stream to warm up kernels before a CUDA graph."""
 
 import os
 import re
