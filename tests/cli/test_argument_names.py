@@ -54,7 +54,7 @@ def test_every_argument_in_a_message_has_its_option():
     argument = re.compile(r"(?<![\w./'\"=-])([a-z_.]+)=(?:True\b|(?=[\s,;:)'\"]|$))")
     named = {name for file in SOURCE.rglob("*.py") for text in texts(file) for name in argument.findall(text)}
     roles = {"x"}  # a column: text, pair or label
-    in_programs = {"return_tensors", "padding", "function_to_apply"}  # shown on model cards
+    in_programs = {"return_tensors", "padding", "function_to_apply", "truncation"}  # shown on model cards; of pipelines
     assert named - set(OPTION_OF) == roles | in_programs
 
 

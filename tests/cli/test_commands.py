@@ -110,5 +110,6 @@ def test_notes_on_problems_are_words(hornbook, tmp_path, tiny_tokenizer):
 @pytest.mark.parametrize(("last", "is_noted"), [(3.72, True), (3.70, False)])
 def test_a_validation_loss_that_has_risen_is_noted(tiny_run, capsys, last, is_noted):
     report_outcome(tiny_run, Outcome("finished", 100, 6400, 5.0, {"validation_loss": last}, best=3.695, best_step=60))
-    note = "the validation loss was lowest at step 60, whose weights were kept, and has risen to 3.720 since"
+    best = tiny_run / "best"
+    note = f"the validation loss was lowest at step 60, whose weights are in {best}, and has risen to 3.720 since"
     assert (note in capsys.readouterr().err) == is_noted
