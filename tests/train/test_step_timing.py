@@ -51,6 +51,29 @@ def test_steps_that_capture_are_timed_again(monkeypatch, num_buckets):
         assert step_timing.seconds_per_step(job, settings, runtime, range(12), most_seconds) == 2
 
 
+def test_short_steps_of_a_gpu_are_queued_without_waiting_for_each(monkeypatch):
+    """A step takes 10 ms of the device; waiting for the device takes the host 5 ms more, however many steps it ran."""
+    clock = SimpleNamespace(now=0.0)
+
+    def synchronize(device):
+        clock.now += 0.005
+
+    def train_step(batch, number, lr):
+        clock.now += 0.010
+
+    stepper = SimpleNamespace(train_step=train_step, num_captured=0)
+    monkeypatch.setattr(step_timing, "make_stepper", lambda *_: stepper)
+    monkeypatch.setattr(step_timing, "make_optimizer", lambda *_: None)
+    monkeypatch.setattr(step_timing.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(step_timing.torch.cuda, "synchronize", synchronize)
+    batch = SimpleNamespace(to=lambda device: batch)
+    job = SimpleNamespace(module=SimpleNamespace(to=lambda device: None), model=None, make_batch=lambda number: batch)
+    gpu, cpu = (SimpleNamespace(device=SimpleNamespace(type=name)) for name in ("cuda", "cpu"))
+    seconds = step_timing.seconds_per_step(job, small_settings(), gpu, range(10), most_seconds=1000.0)
+    assert seconds == pytest.approx(0.010 + 0.005 / 10)
+    assert step_timing.seconds_per_step(job, small_settings(), cpu, range(10), 1000.0) == pytest.approx(0.010)
+
+
 def test_steps_are_timed_with_activations_recomputed_if_the_run_does_so(monkeypatch):
     """And only once, however often a step is timed."""
     job, runs = small_job(make_batch=small_batch), []
