@@ -70,7 +70,7 @@ def test_what_it_sets_for_bert_and_electra():
     assert (tiny.short_length, tiny.uses(64), tiny.uses(512)) == (64, True, False)
 
 
-def test_a_gpt_that_reads_its_text_many_times_is_regularised(tiny_corpus):
+def test_a_model_that_reads_its_text_many_times_is_regularised(tiny_corpus):
     num_tokens = Corpus(tiny_corpus).num_tokens
     text = {"corpora": [str(tiny_corpus)], "overrides": {"data.held_out_fraction": 0.0}}
 
@@ -80,7 +80,9 @@ def test_a_gpt_that_reads_its_text_many_times_is_regularised(tiny_corpus):
 
     assert chosen("gpt2-tiny", 10) == (0.2, 0.5, True)
     assert chosen("gpt2-tiny", 3) == (0.0, 0.1, False)
-    assert chosen("bert-tiny", 10)[0] == 0.0  # masks differ in each epoch
+    assert chosen("bert-tiny", 10) == (0.0, 0.01, False)  # masks differ in each epoch
+    assert chosen("bert-tiny", 20) == chosen("electra-small", 20) == (0.0, 0.5, False)
+    assert chosen("bert-tiny", 20, overrides=text["overrides"] | {"optimizer.lr": 1e-3})[1] == 0.01
     assert chosen("gpt2-tiny", 10, recipe="published")[0] == 0.1
     given = text["overrides"] | {"model.dropout": 0.3, "optimizer.weight_decay": 0.2, "data.shift_chunks": False}
     assert chosen("gpt2-tiny", 10, overrides=given) == (0.3, 0.2, False)

@@ -31,6 +31,7 @@ SHORT_LENGTH, FEW_TOKENS = 128, 10**9  # with fewer tokens, all sequences have t
 SHORTEST_LENGTH, VERY_FEW_TOKENS = 64, 10**7
 SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
 MANY_EPOCHS = 7  # of a GPT: in 3.5 epochs no dropout is best, in 10 dropout 0.2 and strong weight decay
+MANY_ENCODER_EPOCHS = 20  # an encoder predicts other tokens in each epoch, and overfits later
 REPEATED_DROPOUTS = {"model.dropout": 0.2, "model.embedding_dropout": 0.1}
 REPEATED_WEIGHT_DECAY = 0.5
 
@@ -95,20 +96,23 @@ def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Re
 def with_repeated_text(
     settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
 ) -> PretrainSettings:
-    """The settings for these corpora: a GPT with as many parameters as they have tokens that reads them many times
-    would memorise them. Dropout, weight decay and other cuts of the text in each epoch delay that."""
+    """The settings for these corpora: a model with as many parameters as they have tokens that reads them many times
+    would memorise them. Strong weight decay delays that, for a GPT together with dropout and other cuts of the text in
+    each epoch."""
     num_tokens = sum(corpus.num_tokens for corpus, _ in corpora)
     model = dataclasses.replace(settings.model, vocab_size=corpora[0][0].tokenizer.vocab_size)
-    is_small = num_tokens <= model.num_matrix_parameters
-    is_repeated = _budget(request, settings) >= MANY_EPOCHS * num_tokens
-    if recipe == "published" or not (settings.reads_documents and is_small and is_repeated):
+    is_gpt = settings.reads_documents
+    many = MANY_EPOCHS if is_gpt else MANY_ENCODER_EPOCHS
+    is_repeated = _budget(request, settings) >= many * num_tokens
+    if recipe == "published" or num_tokens > model.num_matrix_parameters or not is_repeated:
         return settings
     requested = request.all_overrides()
-    has_dropout = _has(requested, *(f"model.{name}" for name in DROPOUTS))
-    overrides: dict[str, Any] = {} if has_dropout else {**REPEATED_DROPOUTS}
+    overrides: dict[str, Any] = {}
     if not _has(requested, "optimizer."):
         overrides["optimizer.weight_decay"] = REPEATED_WEIGHT_DECAY
-    if "data.shift_chunks" not in requested:
+    if is_gpt and not _has(requested, *(f"model.{name}" for name in DROPOUTS)):
+        overrides |= REPEATED_DROPOUTS
+    if is_gpt and "data.shift_chunks" not in requested:
         overrides["data.shift_chunks"] = True
     return configuration.with_overrides(settings, overrides)
 
