@@ -34,7 +34,6 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.evaluation import tables, with_intervals
 from hornbook.tasks.features import Features
 from hornbook.tasks.items import as_examples
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow
@@ -43,6 +42,7 @@ from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
 from hornbook.tasks.running import run_model
 from hornbook.tasks.spec import TaskSpec, load_task
+from hornbook.tasks.task import Task
 from hornbook.text.tokenizer import Tokenizer
 
 EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
@@ -86,7 +86,7 @@ class Predictor:
         self.num_truncated = self.num_unlike = 0
 
     @property
-    def task(self) -> TaskKind:
+    def task(self) -> Task:
         return self.spec.task
 
     @property
@@ -145,16 +145,16 @@ class Predictor:
     def _examples(self, items: Any) -> list[Example]:
         return as_examples(items, self.spec.kind, self.spec.roles)
 
-    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[TaskKind, list[int]]]:
+    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
         """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
-        by_task: dict[TaskKind, list[int]] = defaultdict(list)
+        by_task: dict[Task, list[int]] = defaultdict(list)
         for i, example in enumerate(examples):
             by_task[self.task.for_example(example)].append(i)
         for task, indices in by_task.items():
             for start in range(0, len(indices), EXAMPLES_AT_ONCE):
                 yield task, indices[start : start + EXAMPLES_AT_ONCE]
 
-    def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
+    def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None]) -> list:
         unlinked: Features | None = None  # the features for members without a graph
         outputs = []
         for i, member in enumerate(self.members):
@@ -314,7 +314,7 @@ def load_predictor(
     return Predictor([_load_member(name, graph, task) for name in names]).to(chosen_device(device))
 
 
-def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
+def combine(task: Task, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
     """Averages the outputs of several models: returns logits that decode to the mean of their probabilities."""
     if len(outputs) == 1:
         return outputs[0]

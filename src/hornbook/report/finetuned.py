@@ -13,9 +13,9 @@ from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.rendering import render
 from hornbook.report.run import ReportedStage, RunRecord, read_stages
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.multi_label import THRESHOLD
+from hornbook.tasks.task import Task
 
 
 def _json_file(name: str) -> cached_property:
@@ -78,9 +78,9 @@ class FinetunedRun(RunRecord):
         return str(self.run.get("kind") or self.task.get("kind") or "")
 
     @property
-    def task_kind(self) -> type[TaskKind]:
+    def task_kind(self) -> type[Task]:
         """The kind of task; the base class if the record does not name one that is known."""
-        return KINDS.get(self.kind, TaskKind)
+        return KINDS.get(self.kind, Task)
 
     @property
     def kind_description(self) -> str:
@@ -279,7 +279,7 @@ def describe_baseline(folder: Path) -> dict:
     run = read_json(folder / "run.json")
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
     scores = read_json_if_exists(folder / "scores.json")
-    in_percent = KINDS.get(str(run.get("kind")), TaskKind).in_percent
+    in_percent = KINDS.get(str(run.get("kind")), Task).in_percent
     splits = scores["splits"] if scores else {}
     return {
         "kind": run["command"],

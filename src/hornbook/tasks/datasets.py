@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading import choices, columns, coqa, marked, published, squad, triviaqa
 from hornbook.tasks.reading.layout import Layout, TabularLayout
 from hornbook.tasks.reading.tables import OwnSpans
+from hornbook.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _glue(name: str, layout: published.TableLayout, metrics: tuple[str, ...], la
     return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
 
 
-def _own(kind: type[TaskKind]) -> RegisteredTask:
+def _own(kind: type[Task]) -> RegisteredTask:
     return RegisteredTask(kind.name, kind.name, kind.own_layout(), kind.default_metrics)
 
 
@@ -129,7 +129,7 @@ def find_task(name: str) -> RegisteredTask:
     raise ValueError(f"unknown task '{name}'; {hint}")
 
 
-def register(kind: type[TaskKind]) -> None:
+def register(kind: type[Task]) -> None:
     """Makes a kind of task known under its name, also for users' own files (`--task NAME`)."""
     KINDS[kind.name], KNOWN[kind.name] = kind, _own(kind)
 

@@ -1,4 +1,4 @@
-"""Predictions as files and tables: rows of `TaskKind.describe` as JSON lines, JSON or CSV, or shortened for a terminal.
+"""Predictions as files and tables: rows of `Task.describe` as JSON lines, JSON or CSV, or shortened for a terminal.
 
 In files the original columns of each input come first, under their names. A prediction column whose name the input
 already has is prefixed with `predicted_`."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import RegisteredTask
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
+from hornbook.tasks.task import Task
 
 TASK_FILE = "task.json"
 # Fields of `TaskSpec` in `task.json`.
@@ -30,7 +30,7 @@ class TaskSpec:
     fingerprint of the graph to which texts are linked. None where unknown."""
 
     name: str
-    task: TaskKind
+    task: Task
     scheme: str | None = None
     max_length: int | None = None
     has_pairs: bool | None = None

@@ -19,8 +19,8 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
 from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
+from hornbook.tasks.task import Task
 from hornbook.train.job import Outcome, Status
 from hornbook.train.runtime import choose_runtime, torch_settings_restored
 
@@ -117,7 +117,7 @@ def probe_inputs(
     return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
 
 
-def _check(task: TaskKind, method: str, pooling: str | None) -> None:
+def _check(task: Task, method: str, pooling: str | None) -> None:
     if method not in ("logistic", "bilstm"):
         raise ValueError(f"a probe must be logistic or bilstm, not '{method}'")
     if pooling not in (None, "cls", "mean"):

@@ -32,9 +32,9 @@ from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
 from hornbook.runs.finetuning.run import open_and_run
 from hornbook.tasks.features import softmax
-from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import TaggedExample
+from hornbook.tasks.task import Predict
 from hornbook.train.job import Outcome, Status
 from hornbook.train.runtime import torch_settings_restored
 

@@ -15,8 +15,8 @@ from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
 from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun, refuse_other_data, write_task_record
-from hornbook.tasks.kind import Predict
 from hornbook.tasks.records import DataSet
+from hornbook.tasks.task import Predict
 
 
 def start_run(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction
 from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
+from hornbook.tasks.task import Predict
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 CONTEXTS = (2, 5, 10)  # words on either side of a candidate answer in which question words are counted

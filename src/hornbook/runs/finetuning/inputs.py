@@ -38,7 +38,6 @@ from hornbook.runs.finetuning.settings import (
 )
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.kinds.similarity import Similarity, padded_texts
@@ -47,6 +46,7 @@ from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
 from hornbook.tasks.summary import in_short, summarize
+from hornbook.tasks.task import Task
 from hornbook.text.marks import marked, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
@@ -256,7 +256,7 @@ def _log_settings(
         log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
 
 
-def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> EntityLinker | None:
+def _linker(pretrained: nn.Module, graph: str | None, task: Task, log: Log) -> EntityLinker | None:
     """The linker of texts to the graph of an ERNIE; raises a `ValueError` if it cannot be used."""
     if graph is None:
         if isinstance(pretrained, Ernie) and pretrained.config.fusion:

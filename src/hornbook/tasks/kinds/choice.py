@@ -13,13 +13,13 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.words import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, mean_scorer, softmax
-from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import encode_texts, text_features
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, ending_order
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
+from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -36,7 +36,7 @@ class ChoicePrediction:
 
 
 @dataclass(frozen=True)
-class Choice(TaskKind):
+class Choice(Task):
     """Multiple choice with `num_endings` endings for every question."""
 
     name = "choice"

@@ -15,7 +15,6 @@ import numpy as np
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.metrics import classification as class_metrics
 from hornbook.tasks.features import Features, Scorer
-from hornbook.tasks.kind import INPUTS
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.texts import text_features
@@ -23,6 +22,7 @@ from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.records import MarkedExample
+from hornbook.tasks.task import INPUTS
 
 if TYPE_CHECKING:
     from hornbook.data.tokenizing import DocumentLinker

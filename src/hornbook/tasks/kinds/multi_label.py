@@ -18,10 +18,10 @@ from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer
-from hornbook.tasks.kind import TINIEST, Predict
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
-from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.records import TextExample
+from hornbook.tasks.task import TINIEST, Predict
 
 THRESHOLD = 0.5  # minimum probability of a predicted class, where none is chosen on dev
 THRESHOLDS = tuple(i / 20 for i in range(1, 20))  # that are tried
@@ -29,7 +29,7 @@ FEWEST = 200  # dev examples to choose a threshold on
 
 
 @dataclass(frozen=True)
-class MultiLabel(TextKind):
+class MultiLabel(SequenceTask):
     name = "multi-label"
     description = "any number of labels per text"
     problem_type = "multi"

@@ -11,9 +11,9 @@ from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer
-from hornbook.tasks.kind import Predict
-from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.records import DataSet, TextExample
+from hornbook.tasks.task import Predict
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -23,7 +23,7 @@ STSB_RANGE = (0.0, 5.0)
 
 
 @dataclass(frozen=True)
-class Regression(TextKind):
+class Regression(SequenceTask):
     name = "regression"
     description = "one number per text"
     problem_type = "number"

@@ -18,7 +18,6 @@ from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, mean_scorer
-from hornbook.tasks.kind import Predict, TaskKind, is_list_of_texts
 from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.texts import encode_texts, text_features
 from hornbook.tasks.reading.guess import PAIRS
@@ -26,6 +25,7 @@ from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.similar import SIMILAR, OwnSimilar
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
+from hornbook.tasks.task import Predict, Task, is_list_of_texts
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -50,7 +50,7 @@ class SimilarityPrediction:
 
 
 @dataclass(frozen=True)
-class Similarity(TaskKind):
+class Similarity(Task):
     """`score_range`: the lowest and highest score of the training split, which become cosines of 0 and 1."""
 
     name = "similarity"

@@ -21,12 +21,12 @@ from hornbook.metrics.words import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks import illustrations
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, SpanExample
+from hornbook.tasks.task import INPUTS, Predict, Task, first_field
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
@@ -75,7 +75,7 @@ class SpanPrediction:
 
 
 @dataclass(frozen=True)
-class Spans(TaskKind):
+class Spans(Task):
     """Defaults as published: questions of at most 64 tokens, a window every 128 tokens, answers of at most 30
     tokens."""
 

@@ -22,13 +22,13 @@ from hornbook.metrics.breakdown import (
 )
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
 from hornbook.tasks.reading.columns import OWN_TAGS, WORDS, ColumnLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.sentences import read_sentences, sentence_in, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
 from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
+from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
 from hornbook.tasks.windows import split_windows
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TagPrediction:
 
 
 @dataclass(frozen=True)
-class Tagging(TaskKind):
+class Tagging(Task):
     """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
 
     name = "tagging"

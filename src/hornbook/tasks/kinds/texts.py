@@ -8,12 +8,12 @@ import numpy as np
 
 from hornbook.models.head_config import HeadConfig, PairEncoding
 from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind, first_field
 from hornbook.tasks.reading.guess import PAIRS, TEXTS
 from hornbook.tasks.reading.rows import is_missing
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, TextExample
+from hornbook.tasks.task import Task, first_field
 
 if TYPE_CHECKING:
     import tokenizers
@@ -24,8 +24,8 @@ ONE, TWO = ["A charming journey.", "Slow, very slow."], [("A charming journey.",
 
 
 @dataclass(frozen=True)
-class TextKind(TaskKind):
-    """The head maps `[CLS]` to one of `output.labels`, to several of them, or to a number."""
+class SequenceTask(Task):
+    """A task on whole texts: the head maps `[CLS]` to one of `head_config.labels`, to several of them, or to a number."""
 
     takes = "a text, a (text, pair), or a dictionary with text and optionally pair"
     example = TextExample
@@ -82,7 +82,7 @@ class TextKind(TaskKind):
         return texts, change + run_and_decode(self)
 
 
-def run_and_decode(task: TaskKind) -> str:
+def run_and_decode(task: Task) -> str:
     """Lines of Python that run an exported model and print its predictions."""
     labels = f"labels = {list(task.head_config.labels)}\n" if task.has_labels else ""
     return f'logits = session.run(["logits"], fed)[0]\n{labels}{task.decoding}'

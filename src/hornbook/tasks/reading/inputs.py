@@ -8,7 +8,6 @@ from typing import Any
 from hornbook.data.problems import problem_lines
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.items import as_examples
-from hornbook.tasks.kind import INPUTS, TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.guess import infer_columns
@@ -19,6 +18,7 @@ from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pie
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
+from hornbook.tasks.task import INPUTS, Task
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _read(path: Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
     return _from_table(table, kind, notes) if table.rows else []
 
 
-def _from_table(table: RowTable, kind: type[TaskKind], notes: Notes) -> list[Example]:
+def _from_table(table: RowTable, kind: type[Task], notes: Notes) -> list[Example]:
     layout, text, requested = kind.own_layout(allows_no_answer=True), None, notes.requested
     if isinstance(layout, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained:
@@ -185,9 +185,7 @@ def _is_published(path: Path, layout: TableLayout) -> bool:
     return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.unnamed))
 
 
-def _from_lines(
-    lines: list[str], path: Path, kind: type[TaskKind], notes: Notes, first_index: int = 0
-) -> list[Example]:
+def _from_lines(lines: list[str], path: Path, kind: type[Task], notes: Notes, first_index: int = 0) -> list[Example]:
     for line_number, line in enumerate(lines, first_index + 1):
         if not line.strip():
             notes.problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")

@@ -1,6 +1,6 @@
-"""The base class of the kinds of tasks: everything that depends on the kind, from reading files to the report.
+"""The base class of tasks: everything that depends on the kind of a task, from reading files to the report.
 
-A class is a kind of task, an instance is a task of that kind with its model output and metrics. `tasks/kinds` has one
+A subclass is a kind of task, an instance is a task of that kind with its model output and metrics. `tasks/kinds` has one
 file per kind; docs/architecture.md shows how to add one. Tasks are independent of the model family: the model supplies
 its published head for the task's `head_config`.
 
@@ -39,8 +39,8 @@ TINIEST = 1e-300
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 
 
-class TaskKind:
-    """One kind of task."""
+class Task:
+    """A task, with its model output and metrics; a subclass is a kind of task."""
 
     # ---- the kind
     name: ClassVar[str] = ""
@@ -230,7 +230,7 @@ class TaskKind:
         return None
 
     @property
-    def correlation(self) -> "TaskKind | None":
+    def correlation(self) -> "Task | None":
         """This task with the metric that shows whether predictions depend on the class; None if it has none."""
         return None
 
