@@ -29,7 +29,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe, lines
-from hornbook.report.run import RunRecord
+from hornbook.report.run import ReportedRun
 
 LABELS = ("dark", "light", "other")
 KINDS = {
@@ -279,7 +279,7 @@ def test_error_for_unsupported_uses_of_an_exported_folder(both):
     with pytest.raises(ValueError, match=r"holds an exported model .* give the original run or model"):
         load_folder(both[1])
     with pytest.raises(ValueError, match="is an exported model, not a run: describe it with hornbook info"):
-        RunRecord.load(both[1])
+        ReportedRun.load(both[1])
     if open_model(both[1]).head_config is None:
         with pytest.raises(ValueError, match="exported from a model without a task head: export a fine-tuned run"):
             load_predictor([both[1]])

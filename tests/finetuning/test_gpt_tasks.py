@@ -21,7 +21,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.gpt import Gpt1, Gpt2
 from hornbook.models.head_config import HeadConfig
-from hornbook.report.finetuned import FinetunedRun, transformers_code
+from hornbook.report.finetuned import ReportedTaskRun, transformers_code
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import PRESETS
@@ -275,7 +275,7 @@ def test_transformers_scores_endings_with_its_double_heads(tmp_path, family, kin
     result = run(tmp_path, gpt, "choice", rules.ending_with_the_thing, 60, 1)
     _, report = kind.from_pretrained(result.out, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    code = transformers_code(FinetunedRun.load(result.out))
+    code = transformers_code(ReportedTaskRun.load(result.out))
     before, _, last = code.rpartition("\n")
     said: dict = {}
     with torch.no_grad():

@@ -13,7 +13,7 @@ from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.card import with_yaml_header, write_card
-from hornbook.report.finetuned import FinetunedRun, python_code, transformers_code
+from hornbook.report.finetuned import ReportedTaskRun, python_code, transformers_code
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -172,7 +172,7 @@ def test_the_code_runs(tmp_path, tiny_tokenizer, kind):
     save_model(folder, model)
     tokenizer.save(folder, config.max_positions)
     (folder / "task.json").write_text(json.dumps({"task": kind, "kind": kind, "num_endings": 2}))
-    run = FinetunedRun.load(folder)
+    run = ReportedTaskRun.load(folder)
     assert run.has_transformers_class
     ours, theirs = (last_value(code) for code in (python_code(run), transformers_code(run)))
     if kind == "classification":

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from test_page import Page
 
 from hornbook.report.card import write_card
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.errors import confusion_figure
@@ -21,7 +21,7 @@ from hornbook.report.trials import draw, read_curve, read_trials
 
 
 def opened(folder):
-    return FinetunedRun.load(folder)
+    return ReportedTaskRun.load(folder)
 
 
 def confusion(run):

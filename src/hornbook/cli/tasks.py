@@ -148,9 +148,9 @@ def report_result(result, advice: str = "--seeds 5, another --lr or more --epoch
         ]
         table(rows, ("run", "learning rate", "seed", sweep["metric_for_best"], "degenerate"))
         print_result(f"best {sweep['best']}; median {sweep['median']:.4g}, standard deviation {sweep['spread']:.2g}")
-    outcome, earlier = result.outcome, [stage.record for stage in read_stages(result.out)]
-    steps = outcome.step + sum(record.step for record in earlier)
-    seconds = outcome.seconds + sum(record.seconds for record in earlier)
+    outcome, earlier = result.outcome, [stage.run for stage in read_stages(result.out)]
+    steps = outcome.step + sum(run.step for run in earlier)
+    seconds = outcome.seconds + sum(run.seconds for run in earlier)
     stages = f" in {len(earlier) + 1} stages" if earlier else ""
     print_result(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
     print_scores(result.scores)

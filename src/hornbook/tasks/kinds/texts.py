@@ -25,7 +25,8 @@ ONE, TWO = ["A charming journey.", "Slow, very slow."], [("A charming journey.",
 
 @dataclass(frozen=True)
 class SequenceTask(Task):
-    """A task on whole texts: the head maps `[CLS]` to one of `head_config.labels`, to several of them, or to a number."""
+    """A task on whole texts: the head maps `[CLS]` to one of `head_config.labels`, to several of them, or to a
+    number."""
 
     takes = "a text, a (text, pair), or a dictionary with text and optionally pair"
     example = TextExample
