@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.files import read_json
-from hornbook.inference.predictor import Predictor, build_finetuned_model, read_finished_record
+from hornbook.inference.predictor import Predictor, build_task_model, read_finished_record
 from hornbook.interop.folder import weights_files
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_any
@@ -97,7 +97,7 @@ def open_model(name: str | Path) -> MeasuredModel:
     model, tokenizer = load_any(folder)
     if model.head_config is not None and model.head_config.graph is not None:
         raise ValueError(f"{name} reads a knowledge graph, so it can be neither exported nor compared: use evaluate")
-    predictor = None if model.head_config is None else Predictor([build_finetuned_model(folder, model, tokenizer, run)])
+    predictor = None if model.head_config is None else Predictor([build_task_model(folder, model, tokenizer, run)])
     if is_exported(folder):
         parameters, files = read_json(folder / EXPORT_FILE)["parameters"], [folder / ONNX_FILE]
     else:

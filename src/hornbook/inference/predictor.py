@@ -53,9 +53,10 @@ FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  #
 
 
 @dataclass(frozen=True)
-class FinetunedModel:
-    """One fine-tuned model. `columns` are the column names given to its run, `trained_on` is the fingerprint of its
-    training data, and `seed` is the seed by which a validation split was held out of them."""
+class TaskModel:
+    """A fine-tuned model, loaded with all that prediction needs. `columns` are the column names given to its run,
+    `trained_on` is the fingerprint of its training data, and `seed` is the seed by which a validation split was held
+    out of them."""
 
     folder: Path
     model: nn.Module
@@ -77,7 +78,7 @@ class Predictor:
     """One fine-tuned model, or an ensemble. After a call, `num_truncated` is the number of truncated texts, and
     `num_unlike` the number of single texts given to a model trained on pairs, or the reverse."""
 
-    def __init__(self, members: Sequence[FinetunedModel]):
+    def __init__(self, members: Sequence[TaskModel]):
         check_agreement(members)
         self.members = list(members)
         self.tokenizer, self.spec = members[0].tokenizer, members[0].spec
@@ -321,7 +322,7 @@ def combine(task: Task, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
 
 
-def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> FinetunedModel:
+def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> TaskModel:
     folder = model_folder(name)
     run = read_finished_record(folder)
     model, tokenizer = load_any(folder)
@@ -331,7 +332,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
         model.add_task_head(HeadConfig("vectors", problem_type="number", pooling=settings.pooling))
-        member = build_finetuned_model(folder, model, tokenizer, run)
+        member = build_task_model(folder, model, tokenizer, run)
         return replace(member, max_length=min(member.max_length, settings.max_length or member.max_length))
     if model.head_config is None:
         if is_exported(folder):
@@ -342,11 +343,11 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
             f"texts, evaluate it with task={SIMILARITY!r})"
         )
     with refusing_damage(folder / "run.json"):
-        member = build_finetuned_model(folder, model, tokenizer, run, graph)
+        member = build_task_model(folder, model, tokenizer, run, graph)
     return with_linker(member, graph)
 
 
-def with_linker(member: FinetunedModel, graph: str | Path | None = None) -> FinetunedModel:
+def with_linker(member: TaskModel, graph: str | Path | None = None) -> TaskModel:
     """The member with the entity linker of its graph, if it reads entities. The graph is `graph`, or where it was in
     training."""
     trained_with = member.spec.graph
@@ -372,10 +373,10 @@ def read_finished_record(folder: Path) -> dict[str, Any]:
     return run
 
 
-def build_finetuned_model(
+def build_task_model(
     folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any], graph: str | Path | None = None
-) -> FinetunedModel:
-    """Builds a `FinetunedModel` from a model with a task head, its folder and the contents of its `run.json`. `graph`
+) -> TaskModel:
+    """Builds a `TaskModel` from a model with a task head, its folder and the contents of its `run.json`. `graph`
     is the folder of the knowledge graph whose paths it reads, if it was moved."""
     spec = load_task(folder, model.head_config)
     settings, request = run.get("settings") or {}, run.get("request") or {}
@@ -386,7 +387,7 @@ def build_finetuned_model(
     trained_on = ((run.get("inputs") or {}).get("data") or {}).get("fingerprint")
     seed = (settings.get("runtime") or {}).get("seed", 0)
     grounder = None if model.head_config.graph is None else open_saved_grounder(spec.reason or {}, folder, graph)
-    return FinetunedModel(folder, model, tokenizer, spec, max_length, columns, trained_on, seed, grounder)
+    return TaskModel(folder, model, tokenizer, spec, max_length, columns, trained_on, seed, grounder)
 
 
 def _is_diagnostic(data: Any) -> bool:
@@ -411,7 +412,7 @@ def _refuse_other_labels(of_data: set[str], of_model: tuple[str, ...]) -> None:
         raise ValueError(f"none of the labels of the data ({first}) is a label of the model ({known})")
 
 
-TRAITS: dict[str, Callable[[FinetunedModel], Any]] = {  # that members of an ensemble must share
+TRAITS: dict[str, Callable[[TaskModel], Any]] = {  # that members of an ensemble must share
     "their task kind": lambda member: member.spec.kind,
     "their labels": lambda member: member.spec.task.head_config.labels,
     "their problem type": lambda member: member.spec.task.head_config.problem_type,
@@ -424,7 +425,7 @@ TRAITS: dict[str, Callable[[FinetunedModel], Any]] = {  # that members of an ens
 }
 
 
-def check_agreement(members: Sequence[FinetunedModel]) -> None:
+def check_agreement(members: Sequence[TaskModel]) -> None:
     """Raises unless all members have the same task, outputs and tokenizer."""
     first = members[0]
     for other in members[1:]:
