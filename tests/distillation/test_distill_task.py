@@ -19,7 +19,7 @@ import hornbook
 from hornbook import cli
 from hornbook.interop.folder import load_folder
 from hornbook.runs.distillation.run import distill
-from hornbook.runs.finetuning.api import Finetuned, finetune
+from hornbook.runs.finetuning.api import FinetuneResult, finetune
 from hornbook.runs.pretraining import presets
 from hornbook.text.training import train_tokenizer
 
@@ -44,7 +44,7 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory, encoder, data) -> Finetuned:
+def teacher(tmp_path_factory, encoder, data) -> FinetuneResult:
     out = tmp_path_factory.mktemp("teacher") / "run"
     return finetune(encoder, data, out=out, epochs=5, lr=3e-3, seed=0, overrides=ONCE, **QUIET)
 

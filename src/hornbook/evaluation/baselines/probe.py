@@ -17,7 +17,7 @@ from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
-from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
+from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
 from hornbook.tasks.features import Features
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Task
@@ -49,7 +49,7 @@ def probe(
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> FinishedRun | Outcome:
+) -> TaskResult | Outcome:
     """Fits a separate model on frozen features of the encoder `model`, and writes its scores to the folder `out`.
 
     >>> import hornbook
@@ -85,7 +85,7 @@ def probe_inputs(
     pooling: Pooling | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> FinishedRun | Outcome:
+) -> TaskResult | Outcome:
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.spec.task
     _check(task, method, pooling)
@@ -153,7 +153,7 @@ def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
     return fit_labels(task, vectors, features.labels[:: features.group_size], seed)
 
 
-def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> FinishedRun:
+def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> TaskResult:
     """Logistic regression at each word's first token."""
     features, width = inputs.train_features, layers.width(inputs.pretrained.config.width)
     positions = [

@@ -29,7 +29,7 @@ from hornbook.evaluation.baselines.vectors import Average, averages, cosines, pa
 from hornbook.files import absolute
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
-from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
+from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
 from hornbook.runs.finetuning.run import open_and_run
 from hornbook.tasks.features import softmax
 from hornbook.tasks.kinds.tagging import TagPrediction
@@ -62,7 +62,7 @@ def baseline(
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> FinishedRun | Outcome:
+) -> TaskResult | Outcome:
     """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
     >>> import hornbook
@@ -94,7 +94,7 @@ def baseline_labelled(
     *,
     word_vectors: str | Path | None = None,
     log: Log = lambda message: None,
-) -> FinishedRun:
+) -> TaskResult:
     """Like `baseline`, for data that is already read; any baseline except `random`."""
     source, model = None if word_vectors is None else absolute(word_vectors), request.model
     if done := start_run(out, "baseline", request, {"baseline": name, "word_vectors": source}, labelled.data):

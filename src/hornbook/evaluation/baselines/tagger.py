@@ -24,7 +24,7 @@ from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import to_padded
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.record import FinishedRun
+from hornbook.runs.finetuning.record import TaskResult
 from hornbook.runs.finetuning.steps import TaskBatches, with_steps
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.features import Features
@@ -65,7 +65,7 @@ class Tagger(nn.Module):
 
 def fit_tagger(
     out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: Callable[[Status], None], log: Log
-) -> FinishedRun | Outcome:
+) -> TaskResult | Outcome:
     """Trains the tagger in the folder `out`, or resumes its training, and scores it."""
     splits: dict[str, tuple[list[Example], Features]] = {
         "train": (inputs.train, inputs.train_features),

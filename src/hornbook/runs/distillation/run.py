@@ -26,7 +26,7 @@ from hornbook.models.gpt import Gpt
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.finetuning import api as finetuning
-from hornbook.runs.finetuning.api import Finetuned, finetune
+from hornbook.runs.finetuning.api import FinetuneResult, finetune
 from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.pretraining import presets
@@ -60,7 +60,7 @@ def distill(
     on_progress: OnProgress | None = None,
     log: Log = print,
     **more: Any,
-) -> Outcome | Finetuned:
+) -> Outcome | FinetuneResult:
     """Distils `teacher` into `student`: on the text of `corpora`, or on a `task` with labelled `data`.
 
     >>> import hornbook

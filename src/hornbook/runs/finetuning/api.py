@@ -36,7 +36,7 @@ from hornbook.runs.finetuning.record import (
     run_folder,
     sweep_folder,
 )
-from hornbook.runs.finetuning.run import Finetuned, run_once
+from hornbook.runs.finetuning.run import FinetuneResult, run_once
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
@@ -85,7 +85,7 @@ def finetune(
     log: Log = print,
     teacher: Teacher | None = None,
     loaded: tuple[nn.Module, Tokenizer] | None = None,
-) -> Finetuned:
+) -> FinetuneResult:
     """Fine-tunes a pre-trained model on a task.
 
     Args:

@@ -56,8 +56,8 @@ class FinetuneRequest(RunRequest):
 
 
 @dataclass(frozen=True)
-class FinishedRun:
-    """A finished folder: the scores of each split, and a message if the model is degenerate."""
+class TaskResult:
+    """What a finished run returns: its folder, the scores of each split, and a message if the model is degenerate."""
 
     out: Path
     scores: dict[str, Any]

@@ -33,7 +33,7 @@ from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.job import build_job
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
-    FinishedRun,
+    TaskResult,
     read_run,
     refuse_other_data,
     refuse_other_request,
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finetuned(FinishedRun):
-    """A finished run, ready to predict, and how its training ended."""
+class FinetuneResult(TaskResult):
+    """What `finetune` returns: a finished run, ready to predict, and how its training ended."""
 
     outcome: Outcome
 
@@ -92,7 +92,7 @@ def run_once(
     on_progress: OnProgress,
     log: Log,
     teacher: Teacher | None = None,
-) -> Finetuned | Outcome:
+) -> FinetuneResult | Outcome:
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
@@ -201,11 +201,11 @@ def _quiet(message: str) -> None:
     """Drops messages that were already logged once."""
 
 
-def read_result(out: Path) -> Finetuned:
+def read_result(out: Path) -> FinetuneResult:
     """The result of a finished run, from its files."""
     scores, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
     outcome = Outcome.of_state("finished early" if state["ended_early"] else "finished", state)
-    return Finetuned(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
+    return FinetuneResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
 
 
 def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
@@ -301,6 +301,6 @@ def _write_illustrations(
 
 def open_and_run(
     out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log
-) -> Finetuned | Outcome:
+) -> FinetuneResult | Outcome:
     """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
     return run_once(out, request, open_inputs(request, data, log), on_progress, log)
