@@ -95,7 +95,7 @@ TASKS = {  # a rule, the task, what is predicted of, the class that opens it
     "spans": (rules.who_is_where, ("Where is Mary?", "Mary went to the office."), "QuestionAnswering"),
     "spans-or-none": (rules.place_if_told, ("Where is Mary?", "Mary is in the office."), "QuestionAnswering"),
     "tagging": (rules.titled_names, "Doctor Woods said hello", "TokenClassification"),
-    "choice": (rules.ending_with_the_thing, ("what has that lamp ?", ["the lamp", "two apple"] * 2), "MultipleChoice"),
+    "choice": (rules.choice_with_the_thing, ("what has that lamp ?", ["the lamp", "two apple"] * 2), "MultipleChoice"),
 }
 
 

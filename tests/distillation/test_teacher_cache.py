@@ -39,7 +39,7 @@ TASKS = {
     "spans": rules.who_is_where,
     "spans-or-none": rules.place_if_told,
     "tagging": rules.titled_names,
-    "choice": rules.ending_with_the_thing,
+    "choice": rules.choice_with_the_thing,
 }
 
 

@@ -77,8 +77,8 @@ def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, da
     np.testing.assert_allclose(found, [list(each.probabilities.values()) for each in predicted], atol=1e-5)
 
 
-def test_endings_too(tmp_path, encoder, student):
-    data = rules.write_rows(tmp_path / "data", rows_of(rules.ending_with_the_thing, 40), 10)
+def test_choices_too(tmp_path, encoder, student):
+    data = rules.write_rows(tmp_path / "data", rows_of(rules.choice_with_the_thing, 40), 10)
     teacher_name = finetune(encoder, data, "choice", tmp_path / "teacher", epochs=0.2, overrides=ONCE, **QUIET).out
     result = distill(
         teacher_name, student, tmp_path / "run", task="choice", data=data, overrides=SCORES, epochs=0.5, **QUIET

@@ -72,7 +72,7 @@ def dev_score(result, name: str = "accuracy") -> float:
         ("gpt2", "classification", rules.keyword_pair, 500, 5, "accuracy"),
         ("gpt2", "classification", rules.named_word, 1000, 5, "accuracy"),
         ("openai-gpt", "regression", rules.count_of_lamps, 500, 3, "pearson"),
-        ("gpt2", "choice", rules.ending_with_the_thing, 400, 2.4, "accuracy"),
+        ("gpt2", "choice", rules.choice_with_the_thing, 400, 2.4, "accuracy"),
     ],
     ids=["text of gpt1", "text of gpt2", "pair", "number", "choice"],
 )
@@ -270,9 +270,9 @@ def test_transformers_gives_the_same_classes_to_a_batch(tmp_path, gpt, format):
     ("family", "kind"),
     [("openai-gpt", transformers.OpenAIGPTDoubleHeadsModel), ("gpt2", transformers.GPT2DoubleHeadsModel)],
 )
-def test_transformers_scores_endings_with_its_double_heads(tmp_path, family, kind):
+def test_transformers_scores_choices_with_its_double_heads(tmp_path, family, kind):
     gpt = rules.random_gpt(tmp_path / "gpt", family)
-    result = run(tmp_path, gpt, "choice", rules.ending_with_the_thing, 60, 1)
+    result = run(tmp_path, gpt, "choice", rules.choice_with_the_thing, 60, 1)
     _, report = kind.from_pretrained(result.out, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     code = transformers_code(ReportedTaskRun.load(result.out))
@@ -280,7 +280,7 @@ def test_transformers_scores_endings_with_its_double_heads(tmp_path, family, kin
     said: dict = {}
     with torch.no_grad():
         exec(f"{before}\nfound = {last}", said)
-    (found,) = load_predictor(result.out).predict([(said["context"], said["endings"])])
+    (found,) = load_predictor(result.out).predict([(said["context"], said["choices"])])
     assert np.allclose(found.probabilities, said["found"][0], atol=1e-5)
 
 

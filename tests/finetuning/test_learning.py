@@ -132,7 +132,7 @@ def test_tags(tmp_path, smoother_encoder):
     assert dev_score(result, "entity_f1") >= LEARNED
 
 
-def test_one_of_several_endings(tmp_path, encoder):
-    data = data_of(tmp_path, rules.ending_with_the_thing, 400)
+def test_one_of_several_choices(tmp_path, encoder):
+    data = data_of(tmp_path, rules.choice_with_the_thing, 400)
     result = learned(tmp_path, encoder, "choice", data, epochs=4)
     assert dev_score(result, "accuracy") >= LEARNED

@@ -251,7 +251,7 @@ def test_no_neighbour_changes_an_answer(random, family, name):
 
 @pytest.mark.parametrize("name", [*KINDS, *OWN])
 def test_every_layer_of_a_head_learns(random, family, name):
-    """Each parameter gets a gradient from the loss, but for the bias of a choice: it moves all endings alike."""
+    """Each parameter gets a gradient from the loss, but for the bias of a choice: it moves all choices alike."""
     head_config, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
     model = our_model(family, head_config).double()
     ids, segments = sequences(random, LENGTHS)

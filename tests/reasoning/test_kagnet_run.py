@@ -168,7 +168,7 @@ def test_ablations_and_controls_train_and_open_again(tmp_path, tiny_run, with_ve
     )
     again = load_predictor(run.out)
     rows = [json.loads(line) for line in (run.out / "predictions-dev.jsonl").read_text().splitlines()]
-    found = again.predict([(row["context"], row["endings"]) for row in rows])
+    found = again.predict([(row["context"], row["choices"]) for row in rows])
     for each, row in zip(found, rows, strict=True):
         assert each.probabilities == pytest.approx(row["probabilities"], abs=1e-4)
     shape = again.members[0].model.head_config.graph

@@ -171,7 +171,7 @@ def test_the_code_runs(tmp_path, tiny_tokenizer, kind):
     model.initialize(torch.Generator().manual_seed(2))
     save_model(folder, model)
     tokenizer.save(folder, config.max_positions)
-    (folder / "task.json").write_text(json.dumps({"task": kind, "kind": kind, "num_endings": 2}))
+    (folder / "task.json").write_text(json.dumps({"task": kind, "kind": kind, "num_choices": 2}))
     run = ReportedTaskRun.load(folder)
     assert run.has_transformers_class
     ours, theirs = (last_value(code) for code in (python_code(run), transformers_code(run)))

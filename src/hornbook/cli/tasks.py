@@ -229,7 +229,7 @@ def evaluate(
 @reads_data("label")
 def predict(
     arguments: argument(
-        list[str], "Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its endings."
+        list[str], "Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its choices."
     ),
     file: option(
         Path | None, "File of inputs: .txt, .csv, .tsv, .jsonl, .parquet, .xlsx, column file; - for stdin."

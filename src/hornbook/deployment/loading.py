@@ -83,7 +83,7 @@ class MeasuredModel:
         return task.encode(examples, self.tokenizer, self.predictor.max_length)
 
     def batchable(self, examples: Sequence[Example]) -> list[Example]:
-        """The examples that can be batched with the first one: multiple choice needs equally many endings."""
+        """The examples that can be batched with the first one: multiple choice needs equally many choices."""
         task = self.predictor.task
         return [each for each in examples if task.for_example(each) == task.for_example(examples[0])]
 

@@ -108,7 +108,7 @@ class Predictor:
     def predict(self, items: Any, on_progress: Callable[[int], None] | None = None) -> Any:
         """Returns one prediction per item, in the same order; None for an item without text.
 
-        An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
+        An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, choices), a
         dictionary of these by name, or an `Example`. For a data frame (pandas or polars) a data frame is returned: its
         columns followed by those of the predictions. `on_progress` is called with the number of items done.
         """
@@ -147,7 +147,7 @@ class Predictor:
         return as_examples(items, self.spec.kind, self.spec.roles)
 
     def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
-        """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
+        """Yields the task and the indices of examples to predict together: a limited number, equally many choices."""
         by_task: dict[Task, list[int]] = defaultdict(list)
         for i, example in enumerate(examples):
             by_task[self.task.for_example(example)].append(i)

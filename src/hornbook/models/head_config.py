@@ -5,7 +5,7 @@ order of the sequences of a packed batch, padding sequences last:
 
 
     sequence   N x L      logits of classes, or a number (L = 1); N / 2 x L for pairs encoded as two sequences
-    choice     N / C x C  a logit for each of the C endings of a question
+    choice     N / C x C  a logit for each of the C choices of a question
     tokens     T x L      logits of tags per token
     spans      N x S x 2  logits of start and end per token, MASKED_LOGIT beyond the end of a sequence; with
                           `answerable`, N x (S + 1) x 2, where the last column holds (has an answer, has none)
@@ -72,7 +72,7 @@ class HeadConfig:
     pairs: PairEncoding = "joint"
     answerable: bool = False  # spans: a separate classifier predicts whether there is an answer
     pooling: str | None = None  # vectors: how tokens are pooled, one of `models/pooling.py`
-    graph: KagNetConfig | None = None  # choice: the head also reads the schema graph of every ending
+    graph: KagNetConfig | None = None  # choice: the head also reads the schema graph of every choice
 
     def __post_init__(self) -> None:
         if not self.type.is_configurable and (self.head != "linear" or self.pairs != "joint"):
@@ -82,7 +82,7 @@ class HeadConfig:
 
     @property
     def group_size(self) -> int:
-        """Number of sequences per text or pair (not counting the endings of multiple choice)."""
+        """Number of sequences per text or pair (not counting the choices of multiple choice)."""
         return 1 if self.pairs == "joint" else 2
 
     @property
@@ -103,7 +103,7 @@ class HeadConfig:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether several adjacent sequences have one output: endings of a question, or a pair as two sequences."""
+        """Whether several adjacent sequences have one output: choices of a question, or a pair as two sequences."""
         return self.type.is_grouped or self.pairs != "joint"
 
     @property

@@ -157,7 +157,7 @@ class SequenceHead(TaskHead):
 
 
 class ChoiceHead(TaskHead):
-    """One logit from the pooled `[CLS]` of every ending; the softmax runs over the endings of a question."""
+    """One logit from the pooled `[CLS]` of every choice; the softmax runs over the choices of a question."""
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()

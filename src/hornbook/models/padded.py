@@ -4,8 +4,8 @@ Training and prediction use packed batches without padding. An exported model (`
 with the input and output names of `transformers`:
 
     input_ids, attention_mask, token_type_ids (families with segments)    N x S, or N x C x S if rows are classified in
-                                  groups: multiple-choice endings, pairs encoded separately or in both orders
-    logits                        N x L for sequences, N x C for endings, N x S x L for tokens
+                                  groups: the choices of a question, pairs encoded separately or in both orders
+    logits                        N x L for sequences, N x C for choices, N x S x L for tokens
     start_logits, end_logits      N x S for spans; with `answerable`, also answerable_logits, N x 2
     last_hidden_state             N x S x D for a model without a task
 

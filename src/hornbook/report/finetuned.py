@@ -142,7 +142,7 @@ class ReportedTaskRun(ReportedRun):
 
     @property
     def sample_input(self) -> object:
-        """An example input of the task: a text, a pair, a question with its passage, or a context with its endings."""
+        """An example input of the task: a text, a pair, a question with its passage, or a context with its choices."""
         return self.task_kind.sample_input(self.is_pair)
 
     @property

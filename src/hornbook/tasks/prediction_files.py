@@ -16,7 +16,7 @@ from hornbook.metrics.words import cut
 Rows = Sequence[dict[str, Any]]
 Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty if the inputs have none
 FORMATS = (".jsonl", ".json", ".csv", ".tsv")
-INPUT_FIELDS = ("text", "pair", "question", "context", "endings")  # of a described row; the others are predicted
+INPUT_FIELDS = ("text", "pair", "question", "context", "choices")  # of a described row; the others are predicted
 NESTED = ("entities", "n_best")  # lists of objects
 SPLIT = {"words", "tokens"}  # input columns that already contain the words
 SHORT_CHARACTERS = 60

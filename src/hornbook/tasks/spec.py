@@ -1,7 +1,7 @@
 """The task of a fine-tuned model: built from data, saved to `task.json` in the model folder, loaded to predict.
 
 `config.json` holds what `transformers` reads too (the head, `id2label`); `task.json` holds the rest: metrics, the
-no-answer threshold, the number of endings, the tag scheme, the maximum sequence length.
+no-answer threshold, the number of choices, the tag scheme, the maximum sequence length.
 """
 
 from dataclasses import dataclass

@@ -60,7 +60,7 @@ class Task:
     truncated: ClassVar[str] = "texts"  # what is counted as truncated
     unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
-    label_scope: ClassVar[Literal["text", "word", "ending", "passage"]] = "text"  # what a label belongs to
+    label_scope: ClassVar[Literal["text", "word", "choice", "passage"]] = "text"  # what a label belongs to
     label_kind: ClassVar[LabelKind] = "class"  # of each label
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold

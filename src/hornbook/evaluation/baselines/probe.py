@@ -1,6 +1,6 @@
 """The feature-based approach (Devlin et al. 2018, section 5.3): a separate model on activations of a frozen encoder.
 
-Texts, pairs and endings go through logistic regression (ridge regression for numbers), words through logistic
+Texts, pairs and choices go through logistic regression (ridge regression for numbers), words through logistic
 regression or a two-layer BiLSTM. To train a probe by gradient descent, fine-tune with `layers.frozen=-1`.
 """
 
@@ -110,7 +110,7 @@ def probe_inputs(
     def predict(examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
         logits = fitted.score(_vectors(inputs, encoded, chosen, pooling))
-        if task.label_scope == "ending":
+        if task.label_scope == "choice":
             logits = (logits[:, 1] - logits[:, 0]).reshape(-1, encoded.group_size)
         return task.decode(list(logits), encoded, examples)
 
@@ -146,8 +146,8 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
 
 def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
     task, seed = inputs.spec.task, inputs.settings.runtime.seed
-    # Each ending is classified as right or wrong; the likeliest per question is chosen.
-    if task.label_scope == "ending":
+    # Each choice is classified as right or wrong; the likeliest per question is chosen.
+    if task.label_scope == "choice":
         is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
     return fit_labels(task, vectors, features.labels[:: features.group_size], seed)

@@ -1,6 +1,6 @@
 """Baselines without pre-training, to compare fine-tuned models with.
 
-| name     | texts and pairs          | words                    | endings                | spans            |
+| name     | texts and pairs          | words                    | choices                | spans            |
 |----------|--------------------------|--------------------------|------------------------|------------------|
 | majority | most frequent class      | most frequent tag        | most frequent position | no answer        |
 | tfidf    | word unigrams and bigrams| most frequent tag of word| nearest to context     | a sliding window |
@@ -21,7 +21,7 @@ from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tfidf import (
     TfidfFeatures,
     most_frequent_tags,
-    nearest_ending,
+    nearest_choice,
     tfidf_cosines,
     window_answers,
 )
@@ -114,7 +114,7 @@ def _tfidf(labelled: Labelled, fitted: dict[str, Any]) -> Predict:
     by_scope = {
         "text": lambda: _linear(labelled, TfidfFeatures(train).features, fitted),
         "word": lambda: most_frequent_tags(train),
-        "ending": lambda: nearest_ending(task, tfidf_cosines(train)),
+        "choice": lambda: nearest_choice(task, tfidf_cosines(train)),
         "passage": lambda: window_answers(train),
     }
     return by_scope[task.label_scope]()
@@ -127,7 +127,7 @@ def _word_vectors(
     by_scope = {
         "text": lambda: _linear(labelled, lambda examples: paired(average, examples), fitted),
         "word": lambda: _tagged(labelled, average, fitted, log),
-        "ending": lambda: nearest_ending(task, lambda context, endings: cosines(average, endings, context)),
+        "choice": lambda: nearest_choice(task, lambda context, choices: cosines(average, choices, context)),
     }
     if task.label_scope not in by_scope:
         raise ValueError(f"the vectors baseline does not predict {task.name}: use the tfidf baseline")

@@ -82,12 +82,12 @@ class Grounder:
         return {name: getattr(self.settings, name) for name in RECORDED} | {"fingerprints": self.fingerprints}
 
     def schema_graphs(self, examples: Sequence[ChoiceExample]) -> SchemaGraphs:
-        """The schema graphs of every ending of every example, in order."""
+        """The schema graphs of every choice of every example, in order."""
         question_concepts = self.builder.ground([f"{example.context} {example.beginning}" for example in examples])
-        endings = list(dict.fromkeys(ending for example in examples for ending in example.endings))
-        of_ending = dict(zip(endings, self.builder.ground(endings), strict=True))
+        choices = list(dict.fromkeys(choice for example in examples for choice in example.choices))
+        of_choice = dict(zip(choices, self.builder.ground(choices), strict=True))
         questions = [
-            (concepts, [of_ending[ending] for ending in example.endings])
+            (concepts, [of_choice[choice] for choice in example.choices])
             for concepts, example in zip(question_concepts, examples, strict=True)
         ]
         return self.builder.build(questions, lambda num_done: self.on_progress(num_done, len(examples)))

@@ -3,7 +3,7 @@ sequences that are classified together) and one row per token.
 
 | column | of a unit | of a token |
 |---|---|---|
-| `task_logits` | logits of a sequence or of the endings | logits of tags, or of start and end |
+| `task_logits` | logits of a sequence or of the choices | logits of tags, or of start and end |
 | `answerable` | logits of whether a question has an answer | |
 | `hidden-3` | | output of block 3; `hidden-0` is the input of the first block |
 | `qkv-3` | | queries, keys and values of block 3, concatenated |

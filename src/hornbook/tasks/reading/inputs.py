@@ -53,7 +53,7 @@ def read_input_rows(
     A table (CSV, TSV, JSON lines, JSON, Parquet) has one input per row. Its columns are those that the run was trained
     on, or inferred, unless `text` and `pair` name them; `delimiter` and `encoding` are detected where they are None.
     Other files have one input per line, including empty lines; a tab separates a text from its pair, a question from
-    its passage, a context from its endings. Tagging also reads files with one word per line and blank lines between
+    its passage, a context from its choices. Tagging also reads files with one word per line and blank lines between
     sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
     `strict`, the first problem raises `ValueError`.
     """
@@ -193,6 +193,6 @@ def _from_lines(lines: list[str], path: Path, kind: type[Task], notes: Notes, fi
     has_tabs = 2 * sum("\t" in line for line in lines if line.strip()) > num_filled
     if kind.tab_separated and not has_tabs:
         raise ValueError(f"{path}: separate {kind.tab_separated} by a tab on each line, or give a table with columns")
-    if has_tabs and kind.label_scope != "ending":
+    if has_tabs and kind.label_scope != "choice":
         notes.log(f"{path}: the tab on each line separates the two texts")
     return [kind.from_line(str(index), line, has_tabs) for index, line in enumerate(lines, first_index)]

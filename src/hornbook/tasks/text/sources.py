@@ -5,7 +5,7 @@ any. They come from a known data set, the columns of a table, or one of a few pu
 |---|---|
 | a known data set of texts | text, pair, label |
 | a known data set of questions on passages | question, passage, title |
-| a known data set of endings | context, beginning |
+| a known multiple-choice data set | context, beginning |
 | `columns` | the columns of the table |
 | `lambada` | context, word |
 | `coqa` | story, history, question |
@@ -91,8 +91,8 @@ def _item(task: TextTask, example: Example) -> Item | None:
     answers = tuple(map(plain, prompt.answers))
     if not answers:
         return None
-    if task.choices.from_example and prompt.endings:
-        return Item(example.key, fields, answers, prompt.endings)
+    if task.choices.from_example and prompt.choices:
+        return Item(example.key, fields, answers, prompt.choices)
     return _labelled(task, example.key, fields, answers)
 
 
