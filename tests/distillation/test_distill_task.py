@@ -279,7 +279,7 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     other = rules.write_rows(tmp_path / "other", rows_of(rules.same_kind, 60), 20)
     with pytest.raises(ValueError, match="its labels are no, yes, and the data needs other, same"):
         learn(teacher.out, small, tmp_path / "run", other)
-    with pytest.raises(ValueError, match=r"was made for another task: its kind is sequence"):
+    with pytest.raises(ValueError, match=r"was made for another task: its output is sequence"):
         tagged = rules.write_rows(tmp_path / "tagged", rows_of(rules.titled_names, 60), 20)
         learn(teacher.out, small, tmp_path / "run", tagged, "tagging")
     train_tokenizer(["other words"] * 20, vocab_size=60).save(small_copy := _copied(small, tmp_path / "copy"))

@@ -192,11 +192,11 @@ def test_heads_of_tasks(tmp_path, random, family, head_config):
     ids = texts(random)
     inputs, found = padded(ids), load_model(tmp_path).outputs(pack(ids))
     out = theirs.eval()(**inputs)
-    if head_config.kind == "spans":
+    if head_config.output == "spans":
         expected = torch.stack([out.start_logits, out.end_logits], -1)
         is_there = inputs["attention_mask"].bool()
         assert torch.allclose(found[is_there], expected[is_there], atol=1e-5)
-    elif head_config.kind == "tokens":
+    elif head_config.output == "tokens":
         assert torch.allclose(found, out.logits[inputs["attention_mask"].bool()], atol=1e-5)
     else:
         assert torch.allclose(found, out.logits, atol=1e-5)

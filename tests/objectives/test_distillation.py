@@ -160,7 +160,7 @@ OUTPUTS = {
     "choice": HeadConfig("choice"),
     "tokens": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
     "spans": HeadConfig("spans", 2),
-    "answerable": HeadConfig("spans", 2, answerable=True),
+    "answerable": HeadConfig("spans", 2, has_answer_classifier=True),
 }
 
 

@@ -110,8 +110,8 @@ def test_a_test_part_that_was_scored_is_no_longer_a_limit(make_card, tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
-        {"architectures": ["BertModel"], "hornbook_head": {"head": "cnn"}},
-        {"hornbook_head": {"head": "linear", "answerable": True}},
+        {"architectures": ["BertModel"], "hornbook_head": {"layers": "cnn"}},
+        {"hornbook_head": {"layers": "linear", "has_answer_classifier": True}},
     ],
 )
 def test_a_head_of_our_own_claims_nothing_of_transformers(make_card, config):

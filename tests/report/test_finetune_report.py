@@ -446,7 +446,7 @@ def test_info_of_several_runs(tmp_path):
             "2: no, yes",
         ),
         (
-            {"architectures": ["BertModel"], "hornbook_head": {"kind": "sequence", "head": "cnn"}},
+            {"architectures": ["BertModel"], "hornbook_head": {"output": "sequence", "layers": "cnn"}},
             "classification: one label per text",
             "2: no, yes",
         ),

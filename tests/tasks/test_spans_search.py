@@ -126,7 +126,7 @@ def test_predictions_in_the_order_of_the_examples(wordpiece):
 def test_no_answer_score_and_threshold(wordpiece, answerable):
     """No-answer score minus the best span, or the output of the classifier; the minimum over windows. Above the
     threshold: no answer."""
-    task = Spans(HeadConfig("spans", 2, answerable=answerable), step_tokens=6, allows_no_answer=True)
+    task = Spans(HeadConfig("spans", 2, has_answer_classifier=answerable), step_tokens=6, allows_no_answer=True)
     examples = examples_of(9, 25, 50)
     features = task.encode(examples, wordpiece, 40)
     found = random_scores(features, 2, answerable)

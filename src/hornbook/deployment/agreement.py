@@ -42,7 +42,7 @@ def agreement(
     predicted = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
     if predicted[0][0] is None:
         return Agreement(len(pairs), largest, None)
-    if original.head_config.type.per_token:
+    if original.head_config.output_type.per_token:
         same = np.concatenate([a == b for a, b in predicted])
     else:
         same = np.array([np.array_equal(a, b) for a, b in predicted])
@@ -53,7 +53,7 @@ def answers(
     model: MeasuredModel, features: Features, on_progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
     """Returns the output of a model for each unit; for tagging and vectors, for each sequence."""
-    per_token = model.head_config is None or model.head_config.type.per_token
+    per_token = model.head_config is None or model.head_config.output_type.per_token
     return outputs_by_unit(lambda batch: model.answer(batch).numpy(), features, per_token, BATCH_TOKENS, on_progress)
 
 

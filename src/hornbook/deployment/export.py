@@ -64,7 +64,7 @@ def export(
     source = open_model(model)
     if is_exported(source.folder):
         raise ValueError(f"{source.folder} is already exported: give the original run or model")
-    if source.head_config is not None and source.head_config.type.is_embedding:
+    if source.head_config is not None and source.head_config.output_type.is_embedding:
         raise ValueError(f"{source.folder}: export of embedding models is not supported: use hornbook embed, or Python")
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)

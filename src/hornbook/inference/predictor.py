@@ -326,7 +326,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
     folder = model_folder(name)
     run = read_finished_record(folder)
     model, tokenizer = load_any(folder)
-    if task is not None and model.head_config is not None and not model.head_config.type.is_embedding:
+    if task is not None and model.head_config is not None and not model.head_config.output_type.is_embedding:
         raise ValueError(f"{folder} has the head of another task: leave out task=, or give the model it started from")
     if model.head_config is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
         settings = read_embedding_settings(folder)
@@ -417,7 +417,7 @@ TRAITS: dict[str, Callable[[TaskModel], Any]] = {  # that members of an ensemble
     "their labels": lambda member: member.spec.task.head_config.labels,
     "their problem type": lambda member: member.spec.task.head_config.problem_type,
     "how they encode pairs": lambda member: member.spec.task.head_config.pairs,
-    "how they detect unanswerable questions": lambda member: member.spec.task.head_config.answerable,
+    "how they detect unanswerable questions": lambda member: member.spec.task.head_config.has_answer_classifier,
     "whether they may give no answer": lambda member: getattr(member.spec.task, "allows_no_answer", False),
     "the knowledge graph whose entities they read": lambda member: (member.spec.graph or {}).get("fingerprint"),
     "how they read a knowledge graph": lambda member: member.spec.task.head_config.graph,

@@ -169,7 +169,7 @@ class Transformer(nn.Module):
     def add_task_head(self, head_config: HeadConfig) -> None:
         """Adds the head of a task; its weights, if it has any, are not initialised yet."""
         cls = self.cls_layer(self.config, head_config)
-        make = HEADS[head_config.kind] if head_config.graph is None else KagNetHead
+        make = HEADS[head_config.output] if head_config.graph is None else KagNetHead
         self.head_config, self.task = head_config, make(self.config, head_config, cls, self.classifier_bias)
 
     @classmethod
@@ -300,10 +300,10 @@ class Transformer(nn.Module):
 
     def outputs_of(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """The outputs of the task head from the last hidden states."""
-        if not reads_cls(self.head_config) and not self.head_config.answerable:
+        if not reads_cls(self.head_config) and not self.head_config.has_answer_classifier:
             return self.task(x_TD, batch, None)
         token_ND = x_TD[self.sequence_tokens(x_TD, batch)]
-        if self.head_config.answerable:
+        if self.head_config.has_answer_classifier:
             return self.task(x_TD, batch, token_ND)
         pool = self.pooled if self.task.cls is None else self.task.cls
         return self.task(x_TD, batch, pool(token_ND))

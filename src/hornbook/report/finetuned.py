@@ -151,7 +151,7 @@ class ReportedTaskRun(ReportedRun):
         head = self.config.get("hornbook_head") or {}
         has_class = "For" in self.hf_class or self.has_double_heads
         has_class = has_class and self.config.get("model_type") != "hornbook-ernie"  # only Hornbook opens it
-        return has_class and not head.get("answerable") and head.get("head", "linear") == "linear"
+        return has_class and not head.get("has_answer_classifier") and head.get("layers", "linear") == "linear"
 
     @property
     def hf_class(self) -> str:

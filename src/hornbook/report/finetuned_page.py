@@ -161,7 +161,7 @@ def _illustration(run: ReportedTaskRun, example: dict) -> dict[str, object]:
         likeliest.append((name, ", ".join(texts)))
     if run.allows_no_answer:
         score = f"no-answer score {example['no_answer_score']:.2f}"
-        if not (run.config.get("hornbook_head") or {}).get("answerable"):
+        if not (run.config.get("hornbook_head") or {}).get("has_answer_classifier"):
             start, end = map(wording.percent, example["none"])
             score = f"start {start}, end {end}; {score}"
         likeliest.append(("no answer", score))

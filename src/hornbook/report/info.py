@@ -313,7 +313,7 @@ def _head(folder: Path, config: dict) -> dict:
     hf_class = str((config.get("architectures") or [""])[0])
     head, task = config.get("hornbook_head") or {}, read_json_if_exists(folder / "task.json")
     problem_type = head.get("problem_type") or PROBLEMS.get(config.get("problem_type"))
-    fitting = [kind for kind in KINDS.values() if head.get("kind") == kind.output_kind or _is_class_of(kind, hf_class)]
+    fitting = [kind for kind in KINDS.values() if head.get("output") == kind.output or _is_class_of(kind, hf_class)]
     fitting.sort(key=lambda kind: kind.problem_type != problem_type)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
     labels = config.get("id2label") or {}

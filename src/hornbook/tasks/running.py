@@ -48,7 +48,7 @@ def run_model(
         return outputs.float().cpu().numpy()
 
     with evaluation_mode(model):
-        outputs = outputs_by_unit(run, features, model.head_config.type.per_token, micro_tokens, on_progress)
+        outputs = outputs_by_unit(run, features, model.head_config.output_type.per_token, micro_tokens, on_progress)
     return RunResult(outputs, loss / count if count else None)
 
 

@@ -45,9 +45,11 @@ class TaskSpec:
         return self.task.name
 
 
-def head_config_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> HeadConfig:
+def head_config_for(
+    data: DataSet, layers: str = "linear", pairs: str = "joint", has_answer_classifier: bool = False
+) -> HeadConfig:
     """The model output that the data needs."""
-    return KINDS[data.kind].head_config_for(data, head, pairs, answerable)
+    return KINDS[data.kind].head_config_for(data, layers, pairs, has_answer_classifier)
 
 
 def make_task(registered: RegisteredTask, data: DataSet, head_config: HeadConfig) -> TaskSpec:

@@ -7,7 +7,7 @@ supplies its published head for the task's `head_config`.
 | step | members |
 |---|---|
 | read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `scorable` |
-| head | `output_kind`, `problem_type`, `head_config_for` |
+| head | `output`, `problem_type`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
 | baseline | `constant`, `majority`, `degenerate`, `label_scope`, `label_kind` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
@@ -47,7 +47,7 @@ class Task:
     description: ClassVar[str] = ""  # what it predicts
     takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
-    output_kind: ClassVar[str]  # one of models.head_config.HEAD_TYPES
+    output: ClassVar[str]  # one of models.head_config.OUTPUT_TYPES
     problem_type: ClassVar[str] = "single"
     default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
     other_metrics: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
@@ -139,7 +139,7 @@ class Task:
     # ---- making a task
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         """The model output that the data needs."""
         raise NotImplementedError
 

@@ -85,10 +85,10 @@ def columns_for(
     units: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {TASK_LOGITS})}
     if TASK_LOGITS in names:
-        per_unit, per_token = HEADS[head_config.kind].row_widths(head_config, group_size)
+        per_unit, per_token = HEADS[head_config.output].row_widths(head_config, group_size)
         units |= {TASK_LOGITS: per_unit} if per_unit else {}
         tokens |= {TASK_LOGITS: per_token} if per_token else {}
-        if head_config.answerable:
+        if head_config.has_answer_classifier:
             units[ANSWERABLE] = 2
     return TeacherColumns(units, tokens)
 
@@ -102,9 +102,9 @@ def compute_rows(teacher: Transformer, columns: TeacherColumns, batch: Batch) ->
     values |= {f"qkv-{layer}": each.flatten(1) for layer, each in qkv.items()}
     if TASK_LOGITS in columns.units or TASK_LOGITS in columns.tokens:
         task_logits = teacher.outputs_of(x_TD, batch)
-        if teacher.head_config.answerable:
+        if teacher.head_config.has_answer_classifier:
             values[ANSWERABLE] = task_logits[:, -1]
-        values[TASK_LOGITS] = HEADS[teacher.head_config.kind].at_tokens(task_logits, batch)
+        values[TASK_LOGITS] = HEADS[teacher.head_config.output].at_tokens(task_logits, batch)
 
     def rows(names: Mapping[str, int]) -> Tensor | None:
         return torch.cat([values[name].float() for name in names], 1) if names else None
@@ -137,8 +137,8 @@ def unpack_rows(
     }
     task_logits = of_units.get(TASK_LOGITS, of_tokens.get(TASK_LOGITS))
     if task_logits is not None:
-        task_logits = HEADS[head_config.kind].from_tokens(task_logits, batch)
-        if head_config.answerable:
+        task_logits = HEADS[head_config.output].from_tokens(task_logits, batch)
+        if head_config.has_answer_classifier:
             has_answer_N2 = of_units[ANSWERABLE]
             num_missing = max(0, len(task_logits) - len(has_answer_N2))
             has_answer_N2 = F.pad(has_answer_N2[: len(task_logits)], (0, 0, 0, num_missing))

@@ -56,7 +56,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
     head, teacher_head = inputs.spec.task.head_config, teacher.model.head_config
     stages = inputs.settings.objective.stages(is_task=True)
     only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
-    if not only_logits or not head.type.of_sequences:
+    if not only_logits or not head.output_type.of_sequences:
         refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
     if teacher_head is None:
         raise ValueError(
@@ -67,7 +67,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
         raise ValueError(
             f"the teacher {teacher.name} reads a knowledge graph, which a student cannot: give another one"
         )
-    for name in ("kind", "problem_type", "labels", "num_labels", "pairs", "answerable"):
+    for name in ("output", "problem_type", "labels", "num_labels", "pairs", "has_answer_classifier"):
         needed, found = getattr(head, name), getattr(teacher_head, name)
         if needed != found:
             subject = "its labels are" if name == "labels" else f"its {name} is"

@@ -202,10 +202,10 @@ def open_inputs(
     settings = _settings(registered, pretrained, dataset, request)
     _log_settings(registered, pretrained, dataset, request, settings, log)
     pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[dataset.kind].marks)
-    answerable = registered.allows_no_answer and settings.task.no_answer == "classifier"
-    head_config = head_config_for(dataset, settings.task.head, settings.task.pair_encoding, answerable)
+    has_answer_classifier = registered.allows_no_answer and settings.task.no_answer == "classifier"
+    head_config = head_config_for(dataset, settings.task.head, settings.task.pair_encoding, has_answer_classifier)
     embedding = EmbeddingSettings()
-    if head_config.type.is_embedding:
+    if head_config.output_type.is_embedding:
         embedding = _embedding_settings(model_folder(model), request, settings, log)
         head_config = replace(head_config, pooling=settings.task.pooling or embedding.pooling)
         if settings.task.teacher is not None and dataset.splits["train"][0].score is not None:
@@ -262,7 +262,7 @@ def _linker(pretrained: nn.Module, graph: str | None, task: Task, log: Log) -> E
         if isinstance(pretrained, Ernie) and pretrained.config.fusion:
             log("note: without graph= the model reads no entities")
         return None
-    if task.head_config.kind == "choice":
+    if task.head_config.output == "choice":
         raise ValueError("graph has no effect without reason: give kagnet as reason, or omit it")
     if not task.marks:
         raise ValueError(f"graph is for entity-typing, relation and multiple choice, not for {task.name}: omit it")
@@ -270,7 +270,7 @@ def _linker(pretrained: nn.Module, graph: str | None, task: Task, log: Log) -> E
 
 
 def _grounder(request: FinetuneRequest, head_config: HeadConfig, settings: FinetuneSettings, log: Log) -> Grounder:
-    if head_config.kind != "choice":
+    if head_config.output != "choice":
         raise ValueError(f"reason is for multiple choice, and {request.task} is not: omit reason and graph")
     if request.teacher is not None:
         raise ValueError("a model that reads a knowledge graph cannot be distilled: use hornbook finetune instead")

@@ -119,13 +119,13 @@ def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective
     logits."""
     head_config, features = inputs.spec.task.head_config, inputs.train_features
     if not settings.task.class_weights:
-        if not head_config.type.is_embedding:
+        if not head_config.output_type.is_embedding:
             return TaskObjective(head_config)
         similarity = SimilarityDistillation if settings.task.teacher else SimilarityObjective
         return similarity(head_config, settings.task.temperature)
-    if not head_config.type.has_labels or head_config.problem_type != "single":
+    if not head_config.output_type.has_labels or head_config.problem_type != "single":
         raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
-    labels = np.concatenate(features.token_labels) if head_config.type.per_token else features.labels
+    labels = np.concatenate(features.token_labels) if head_config.output_type.per_token else features.labels
     return TaskObjective(head_config, class_weights(labels, head_config.num_labels))
 
 

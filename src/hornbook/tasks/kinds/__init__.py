@@ -19,5 +19,5 @@ KINDS: dict[str, type[Task]] = {
 
 def kind_for(head_config: HeadConfig) -> type[Task]:
     """The kind of task of a model of which only the output is known: the first in the table that has this output."""
-    kinds = [kind for kind in KINDS.values() if kind.output_kind == head_config.kind]
+    kinds = [kind for kind in KINDS.values() if kind.output == head_config.output]
     return next((kind for kind in kinds if kind.problem_type == head_config.problem_type), kinds[0])

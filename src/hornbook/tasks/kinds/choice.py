@@ -43,7 +43,7 @@ class Choice(Task):
     description = "one of several choices"
     takes = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
     example = ChoiceExample
-    output_kind = "choice"
+    output = "choice"
     default_metrics = ("accuracy",)
     tab_separated = "the context and its choices"
     label_scope = "choice"
@@ -88,7 +88,7 @@ class Choice(Task):
         return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 1 and is_list_of_texts(items) else None
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         return HeadConfig("choice")
 
     @classmethod

@@ -34,8 +34,8 @@ class Regression(SequenceTask):
     decoding = "print(logits[:, 0])\n"
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
-        return HeadConfig("sequence", 1, ("score",), "number", head, pairs)
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+        return HeadConfig("sequence", 1, ("score",), "number", layers, pairs)
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Similarity(Task):
     description = "vectors that are similar for similar texts"
     takes = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
-    output_kind = "vectors"
+    output = "vectors"
     default_metrics = SCORED
     other_metrics = RANKED
     saved_fields = ("metrics", "score_range")
@@ -114,11 +114,11 @@ class Similarity(Task):
     # ---- making a task
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         if pairs != "joint":
             raise ValueError("similarity always encodes the texts of a pair separately: leave out task.pair_encoding=")
         first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
-        return HeadConfig("vectors", problem_type="single" if first.score is None else "number", head=head)
+        return HeadConfig("vectors", problem_type="single" if first.score is None else "number", layers=layers)
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Spans(Task):
     description = "an answer span in the text"
     takes = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
-    output_kind = "spans"
+    output = "spans"
     default_metrics = ("f1", "exact")
     in_percent = True
     max_length = 384
@@ -138,8 +138,8 @@ class Spans(Task):
         return bool(example.answers) or (allows_no_answer and example.answers is not None)
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
-        return HeadConfig("spans", 2, answerable=answerable)
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+        return HeadConfig("spans", 2, has_answer_classifier=has_answer_classifier)
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class Spans(Task):
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
         candidates = np.concatenate([self._candidates(logits, window) for logits, window in windows])
-        none_scores = [none_score(logits, self.head_config.answerable) for logits, _ in windows]
+        none_scores = [none_score(logits, self.head_config.has_answer_classifier) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
         for score, start, end in candidates[order]:
@@ -213,7 +213,7 @@ class Spans(Task):
             return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
         probabilities = softmax(np.array([score for score, *_ in best]))
         n_best = tuple(Answer(*each[1:], float(p)) for each, p in zip(best, probabilities, strict=True))
-        no_answer = min(none_scores) - (0.0 if self.head_config.answerable else best[0][0])
+        no_answer = min(none_scores) - (0.0 if self.head_config.has_answer_classifier else best[0][0])
         return SpanPrediction(n_best[0].text, n_best[0].start, n_best[0].end, no_answer, n_best)
 
     def _candidates(self, logits: np.ndarray, window: PassageWindow) -> np.ndarray:
@@ -257,8 +257,8 @@ class Spans(Task):
 
     def predicted(self, outputs: np.ndarray) -> np.ndarray:
         """Start, end, and whether there is no answer."""
-        ends = outputs[:-1] if self.head_config.answerable else outputs
-        return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.answerable else 0)
+        ends = outputs[:-1] if self.head_config.has_answer_classifier else outputs
+        return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.has_answer_classifier else 0)
 
     def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
         """With the threshold that has the best F1, by the official search."""

@@ -51,7 +51,7 @@ class Tagging(Task):
     description = "one tag per word"
     takes = "a text, or a list of words"
     example = TaggedExample
-    output_kind = "tokens"
+    output = "tokens"
     default_metrics = ("entity_f1", "tag_accuracy")
     has_labels = True
     label_scope = "word"
@@ -99,7 +99,7 @@ class Tagging(Task):
         return splits, scheme
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod

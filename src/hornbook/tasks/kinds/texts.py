@@ -30,7 +30,7 @@ class SequenceTask(Task):
 
     takes = "a text, a (text, pair), or a dictionary with text and optionally pair"
     example = TextExample
-    output_kind = "sequence"
+    output = "sequence"
     pipeline = "text-classification"
     hf_class = "ForSequenceClassification"
     decoding = ""  # lines of Python that print what `logits` of an exported model predict
@@ -61,8 +61,8 @@ class SequenceTask(Task):
         return TextExample(key, *items) if is_pair else None
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
-        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, head, pairs)
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, layers, pairs)
 
     def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> Features:
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
