@@ -38,7 +38,7 @@ KINDS = {
     "albert": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
     "electra": HeadConfig("spans", 2, has_answer_classifier=True),
     "distilbert": HeadConfig("sequence", 3, LABELS),
-    "gpt2": HeadConfig("sequence", 3, LABELS, "multi"),
+    "gpt2": HeadConfig("sequence", 3, LABELS, "multi_label_classification"),
 }
 CHANGES = {"gpt2": {"num_layers": 2, "window": 3}, "albert": {"embedding_width": 16}}
 FAST = {"rounds": 2, "length": 16}
@@ -114,7 +114,11 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=both[1], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
     head_config, answers = open_model(both[0]).head_config, None
-    if head_config is not None and head_config.output == "sequence" and head_config.problem_type == "single":
+    if (
+        head_config is not None
+        and head_config.output == "sequence"
+        and head_config.problem_type == "single_label_classification"
+    ):
         answers = [each.label for each in load_predictor(both[0], "cpu").predict(TEXTS)]
     if head_config is not None and head_config.output == "spans":
         predictor = load_predictor(both[0], "cpu")

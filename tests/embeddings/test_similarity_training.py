@@ -113,7 +113,7 @@ def test_scored_pairs(model, tiny_tokenizer):
     from hornbook.text.tokenizer import Tokenizer
 
     examples = read("similarity", DATA["scored pairs"]).splits["train"]
-    task = Similarity(HeadConfig("vectors", problem_type="number"), ("spearman",), (0.0, 5.0))
+    task = Similarity(HeadConfig("vectors", problem_type="regression"), ("spearman",), (0.0, 5.0))
     features = task.encode(examples, Tokenizer.load(tiny_tokenizer), 24)
     assert features.group_size == 2 and set(features.labels.tolist()) == {0.0, 1.0}
 
@@ -121,11 +121,13 @@ def test_scored_pairs(model, tiny_tokenizer):
 # ---- the whole batch
 
 
-def stepper(micro_tokens: int, problem: str = "single", kind=SimilarityObjective, dropout: float = 0.0) -> Stepper:
+def stepper(
+    micro_tokens: int, problem_type: str = "single_label_classification", kind=SimilarityObjective, dropout: float = 0.0
+) -> Stepper:
     config = BertConfig(
         64, num_layers=1, width=16, num_heads=2, inner_width=32, dropout=dropout, attention_dropout=dropout
     )
-    head_config = HeadConfig("vectors", problem_type=problem, pooling="mean")
+    head_config = HeadConfig("vectors", problem_type=problem_type, pooling="mean")
     model = Bert(config, (), head_config)
     model.initialize(torch.Generator().manual_seed(0))
     module = TrainingModule(model.double(), kind(head_config))

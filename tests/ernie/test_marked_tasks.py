@@ -16,7 +16,9 @@ from hornbook.tasks.records import MarkedExample
 from hornbook.text.marks import with_mention_marks
 from hornbook.text.tokenizer import Tokenizer
 
-TYPING = EntityTyping(HeadConfig("sequence", 2, ("person", "place"), "multi"), EntityTyping.default_metrics)
+TYPING = EntityTyping(
+    HeadConfig("sequence", 2, ("person", "place"), "multi_label_classification"), EntityTyping.default_metrics
+)
 RELATION = Relation(HeadConfig("sequence", 2, ("In(e1,e2)", "Other")), Relation.default_metrics)
 SEMEVAL = '1\t"The <e1>child</e1> lay in the <e2>cradle</e2>."\nEntity-Destination(e1,e2)\nComment: so\n\n'
 SEMEVAL += '2\t"A <e2>river</e2> by the <e1>bridge</e1>."\nOther\nComment:\n\n'
@@ -182,7 +184,10 @@ def test_loose_scores_by_hand():
 def test_a_mention_always_has_a_type():
     found = TYPING.decode([np.array([-1.0, -2.0]), np.array([3.0, 2.0])], None, [])
     assert [each.label for each in found] == [("person",), ("person", "place")]
-    many = EntityTyping(HeadConfig("sequence", 50, tuple(map(str, range(50))), "multi"), EntityTyping.default_metrics)
+    many = EntityTyping(
+        HeadConfig("sequence", 50, tuple(map(str, range(50))), "multi_label_classification"),
+        EntityTyping.default_metrics,
+    )
     (likely,) = many.decode([np.arange(50) / 10], None, [])
     shown = many.describe(MarkedExample("0", "a", ((0, 1),)), likely)["probabilities"]
     assert list(shown) == [str(number) for number in range(49, 29, -1)] and len(likely.probabilities) == 50

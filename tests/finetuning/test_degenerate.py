@@ -78,7 +78,7 @@ def test_unbalanced_classes_that_are_distinguished_are_not_degenerate():
 
 
 def test_numbers_no_better_than_their_mean(random):
-    task = Regression(HeadConfig("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
+    task = Regression(HeadConfig("sequence", 1, ("score",), "regression"), ("pearson", "spearman"))
     dev = [TextExample(str(i), "text", label=float(i % 7)) for i in range(70)]
     guesses = random.permutation([each.label for each in dev]).tolist()
     wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])

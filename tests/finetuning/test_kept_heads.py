@@ -86,7 +86,7 @@ def test_a_classifier_of_answerability_is_added_to_a_span_head():
     [
         HeadConfig("sequence", 2, ("b", "a")),
         HeadConfig("sequence", 3, ("a", "b", "c")),
-        HeadConfig("sequence", 2, ("a", "b"), problem_type="multi"),
+        HeadConfig("sequence", 2, ("a", "b"), problem_type="multi_label_classification"),
         HeadConfig("sequence", 2, ("a", "b"), layers="mlp"),
         HeadConfig("tokens", 2, ("a", "b")),
     ],

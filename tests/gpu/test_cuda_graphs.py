@@ -27,8 +27,8 @@ from train.formulas import check
 pytestmark = pytest.mark.gpu
 OUTPUTS = {
     "class": HeadConfig("sequence", 3),
-    "number": HeadConfig("sequence", 1, problem_type="number"),
-    "several": HeadConfig("sequence", 4, problem_type="multi"),
+    "number": HeadConfig("sequence", 1, problem_type="regression"),
+    "several": HeadConfig("sequence", 4, problem_type="multi_label_classification"),
     "separate": HeadConfig("sequence", 2, pairs="separate"),
     "both orders": HeadConfig("sequence", 2, pairs="both"),
     "cnn": HeadConfig("sequence", 2, layers="cnn"),
@@ -60,9 +60,9 @@ def batch_of(head_config: HeadConfig, number: int):
         token_labels = [random.integers(-1, 5, len(each)) for each in ids]
     elif head_config.output == "spans":
         labels = np.array([sorted(random.integers(0, len(each), 2)) for each in ids])
-    elif head_config.problem_type == "number":
+    elif head_config.problem_type == "regression":
         labels = random.normal(size=len(ids)).astype(np.float32)
-    elif head_config.problem_type == "multi":
+    elif head_config.problem_type == "multi_label_classification":
         labels = random.integers(0, 2, (len(ids), 4)).astype(np.float32)
     else:
         labels = np.repeat(random.integers(0, together if head_config.output == "choice" else 2, num_units), together)

@@ -267,7 +267,7 @@ def test_an_ensemble_of_numbers_and_of_spans(folder, plain_encoder, questions):
     ("head_config", "to_chances"),
     [
         (HeadConfig("sequence", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
-        (HeadConfig("sequence", 3, problem_type="multi"), lambda x: 1 / (1 + np.exp(-x))),
+        (HeadConfig("sequence", 3, problem_type="multi_label_classification"), lambda x: 1 / (1 + np.exp(-x))),
         (HeadConfig("tokens", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
     ],
 )

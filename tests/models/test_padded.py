@@ -14,7 +14,7 @@ LABELS = ("no", "maybe", "yes")
 OUTPUTS = {
     "none": None,
     "single": HeadConfig("sequence", 3, LABELS),
-    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "number": HeadConfig("sequence", 1, ("score",), "regression"),
     "choice": HeadConfig("choice"),
     "tokens": HeadConfig("tokens", 3, LABELS),
     "spans": HeadConfig("spans", 2),

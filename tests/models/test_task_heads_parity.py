@@ -17,8 +17,8 @@ from hornbook.tasks.spec import load_task
 LABELS = ("no", "maybe", "yes")
 KINDS = {
     "single": HeadConfig("sequence", 3, LABELS),
-    "multi": HeadConfig("sequence", 3, LABELS, "multi"),
-    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "multi": HeadConfig("sequence", 3, LABELS, "multi_label_classification"),
+    "number": HeadConfig("sequence", 1, ("score",), "regression"),
     "choice": HeadConfig("choice"),
     "tokens": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
     "spans": HeadConfig("spans", 2),
@@ -29,10 +29,9 @@ OWN = {
     "bilstm": HeadConfig("sequence", 3, LABELS, layers="bilstm"),
     "attention": HeadConfig("sequence", 3, LABELS, layers="attention"),
     "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
-    "separate number": HeadConfig("sequence", 1, ("score",), "number", pairs="separate"),
+    "separate number": HeadConfig("sequence", 1, ("score",), "regression", pairs="separate"),
     "answerable": HeadConfig("spans", 2, has_answer_classifier=True),
 }
-PROBLEMS = {"single": "single_label_classification", "multi": "multi_label_classification", "number": "regression"}
 TOGETHER = {"choice": 3, "separate": 2, "separate number": 2}
 LENGTHS = [13, 3, 20, 7, 7, 16]
 
@@ -48,7 +47,7 @@ def their_model(family: Family, name: str) -> transformers.PreTrainedModel:
     labels = dict(enumerate(head_config.labels)) or None
     about = {} if labels is None else {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}
     if head_config.output == "sequence":
-        about["problem_type"] = PROBLEMS[head_config.problem_type]
+        about["problem_type"] = head_config.problem_type
     return moved(family.their_class(head_config)(family.their_config(**about)))
 
 
@@ -67,9 +66,9 @@ def labels_for(head_config: HeadConfig, random: np.random.Generator, lengths: li
         return {"labels": np.array([sorted(random.integers(0, n, 2)) for n in lengths])}
     if head_config.output == "choice":
         labels = random.integers(0, together, groups)
-    elif head_config.problem_type == "number":
+    elif head_config.problem_type == "regression":
         labels = random.integers(-16, 40, groups) / 8
-    elif head_config.problem_type == "multi":
+    elif head_config.problem_type == "multi_label_classification":
         labels = random.integers(0, 2, (groups, head_config.num_labels)).astype(np.float32)
     else:
         labels = random.integers(0, head_config.num_labels, groups)
@@ -165,13 +164,15 @@ def test_opens_what_transformers_saved(tmp_path, family, name):
     assert task.kind == kinds.get(name, head_config.output)
 
 
-@pytest.mark.parametrize(("num_labels", "problem"), [(1, "number"), (2, "single"), (3, "single")])
-def test_problem_type_that_is_not_given(tmp_path, family, num_labels, problem):
+@pytest.mark.parametrize(
+    ("num_labels", "problem_type"), [(1, "regression"), *((n, "single_label_classification") for n in (2, 3))]
+)
+def test_problem_type_that_is_not_given(tmp_path, family, num_labels, problem_type):
     """Their folders often lack `problem_type`: one label is a number, several are classes, as they take it."""
     kind = family.their_class(KINDS["single"])
     kind(family.their_config(num_labels=num_labels)).save_pretrained(tmp_path)
     head_config = load_model(tmp_path).head_config
-    assert (head_config.problem_type, head_config.num_labels) == (problem, num_labels)
+    assert (head_config.problem_type, head_config.num_labels) == (problem_type, num_labels)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -187,7 +188,7 @@ def test_transformers_opens_what_is_saved(tmp_path, random, family, name):
         assert theirs.config.id2label == dict(enumerate(head_config.labels))
         assert theirs.config.label2id == {label: i for i, label in enumerate(head_config.labels)}
     if head_config.output == "sequence":
-        assert theirs.config.problem_type == PROBLEMS[head_config.problem_type]
+        assert theirs.config.problem_type == head_config.problem_type
     assert theirs.config.architectures == [type(theirs).__name__]
     ids, segments = sequences(random, LENGTHS)
     expected = theirs.double().eval()(**their_inputs(family, ids, segments, together))

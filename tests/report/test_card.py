@@ -154,7 +154,7 @@ def test_whatever_is_in_the_head_is_read_back(random):
 
 OUTPUTS = {
     "classification": HeadConfig("sequence", 3, ("good", "bad", "other")),
-    "regression": HeadConfig("sequence", 1, ("score",), "number"),
+    "regression": HeadConfig("sequence", 1, ("score",), "regression"),
     "spans": HeadConfig("spans", 2),
     "tagging": HeadConfig("tokens", 5, ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")),
     "choice": HeadConfig("choice"),

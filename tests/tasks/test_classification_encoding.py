@@ -15,8 +15,10 @@ from hornbook.text.tokenizer import Tokenizer
 
 LABELS = ("no", "maybe", "yes")
 SINGLE = Classification(HeadConfig("sequence", 3, LABELS), ("accuracy",))
-MULTI = MultiLabel(HeadConfig("sequence", 3, LABELS, "multi"), ("micro_f1", "macro_f1", "exact_match"))
-NUMBER = Regression(HeadConfig("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
+MULTI = MultiLabel(
+    HeadConfig("sequence", 3, LABELS, "multi_label_classification"), ("micro_f1", "macro_f1", "exact_match")
+)
+NUMBER = Regression(HeadConfig("sequence", 1, ("score",), "regression"), ("pearson", "spearman"))
 SEPARATE = Classification(HeadConfig("sequence", 3, LABELS, pairs="separate"), ("accuracy",))
 BOTH = Classification(HeadConfig("sequence", 3, LABELS, pairs="both"), ("accuracy",))
 WORDS = ("the", "river", "teacher", "lantern", "bridge", "한국어", "silver", "Bread.", "harbour,")

@@ -18,8 +18,8 @@ VOCABULARY = 64
 LABELS = ("a", "b", "c")
 KINDS = {
     "single": HeadConfig("sequence", 3, LABELS),
-    "multi": HeadConfig("sequence", 3, LABELS, "multi"),
-    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "multi": HeadConfig("sequence", 3, LABELS, "multi_label_classification"),
+    "number": HeadConfig("sequence", 1, ("score",), "regression"),
     "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
     "cnn": HeadConfig("sequence", 3, LABELS, layers="cnn"),
     "bilstm": HeadConfig("sequence", 3, LABELS, layers="bilstm"),
@@ -53,9 +53,9 @@ def batch_for(name: str, random: np.random.Generator, num_groups: int = 9) -> Ba
         return pack(ids, labels=labels)
     if head_config.output == "choice":
         labels = random.integers(0, together, num_groups)
-    elif head_config.problem_type == "number":
+    elif head_config.problem_type == "regression":
         labels = random.normal(size=num_groups)
-    elif head_config.problem_type == "multi":
+    elif head_config.problem_type == "multi_label_classification":
         labels = random.integers(0, 2, (num_groups, 3)).astype(float)
     else:
         labels = random.integers(-1, 3, num_groups)

@@ -331,7 +331,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
     if model.head_config is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
-        model.add_task_head(HeadConfig("vectors", problem_type="number", pooling=settings.pooling))
+        model.add_task_head(HeadConfig("vectors", problem_type="regression", pooling=settings.pooling))
         member = build_task_model(folder, model, tokenizer, run)
         return replace(member, max_length=min(member.max_length, settings.max_length or member.max_length))
     if model.head_config is None:

@@ -15,9 +15,11 @@ Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 MASKED_LOGIT = -1e4  # exp underflows to 0
+# What is predicted for an input: one class, several classes, or a number. The names are those of `transformers`.
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 HeadLayers = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
 PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one sequence each, in both orders
 
@@ -43,7 +45,11 @@ OUTPUT_TYPES = {
     "spans": OutputType("span", hf_weight="qa_outputs"),
     "vectors": OutputType("similarity", is_embedding=True),
 }
-PROBLEM_NAMES = {"single": "classification", "multi": "multi-label", "number": "regression"}
+TASK_NAMES: dict[ProblemType, str] = {
+    "single_label_classification": "classification",
+    "multi_label_classification": "multi-label",
+    "regression": "regression",
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class HeadConfig:
     output: str  # what the head outputs, one of OUTPUT_TYPES
     num_labels: int = 1
     labels: tuple[str, ...] = ()  # names of classes or tags, for `id2label`
-    problem_type: Literal["single", "multi", "number"] = "single"  # one class, several classes, or a number
+    problem_type: ProblemType = "single_label_classification"
     layers: HeadLayers = "linear"  # linear is the published head
     pairs: PairEncoding = "joint"
     has_answer_classifier: bool = False  # spans: a separate classifier predicts whether there is an answer
@@ -109,7 +115,7 @@ class HeadConfig:
     @property
     def task_name(self) -> str:
         """The kind of task that the head is for."""
-        return PROBLEM_NAMES[self.problem_type] if self.output_type.is_configurable else self.output_type.task_name
+        return TASK_NAMES[self.problem_type] if self.output_type.is_configurable else self.output_type.task_name
 
 
 def reads_cls(head_config: HeadConfig) -> bool:
@@ -119,7 +125,6 @@ def reads_cls(head_config: HeadConfig) -> bool:
 
 # --- Names in `transformers` ----------------------------------------------------------------------------------------
 
-_PROBLEMS = {"single": "single_label_classification", "multi": "multi_label_classification", "number": "regression"}
 _OWN_FIELDS = ("output", "num_labels", "problem_type", "layers", "pairs", "has_answer_classifier", "pooling", "graph")
 
 
@@ -134,7 +139,7 @@ def hf_head_entries(head_config: HeadConfig) -> dict:
         hf_config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         hf_config["label2id"] = {label: i for i, label in enumerate(labels)}
     if head_config.output_type.is_configurable:
-        hf_config["problem_type"] = _PROBLEMS[head_config.problem_type]
+        hf_config["problem_type"] = head_config.problem_type
     return hf_config
 
 
@@ -152,6 +157,8 @@ def read_head_config(hf_config: dict, output: str | None, num_labels: int) -> He
             raise ValueError(f"its hornbook_head has '{unknown[0]}', which this version of Hornbook does not know")
         graph = {"graph": KagNetConfig(**head["graph"])} if "graph" in head else {}
         return HeadConfig(**head | graph, labels=labels)
-    problem_type = next((ours for ours, name in _PROBLEMS.items() if name == hf_config.get("problem_type")), None)
-    problem_type = problem_type or ("number" if OUTPUT_TYPES[output].is_configurable and num_labels == 1 else "single")
+    problem_type = hf_config.get("problem_type")
+    if problem_type not in get_args(ProblemType):
+        is_number = OUTPUT_TYPES[output].is_configurable and num_labels == 1
+        problem_type = "regression" if is_number else "single_label_classification"
     return HeadConfig(output, num_labels, labels if OUTPUT_TYPES[output].has_labels else (), problem_type)

@@ -141,19 +141,19 @@ class SequenceHead(TaskHead):
 
     @staticmethod
     def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if head_config.problem_type == "number":
+        if head_config.problem_type == "regression":
             errors = (outputs[:, 0] - values) ** 2
             return errors, errors < 0.25
-        if head_config.problem_type == "multi":
+        if head_config.problem_type == "multi_label_classification":
             losses = F.binary_cross_entropy_with_logits(outputs, values.to(outputs.dtype), reduction="none").mean(-1)
             return losses, ((outputs > 0) == (values > 0.5)).all(-1)
         return TaskHead.losses(head_config, outputs, values)
 
     @staticmethod
     def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
-        if head_config.problem_type == "number":
+        if head_config.problem_type == "regression":
             return (upcast(ours) - upcast(theirs))[:, 0] ** 2
-        return row_losses(ours, theirs, is_binary=head_config.problem_type == "multi")
+        return row_losses(ours, theirs, is_binary=head_config.problem_type == "multi_label_classification")
 
 
 class ChoiceHead(TaskHead):

@@ -133,7 +133,7 @@ class ReportedTaskRun(ReportedRun):
     @property
     def label_threshold(self) -> float | None:
         """Minimum probability of a predicted label in a multi-label task, if one was chosen on dev; else None."""
-        threshold = self.task.get("threshold") if self.task_kind.problem_type == "multi" else None
+        threshold = self.task.get("threshold") if self.task_kind.problem_type == "multi_label_classification" else None
         return threshold if isinstance(threshold, float) and threshold != THRESHOLD else None
 
     @property

@@ -102,7 +102,7 @@ def _errors(run: ReportedTaskRun) -> dict[str, object]:
     confusion = kind.confusion(run.judged)
     if confusion is not None:
         picture(confusion_figure(confusion), "Confusion matrix", run.folder / "confusion.png")
-    if kind.label_kind == "number" and run.predictions:
+    if kind.problem_type == "regression" and run.predictions:
         scatter = picture(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
     tallies = kind.tallies(run.judged)
     rows = [

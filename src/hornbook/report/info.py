@@ -33,7 +33,6 @@ TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
 # Keys of config.json by model family.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
-PROBLEMS = {"single_label_classification": "single", "multi_label_classification": "multi", "regression": "number"}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 REPAIR = "restore it, or create the folder again"
 DESCRIBERS = {  # by the command that wrote the record
@@ -312,7 +311,7 @@ def _head(folder: Path, config: dict) -> dict:
     """The task of a fine-tuned model: from task.json if a run wrote the folder, otherwise from its class."""
     hf_class = str((config.get("architectures") or [""])[0])
     head, task = config.get("hornbook_head") or {}, read_json_if_exists(folder / "task.json")
-    problem_type = head.get("problem_type") or PROBLEMS.get(config.get("problem_type"))
+    problem_type = head.get("problem_type") or config.get("problem_type")
     fitting = [kind for kind in KINDS.values() if head.get("output") == kind.output or _is_class_of(kind, hf_class)]
     fitting.sort(key=lambda kind: kind.problem_type != problem_type)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)

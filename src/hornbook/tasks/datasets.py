@@ -50,7 +50,7 @@ ANSWERS = ("f1", "exact")
 
 
 def _glue(name: str, layout: published.TableLayout, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
-    kind = "regression" if layout.kind == "number" else "classification"
+    kind = "regression" if layout.problem_type == "regression" else "classification"
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
     return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
 

@@ -45,7 +45,7 @@ class TaskObjective:
     def _targets(self, batch: Batch) -> Targets:
         """One target per group of sequences; an unknown class (-1) has weight 0."""
         values, weights = batch.labels_N[:: batch.group_size][: batch.num_real_sequences // batch.group_size], None
-        if self.head_config.output_type.of_sequences and self.head_config.problem_type == "single":
+        if self.head_config.output_type.of_sequences and self.head_config.problem_type == "single_label_classification":
             weights = (values >= 0).float()
             values = values.clamp(min=0)
             weights = weights * self._class_weights(values)

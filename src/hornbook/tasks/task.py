@@ -9,7 +9,7 @@ supplies its published head for the task's `head_config`.
 | read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `scorable` |
 | head | `output`, `problem_type`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
-| baseline | `constant`, `majority`, `degenerate`, `label_scope`, `label_kind` |
+| baseline | `constant`, `majority`, `degenerate`, `label_scope` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
 | report | `description`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
 """
@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
-from hornbook.models.head_config import HeadConfig
+from hornbook.models.head_config import HeadConfig, ProblemType
 from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.reading.guess import LabelKind
 from hornbook.tasks.reading.layout import TabularLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.records import DataSet, Example, Splits
@@ -48,7 +47,7 @@ class Task:
     takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
     output: ClassVar[str]  # one of models.head_config.OUTPUT_TYPES
-    problem_type: ClassVar[str] = "single"
+    problem_type: ClassVar[ProblemType] = "single_label_classification"  # of each label, as in `transformers`
     default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
     other_metrics: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
     number_metrics: ClassVar[tuple[str, ...]] = ()  # metrics that are not fractions, so not shown in percent
@@ -61,7 +60,6 @@ class Task:
     unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
     label_scope: ClassVar[Literal["text", "word", "choice", "passage"]] = "text"  # what a label belongs to
-    label_kind: ClassVar[LabelKind] = "class"  # of each label
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     allows_no_answer: bool = False  # the right answer may be none

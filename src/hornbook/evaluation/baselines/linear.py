@@ -33,10 +33,10 @@ class Fitted(NamedTuple):
 
 
 def fit_labels(task: Task, features: Matrix, targets: np.ndarray, seed: int) -> Fitted:
-    """The linear model for the kind of label of a task, fitted on one target per row; unknown classes are left out."""
-    if task.label_kind == "number":
+    """The linear model for the problem type of a task, fitted on one target per row; unknown classes are left out."""
+    if task.problem_type == "regression":
         return fit_number(features, targets)
-    if task.label_kind == "classes":
+    if task.problem_type == "multi_label_classification":
         return fit_several(features, targets, seed)
     known = targets >= 0
     return fit_classes(features[known], targets[known], task.head_config.num_labels, seed, task.metrics[0])

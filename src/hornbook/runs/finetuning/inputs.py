@@ -250,7 +250,7 @@ def _log_settings(
             f"{settings.epochs:g} epochs: more than the published {registered.epochs}, as there are few training "
             "examples"
         )
-    if KINDS[dataset.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
+    if KINDS[dataset.kind].problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
         log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(dataset.labels):,} labels")
     if registered.kind == Similarity.name and settings.layers.dropout is not None and "layers.dropout" not in overrides:
         log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
@@ -292,7 +292,7 @@ def _settings(
     the number of labels, and the eps of the optimizer with them."""
     overrides, train = request.all_overrides(), data.splits["train"]
     settings = settings_for(registered, pretrained, overrides, request.teacher is not None, len(train))
-    if KINDS[registered.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
+    if KINDS[registered.kind].problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
         eps = rounded(settings.optimizer.eps / len(data.labels))
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
     needs_dropout = registered.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None

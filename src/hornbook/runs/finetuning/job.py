@@ -67,7 +67,7 @@ def build_job(
     if inputs.grounder is not None and not has_head:
         generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
         model.task.initialize(generator, inputs.grounder.relation_vectors)
-    if head_config.problem_type == "multi" and not has_head:
+    if head_config.problem_type == "multi_label_classification" and not has_head:
         start_at_frequencies(model, inputs.train_features.labels)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
@@ -123,7 +123,7 @@ def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective
             return TaskObjective(head_config)
         similarity = SimilarityDistillation if settings.task.teacher else SimilarityObjective
         return similarity(head_config, settings.task.temperature)
-    if not head_config.output_type.has_labels or head_config.problem_type != "single":
+    if not head_config.output_type.has_labels or head_config.problem_type != "single_label_classification":
         raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
     labels = np.concatenate(features.token_labels) if head_config.output_type.per_token else features.labels
     return TaskObjective(head_config, class_weights(labels, head_config.num_labels))

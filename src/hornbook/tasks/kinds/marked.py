@@ -41,7 +41,7 @@ class Marked:
 
     @classmethod
     def own_layout(cls, allows_no_answer: bool = False) -> MarkedLayout:
-        return MarkedLayout(cls.marks, cls.problem_type == "multi")
+        return MarkedLayout(cls.marks, cls.problem_type == "multi_label_classification")
 
     @classmethod
     def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:

@@ -32,10 +32,9 @@ FEWEST = 200  # dev examples to choose a threshold on
 class MultiLabel(SequenceTask):
     name = "multi-label"
     description = "any number of labels per text"
-    problem_type = "multi"
+    problem_type = "multi_label_classification"
     default_metrics = ("micro_f1", "macro_f1", "exact_match")
     has_labels = True
-    label_kind = "classes"
     pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
     saved_fields = ("metrics", "threshold")
 

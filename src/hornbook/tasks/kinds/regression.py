@@ -26,16 +26,15 @@ STSB_RANGE = (0.0, 5.0)
 class Regression(SequenceTask):
     name = "regression"
     description = "one number per text"
-    problem_type = "number"
+    problem_type = "regression"
     default_metrics = ("pearson", "spearman")
     number_metrics = ("pearson", "spearman", "mean_squared_error")
-    label_kind = "number"
     pipeline_arguments = ', function_to_apply="none"'
     decoding = "print(logits[:, 0])\n"
 
     @classmethod
     def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
-        return HeadConfig("sequence", 1, ("score",), "number", layers, pairs)
+        return HeadConfig("sequence", 1, ("score",), "regression", layers, pairs)
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any]:

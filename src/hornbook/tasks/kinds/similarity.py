@@ -58,11 +58,11 @@ class Similarity(Task):
     takes = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
     output = "vectors"
+    problem_type = "regression"
     default_metrics = SCORED
     other_metrics = RANKED
     saved_fields = ("metrics", "score_range")
     max_length = 256
-    label_kind = "number"
     tab_separated = "a text and its pair"
     has_baselines = False
     pipeline = "sentence-similarity"
@@ -118,7 +118,8 @@ class Similarity(Task):
         if pairs != "joint":
             raise ValueError("similarity always encodes the texts of a pair separately: leave out task.pair_encoding=")
         first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
-        return HeadConfig("vectors", problem_type="single" if first.score is None else "number", layers=layers)
+        problem_type = "single_label_classification" if first.score is None else "regression"
+        return HeadConfig("vectors", problem_type=problem_type, layers=layers)
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:

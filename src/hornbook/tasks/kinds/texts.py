@@ -40,7 +40,7 @@ class SequenceTask(Task):
 
     @classmethod
     def own_layout(cls, allows_no_answer: bool = False) -> OwnTexts:
-        return OwnTexts(cls.label_kind)
+        return OwnTexts(cls.problem_type)
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TextExample | None:

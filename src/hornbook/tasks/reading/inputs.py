@@ -166,7 +166,7 @@ def _from_table(table: RowTable, kind: type[Task], notes: Notes) -> list[Example
     if isinstance(layout, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained:
             requested = RequestedColumns(table.columns[0])
-        columns = infer_columns(table, requested, layout.kind, needs_label=False)
+        columns = infer_columns(table, requested, layout.problem_type, needs_label=False)
         notes.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.repair(text):
