@@ -234,9 +234,9 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     texts.write_text("the river\na lantern\nthe lantern of the bridge\n", encoding="utf-8")
     if source.head_config is not None and source.head_config.output in ("spans", "choice"):
         texts.write_text("the river\ta lantern\tbread\nthe\ta\tof\na\tof the\tbridge\n", encoding="utf-8")
-    features = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
-    assert features.num_examples == 3
-    found = agreement(source, open_model(both[1]), features)
+    encoded = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
+    assert encoded.num_examples == 3
+    found = agreement(source, open_model(both[1]), encoded)
     assert found.num_inputs == 3 and found.largest_difference < 1e-5
 
 

@@ -86,7 +86,7 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
     inputs, teacher = opened(small, teacher_name, data, task, overrides)
     kept = kept_of(inputs, teacher, tmp_path)
     head_config = inputs.spec.task.head_config
-    batch = TaskBatches(inputs.train_features, 7, 0)(1)
+    batch = TaskBatches(inputs.encoded_train, 7, 0)(1)
     for recipe in inputs.settings.objective.stages(is_task=True):
         student = with_head(inputs.pretrained, head_config, 0)[0].eval()
         pair, plain = with_teacher(student, TaskObjective(head_config), recipe, teacher, 0, None)

@@ -16,7 +16,7 @@ from hornbook.runs.distillation.teacher_cache import open_teacher_cache
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.inputs import open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.tasks.features import softmax
+from hornbook.tasks.encoded import softmax
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 from hornbook.train.runtime import choose_runtime

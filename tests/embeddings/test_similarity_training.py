@@ -26,7 +26,7 @@ from hornbook.objectives.similarity import (
     in_batch_losses,
     relation_losses,
 )
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds.similarity import Similarity
 from hornbook.tasks.reading.read import read
 from hornbook.train.objective import TrainingModule
@@ -114,8 +114,8 @@ def test_scored_pairs(model, tiny_tokenizer):
 
     examples = read("similarity", DATA["scored pairs"]).splits["train"]
     task = Similarity(HeadConfig("vectors", problem_type="regression"), ("spearman",), (0.0, 5.0))
-    features = task.encode(examples, Tokenizer.load(tiny_tokenizer), 24)
-    assert features.group_size == 2 and set(features.labels.tolist()) == {0.0, 1.0}
+    encoded = task.encode(examples, Tokenizer.load(tiny_tokenizer), 24)
+    assert encoded.group_size == 2 and set(encoded.labels.tolist()) == {0.0, 1.0}
 
 
 # ---- the whole batch
@@ -134,11 +134,11 @@ def stepper(
     return Stepper(module, make_optimizer(model, OptimizerSettings()), CPU, 0, 0.0, micro_tokens)
 
 
-def made_up(group_size: int, random, num: int = 12) -> Features:
+def made_up(group_size: int, random, num: int = 12) -> EncodedExamples:
     ids = [random.integers(4, 64, int(n)) for n in random.integers(3, 12, num * group_size)]
     example_ids = np.repeat(np.arange(num), group_size)
     labels = np.arange(num * group_size) % 31  # some texts are equal
-    return Features(
+    return EncodedExamples(
         ids, [np.zeros(len(each), np.int64) for each in ids], example_ids, num, labels, group_size=group_size
     )
 
@@ -186,9 +186,9 @@ def test_similarities_of_a_teacher_by_hand(random):
 
 
 def test_learning_from_a_teacher_does_not_depend_on_the_micro_batch(random):
-    features = made_up(2, random)
+    encoded = made_up(2, random)
     vectors = F.normalize(torch.from_numpy(random.standard_normal((24, 5))), dim=-1).numpy()
-    batch = dataclasses.replace(features, labels=vectors).batch(range(12))
+    batch = dataclasses.replace(encoded, labels=vectors).batch(range(12))
     (whole, loss), (split, split_loss) = (
         gradients(stepper(tokens, kind=SimilarityDistillation), batch) for tokens in (4096, 60)
     )

@@ -166,7 +166,7 @@ def test_fine_tuning_reads_entities(made, rows, tmp_path, monkeypatch):
 
     module = library.inference.predictor
     run_model = module.run_model
-    watched = lambda model, features, *rest: read.append(features.entities) or run_model(model, features, *rest)  # noqa: E731
+    watched = lambda model, encoded, *rest: read.append(encoded.entities) or run_model(model, encoded, *rest)  # noqa: E731
     monkeypatch.setattr(module, "run_model", watched)
     for linker in (member.linker, None):
         predictor.members[0] = module.replace(member, linker=linker)

@@ -146,13 +146,13 @@ def test_encoding(tiny_tokenizer):
     example = MarkedExample(
         "", "the river and the garden of bread", ((4, 9), (18, 24)), "Other", entities=((4, 9, 7), (28, 33, 5))
     )
-    features = RELATION.encode([example], tokenizer, 32)
-    tokens = [tokenizer.token(number) for number in features.ids[0].tolist()]
+    encoded = RELATION.encode([example], tokenizer, 32)
+    tokens = [tokenizer.token(number) for number in encoded.ids[0].tolist()]
     expected = ["[CLS]", "the", "[HD]", "river", "[HD]", "and", "the", "[TL]", "garden", "[TL]", "of", "bread", "[SEP]"]
-    assert tokens == expected and features.labels.tolist() == [1]
-    positions, numbers = features.entities[0]
+    assert tokens == expected and encoded.labels.tolist() == [1]
+    positions, numbers = encoded.entities[0]
     assert [(tokens[p], n) for p, n in zip(positions, numbers, strict=True)] == [("river", 7), ("bread", 5)]
-    assert features.packed([0]).entities.tokens_E.tolist() == positions.tolist()
+    assert encoded.packed([0]).entities.tokens_E.tolist() == positions.tolist()
     assert RELATION.encode([MarkedExample("", "a", ((0, 1),))], tokenizer, 32).entities is None
 
 
@@ -160,11 +160,11 @@ def test_a_long_text_keeps_its_mention(tiny_tokenizer):
     tokenizer = with_mention_marks(Tokenizer.load(tiny_tokenizer), TYPING.marks)
     text = "the " * 50 + "river" + " bread" * 50
     example = MarkedExample("", text, ((200, 205),), entities=((0, 3, 1), (200, 205, 2), (206, 211, 3)))
-    features = TYPING.encode([example], tokenizer, 12)
-    tokens = [tokenizer.token(number) for number in features.ids[0].tolist()]
-    assert features.num_truncated == 1 and len(tokens) == 12
+    encoded = TYPING.encode([example], tokenizer, 12)
+    tokens = [tokenizer.token(number) for number in encoded.ids[0].tolist()]
+    assert encoded.num_truncated == 1 and len(tokens) == 12
     assert tokens[4:9] == ["the", "[ENT]", "river", "[ENT]", "bread"]
-    positions, numbers = features.entities[0]
+    positions, numbers = encoded.entities[0]
     assert [(tokens[p], n) for p, n in zip(positions, numbers, strict=True)] == [("river", 2), ("bread", 3)]
 
 

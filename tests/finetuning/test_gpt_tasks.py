@@ -294,9 +294,9 @@ def test_an_empty_text_is_read_at_the_end_of_text_token_in_any_batch(gpt1, pair_
     _, tokenizer = load_folder(gpt1)
     task = Classification(HeadConfig("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
     pair = None if pair_encoding == "joint" else ""
-    features = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
+    encoded = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
     group_size = task.head_config.group_size
-    assert [each.tolist() for each in features.ids[-group_size:]] == [[tokenizer.eos_id]] * group_size
+    assert [each.tolist() for each in encoded.ids[-group_size:]] == [[tokenizer.eos_id]] * group_size
 
 
 def test_an_empty_text_predicts_the_same_alone_and_in_a_batch(tmp_path, gpt1):

@@ -268,7 +268,7 @@ def _train(
 
 def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:
     chosen = replace(inputs.with_request(request), train=examples)
-    vars(chosen)["dev_features"] = inputs.dev_features
+    vars(chosen)["encoded_dev"] = inputs.encoded_dev
     return chosen
 
 

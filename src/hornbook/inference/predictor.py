@@ -31,8 +31,8 @@ from hornbook.interop.sentence_transformers import MODULES, read_embedding_setti
 from hornbook.lifecycle.run_folder import is_task_run
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import find_task
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import tables, with_intervals
-from hornbook.tasks.features import Features
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.prediction_files import is_frame, with_predictions
@@ -69,9 +69,9 @@ class TaskModel:
     grounder: Grounder | None = None
     linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
 
-    def grounded(self, features: Features, examples: Sequence[Example]) -> Features:
-        """The features with the schema graphs of the examples, for a model that reads a knowledge graph."""
-        return features if self.grounder is None else self.grounder.attach(features, examples)
+    def grounded(self, encoded: EncodedExamples, examples: Sequence[Example]) -> EncodedExamples:
+        """The encoded examples with the schema graphs of the examples, for a model that reads a knowledge graph."""
+        return encoded if self.grounder is None else self.grounder.attach(encoded, examples)
 
 
 class Predictor:
@@ -156,22 +156,22 @@ class Predictor:
                 yield task, indices[start : start + EXAMPLES_AT_ONCE]
 
     def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None]) -> list:
-        unlinked: Features | None = None  # the features for members without a graph
+        unlinked: EncodedExamples | None = None  # the examples for members without a graph
         outputs = []
         for i, member in enumerate(self.members):
             if member.linker is not None:
                 linked = with_entities(examples, member.linker, member.model.has_vector)
-                features = task.encode(linked, self.tokenizer, self.max_length)
+                encoded = task.encode(linked, self.tokenizer, self.max_length)
             else:
-                features = unlinked = unlinked or task.encode(examples, self.tokenizer, self.max_length)
+                encoded = unlinked = unlinked or task.encode(examples, self.tokenizer, self.max_length)
 
-            def on_units(num_done: int, i: int = i, num_units: int = features.num_units) -> None:
+            def on_units(num_done: int, i: int = i, num_units: int = encoded.num_units) -> None:
                 report((i + num_done / num_units) / len(self.members))
 
-            grounded = member.grounded(features, examples)
+            grounded = member.grounded(encoded, examples)
             outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_units).outputs)
-        self.num_truncated += features.num_truncated
-        predictions = task.decode(combine(task, outputs), features, examples)
+        self.num_truncated += encoded.num_truncated
+        predictions = task.decode(combine(task, outputs), encoded, examples)
         return [task.in_own_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
 
     def autocast(self) -> contextlib.AbstractContextManager:

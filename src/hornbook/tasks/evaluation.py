@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hornbook.metrics.bootstrap import intervals, wilson_interval
 from hornbook.metrics.breakdown import Judged, as_tables
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.tasks.running import AutoCast, run_model
 from hornbook.tasks.task import Task
@@ -30,12 +30,12 @@ def evaluate_split(
     model: "nn.Module",
     task: Task,
     examples: Sequence[Example],
-    features: Features,
+    encoded: EncodedExamples,
     autocast: AutoCast,
     micro_tokens: int,
 ) -> Evaluation:
-    result = run_model(model, features, autocast, micro_tokens)
-    predictions = task.decode(result.outputs, features, examples)
+    result = run_model(model, encoded, autocast, micro_tokens)
+    predictions = task.decode(result.outputs, encoded, examples)
     if not examples or any(example.gold is None for example in examples):
         return Evaluation(predictions)
     return Evaluation(predictions, task.scorer(examples, predictions)(None), result.loss)

@@ -23,7 +23,7 @@ import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
 from hornbook.models.head_config import HeadConfig, ProblemType
-from hornbook.tasks.features import Features, Outputs, Scorer, softmax
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.reading.layout import TabularLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.records import DataSet, Example, Splits
@@ -173,11 +173,11 @@ class Task:
 
     # ---- encoding, decoding, scoring
 
-    def encode(self, examples: Sequence[Example], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         """Examples to token sequences with targets."""
         raise NotImplementedError
 
-    def decode(self, outputs: Outputs, features: Features | None, examples: Sequence[Example]) -> list:
+    def decode(self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[Example]) -> list:
         """Model outputs to predictions, one per example, in order."""
         raise NotImplementedError
 
@@ -264,12 +264,12 @@ class Task:
         lacks an answer."""
         return []
 
-    def illustrative(self, examples: Sequence[Example], predictions: list, features: Features) -> list[int]:
+    def illustrative(self, examples: Sequence[Example], predictions: list, encoded: EncodedExamples) -> list[int]:
         """The indices of a few examples that the report shows with their probabilities."""
         return []
 
     def illustrations(
-        self, outputs: Outputs, features: Features, examples: Sequence[Example], predictions: list
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[Example], predictions: list
     ) -> list[dict[str, Any]]:
         """The rows of `illustrations.json` for these examples, each of one sequence."""
         return []

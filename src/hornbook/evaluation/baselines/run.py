@@ -31,7 +31,7 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
 from hornbook.runs.finetuning.run import open_and_run
-from hornbook.tasks.features import softmax
+from hornbook.tasks.encoded import softmax
 from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import TaggedExample
 from hornbook.tasks.task import Predict

@@ -27,7 +27,7 @@ from hornbook.models.kagnet import (
     ConceptPairs,
     ConceptPaths,
 )
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import ChoiceExample
 
 RANDOM_WIDTH = 100  # of random entity vectors, if there are no trained ones
@@ -92,17 +92,17 @@ class Grounder:
         ]
         return self.builder.build(questions, lambda num_done: self.on_progress(num_done, len(examples)))
 
-    def attach(self, features: Features, examples: Sequence[ChoiceExample]) -> Features:
-        """The features of these examples, with the schema graph of every sequence."""
-        return self.with_schema_graphs(features, self.schema_graphs(examples))
+    def attach(self, encoded: EncodedExamples, examples: Sequence[ChoiceExample]) -> EncodedExamples:
+        """The encoded examples with the schema graph of every sequence."""
+        return self.with_schema_graphs(encoded, self.schema_graphs(examples))
 
-    def with_schema_graphs(self, features: Features, schema: SchemaGraphs) -> Features:
-        return replace(features, extra_streams=SchemaStreams(schema, self.concept_vectors))
+    def with_schema_graphs(self, encoded: EncodedExamples, schema: SchemaGraphs) -> EncodedExamples:
+        return replace(encoded, extra_streams=SchemaStreams(schema, self.concept_vectors))
 
 
 @dataclass(frozen=True)
 class SchemaStreams:
-    """Makes the streams of sequences, whose schema graphs are in the same order as the sequences of the features."""
+    """Makes the streams of sequences, whose schema graphs are in the same order as the encoded sequences."""
 
     schema: SchemaGraphs
     vectors: np.ndarray

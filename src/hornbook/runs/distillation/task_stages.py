@@ -116,7 +116,7 @@ def run_earlier_stages(
     stage was stopped."""
     recipes = settings.objective.stages(is_task=True)
     stages = [
-        (out / STAGES / str(number), with_steps(settings.of_stage(number), inputs.train_features))
+        (out / STAGES / str(number), with_steps(settings.of_stage(number), inputs.encoded_train))
         for number in range(1, len(recipes))
     ] + [(out, settings)]
     seconds = []

@@ -206,7 +206,7 @@ def resolve_settings(
     defaults: epochs with a teacher, and the intervals of logging and validation."""
     if data is not None:
         inputs = checked_inputs(request, data, loaded, teacher, log)
-        return with_steps(inputs.settings, inputs.train_features)
+        return with_steps(inputs.settings, inputs.encoded_train)
     pretrained, _ = loaded or load_folder(model_folder(request.model or DEFAULT))
     return settings_for(find_task(request.task), pretrained, request.all_overrides(), teacher is not None)
 

@@ -37,7 +37,7 @@ from hornbook.runs.finetuning.settings import (
     width_factor,
 )
 from hornbook.tasks.datasets import RegisteredTask, find_task
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.kinds.similarity import Similarity, padded_texts
@@ -107,18 +107,18 @@ class Inputs(Labelled):
         requested = self.settings.task.max_length or self.prescribed_length
         return min(max_positions, requested or KINDS[self.data.kind].max_length or max_positions)
 
-    def encode(self, examples: list[Example]) -> Features:
+    def encode(self, examples: list[Example]) -> EncodedExamples:
         if self.linker is not None:
             examples = with_entities(examples, self.linker, self.pretrained.has_vector)
-        features = self.spec.task.encode(examples, self.tokenizer, self.max_length)
-        return features if self.grounder is None else self.grounder.attach(features, examples)
+        encoded = self.spec.task.encode(examples, self.tokenizer, self.max_length)
+        return encoded if self.grounder is None else self.grounder.attach(encoded, examples)
 
     @property
     def train_examples(self) -> list[Example]:
         """The training examples with their augmented copies."""
         return [*self.train, *(self.copies or [])]
 
-    def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
+    def encoded_train_for(self, tokenizer: Tokenizer, max_positions: int) -> EncodedExamples:
         """The training examples encoded with another model's tokenizer and length limit."""
         return self.spec.task.encode(self.train_examples, tokenizer, self._max_length(max_positions))
 
@@ -138,24 +138,24 @@ class Inputs(Labelled):
         """A copy with other values, which reuses the encoded dev split and, if it is the same, the training split."""
         other = replace(self, **changes)
         if other.train == self.train:
-            vars(other)["train_features"] = self.train_features
-        vars(other)["dev_features"] = self.dev_features
+            vars(other)["encoded_train"] = self.encoded_train
+        vars(other)["encoded_dev"] = self.encoded_dev
         return other
 
     @cached_property
-    def train_features(self) -> Features:
+    def encoded_train(self) -> EncodedExamples:
         """The training examples as model inputs. With `task.teacher`, their labels are the teacher's vectors of all
         texts."""
-        features = self.encode(self.train_examples)
+        encoded = self.encode(self.train_examples)
         if self.settings.task.teacher is None:
-            return features
-        texts = [text for example in self.train_examples for text in padded_texts(example, features.group_size)]
+            return encoded
+        texts = [text for example in self.train_examples for text in padded_texts(example, encoded.group_size)]
         unique = list(dict.fromkeys(texts))
         vectors = dict(zip(unique, load(self.settings.task.teacher).embed(unique, normalize=True), strict=True))
-        return replace(features, labels=np.stack([vectors[text] for text in texts]))
+        return replace(encoded, labels=np.stack([vectors[text] for text in texts]))
 
     @cached_property
-    def dev_features(self) -> Features:
+    def encoded_dev(self) -> EncodedExamples:
         return self.encode(self.dev)
 
 

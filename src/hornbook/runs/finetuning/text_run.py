@@ -170,8 +170,8 @@ def _is_finished(run: Path, settings: TextSettings) -> bool:
 
 def _fingerprint(texts: Documents) -> str:
     digest = hashlib.sha256()
-    for features in (texts.train, texts.held_out):
-        for ids, targets in zip(features.ids, features.token_labels, strict=True):
+    for encoded in (texts.train, texts.held_out):
+        for ids, targets in zip(encoded.ids, encoded.token_labels, strict=True):
             digest.update(ids.tobytes() + b"|" + targets.tobytes() + b"\n")
     return digest.hexdigest()
 

@@ -12,8 +12,8 @@ import numpy as np
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import number, percent
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer, mean_scorer, softmax
-from hornbook.tasks.kinds.texts import encode_texts, text_features
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
+from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, choice_order
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
@@ -108,7 +108,7 @@ class Choice(Task):
     def for_example(self, example: ChoiceExample) -> "Choice":
         return replace(self, num_choices=len(example.choices))
 
-    def encode(self, examples: Sequence[ChoiceExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[ChoiceExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         pairs = []
         for each in examples:
             if len(each.choices) != self.num_choices:
@@ -119,9 +119,11 @@ class Choice(Task):
             pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.choices]
         known = all(each.label is not None for each in examples)
         labels = np.array([each.label for each in examples]) if known else None
-        return text_features(*encode_texts(pairs, tokenizer, max_length), self.num_choices, labels)
+        return as_encoded_examples(*encode_texts(pairs, tokenizer, max_length), self.num_choices, labels)
 
-    def decode(self, outputs: Outputs, features: Features, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
+    def decode(
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[ChoiceExample]
+    ) -> list[ChoicePrediction]:
         probabilities = [softmax(logits) for logits in outputs]
         return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
 

@@ -20,7 +20,7 @@ from hornbook.metrics.breakdown import (
 )
 from hornbook.metrics.words import number, percent
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer, softmax
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.reading.rows import is_number
 from hornbook.tasks.records import DataSet, TextExample
@@ -92,7 +92,7 @@ class Classification(SequenceTask):
         return np.array([index.get(each.label, -1) for each in examples])
 
     def decode(
-        self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
+        self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
         labels = self.head_config.labels
         return [

@@ -14,10 +14,10 @@ import numpy as np
 
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.metrics import classification as class_metrics
-from hornbook.tasks.features import Features, Scorer
+from hornbook.tasks.encoded import EncodedExamples, Scorer
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
-from hornbook.tasks.kinds.texts import text_features
+from hornbook.tasks.kinds.texts import as_encoded_examples
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
@@ -71,7 +71,7 @@ class Marked:
     def sample_input(cls, has_pair: bool) -> str:
         return " and ".join(f"{mark} {word} {mark}" for mark, word in zip(cls.marks, ("London", "Paris"), strict=False))
 
-    def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         if self.head_config.pairs != "joint":
             raise ValueError("task.pair_encoding= is for pairs of texts: leave it out")
         texts, mentions = zip(*(each.marked(self.marks) for each in examples), strict=True) if examples else ((), ())
@@ -81,11 +81,11 @@ class Marked:
             num_truncated += _cut(encoding, mark_ids, capacity)
             encodings.append(tokenizer.with_special_tokens(encoding))
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
-        features = text_features(encodings, num_truncated, 1, targets)
+        encoded = as_encoded_examples(encodings, num_truncated, 1, targets)
         if not any(each.entities for each in examples):
-            return features
+            return encoded
         entities = [mention_tokens(np.array(encodings[i].offsets), each) for i, each in enumerate(mentions)]
-        return replace(features, entities=entities)
+        return replace(encoded, entities=entities)
 
 
 def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:

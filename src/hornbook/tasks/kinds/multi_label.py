@@ -17,7 +17,7 @@ from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.records import TextExample
@@ -61,7 +61,7 @@ class MultiLabel(SequenceTask):
         return np.array(rows, np.float32).reshape(len(examples), len(self.head_config.labels))
 
     def decode(
-        self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
+        self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
         probabilities = 1 / (1 + np.exp(-np.stack(outputs))) if outputs else np.zeros((0, 0))
         return [

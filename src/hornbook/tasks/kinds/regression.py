@@ -10,7 +10,7 @@ from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
@@ -45,7 +45,7 @@ class Regression(SequenceTask):
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         return np.array([each.label for each in examples], float)
 
-    def decode(self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]) -> list[float]:
+    def decode(self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[TextExample]) -> list[float]:
         return np.stack(outputs)[:, 0].tolist() if outputs else []
 
     def average(self, logits: np.ndarray) -> np.ndarray:

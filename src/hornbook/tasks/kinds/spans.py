@@ -20,7 +20,7 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.words import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks import illustrations
-from hornbook.tasks.features import Features, Outputs, Scorer, softmax
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
@@ -156,7 +156,7 @@ class Spans(Task):
             threshold=float(details.get("threshold", 0.0)),
         )
 
-    def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
         ids, segments, example_ids, passage_windows, labels = [], [], [], [], []
@@ -178,7 +178,7 @@ class Spans(Task):
                 example_ids.append(example_id)
                 labels.append(target_in(answer, window_index * step, passage_windows[-1]))
         known = all(example.answers is not None for example in examples)
-        return Features(
+        return EncodedExamples(
             ids,
             segments,
             np.array(example_ids),
@@ -188,9 +188,11 @@ class Spans(Task):
             decode_info=passage_windows,
         )
 
-    def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
+    def decode(
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[SpanExample]
+    ) -> list[SpanPrediction]:
         windows: list[list[tuple[np.ndarray, PassageWindow]]] = [[] for _ in examples]
-        for example_id, *window in zip(features.example_ids.tolist(), outputs, features.decode_info, strict=True):
+        for example_id, *window in zip(encoded.example_ids.tolist(), outputs, encoded.decode_info, strict=True):
             windows[example_id].append(window)
         return self.thresholded([self._answer(example.passage, windows[i]) for i, example in enumerate(examples)])
 
@@ -346,13 +348,13 @@ class Spans(Task):
             scores, best, [row["gold"] for row in rows], RULES.get(rules, RULES["squad2"])
         )
 
-    def illustrative(self, examples: Sequence[SpanExample], predictions: list, features: Features) -> list[int]:
-        return illustrations.choose(examples, (each.answer for each in predictions), features)
+    def illustrative(self, examples: Sequence[SpanExample], predictions: list, encoded: EncodedExamples) -> list[int]:
+        return illustrations.choose(examples, (each.answer for each in predictions), encoded)
 
     def illustrations(
-        self, outputs: Outputs, features: Features, examples: Sequence[SpanExample], predictions: list
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[SpanExample], predictions: list
     ) -> list[dict[str, Any]]:
-        probabilities = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.decode_info)
+        probabilities = map(illustrations.token_probabilities, outputs, map(len, encoded.ids), encoded.decode_info)
         rows = map(self.describe, examples, predictions)
         return list(map(illustrations.illustration, examples, rows, probabilities))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hornbook.models.head_config import HeadConfig, PairEncoding
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.reading.guess import PAIRS, TEXTS
 from hornbook.tasks.reading.rows import is_missing
 from hornbook.tasks.reading.tables import OwnTexts
@@ -64,12 +64,12 @@ class SequenceTask(Task):
     def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, layers, pairs)
 
-    def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
         if targets is not None and targets.dtype == float:
             targets = targets.astype(np.float32)
-        encoded = encode_texts(examples, tokenizer, max_length, self.head_config.pairs)
-        return text_features(*encoded, self.head_config.group_size, targets)
+        encodings = encode_texts(examples, tokenizer, max_length, self.head_config.pairs)
+        return as_encoded_examples(*encodings, self.head_config.group_size, targets)
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """The labels as numbers, one value or row per example; -1 for unknown classes."""
@@ -89,12 +89,12 @@ def run_and_decode(task: Task) -> str:
     return f'logits = session.run(["logits"], fed)[0]\n{labels}{task.decoding}'
 
 
-def text_features(
+def as_encoded_examples(
     encodings: "list[tokenizers.Encoding]", num_truncated: int, group_size: int, targets: np.ndarray | None
-) -> Features:
-    """Features of encodings of which each `group_size` belong to one example, which has one target."""
+) -> EncodedExamples:
+    """Examples from encodings, of which each `group_size` belong to one example, which has one target."""
     num_examples = len(encodings) // group_size
-    return Features(
+    return EncodedExamples(
         ids=[np.array(each.ids, np.int64) for each in encodings],
         segments=[np.array(each.type_ids, np.int64) for each in encodings],
         example_ids=np.repeat(np.arange(num_examples), group_size),

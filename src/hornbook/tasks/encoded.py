@@ -22,7 +22,7 @@ class ExtraStreams(Protocol):
 
 
 @dataclass(frozen=True)
-class Features:
+class EncodedExamples:
     """Examples as token sequences. Each `group_size` consecutive sequences form one unit that is scored together (such
     as the choices of one question); `example_ids` is the index of each sequence's example (one may have several
     windows). Targets are None if labels are unknown."""
