@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading import choices, columns, coqa, marked, published, squad, triviaqa
-from hornbook.tasks.reading.layout import Layout, TabularLayout
+from hornbook.tasks.reading.layout import FileLayout, TabularLayout
 from hornbook.tasks.reading.tables import OwnSpans
 from hornbook.tasks.task import Task
 
@@ -22,7 +22,7 @@ class RegisteredTask:
 
     name: str
     kind: str  # the name of a kind of task
-    layout: Layout
+    layout: FileLayout
     metrics: tuple[str, ...]
     labels: tuple[str, ...] = ()
     positive: str | None = None  # the class whose F1 is reported

@@ -44,12 +44,12 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Splits:
+class ItemSplits:
     train: list[Item]
     test: list[Item]
 
 
-def read_items(task: TextTask, data: str | Path, log: Log) -> Splits:
+def read_items(task: TextTask, data: str | Path, log: Log) -> ItemSplits:
     """Reads the training and test splits, and logs bad rows."""
     path = Path(data).expanduser()
     if not path.exists():
@@ -57,7 +57,7 @@ def read_items(task: TextTask, data: str | Path, log: Log) -> Splits:
     train, test = _known(task, path, log) if task.source.known else _from_files(task, path, log)
     if not test:
         raise ValueError(f"{path} has no examples with an answer: {_expected(task)}")
-    return Splits(train, test)
+    return ItemSplits(train, test)
 
 
 def _expected(task: TextTask) -> str:
