@@ -25,7 +25,7 @@ from hornbook.tasks.records import MarkedExample
 from hornbook.tasks.task import INPUTS
 
 if TYPE_CHECKING:
-    from hornbook.data.tokenizing import DocumentLinker
+    from hornbook.data.tokenizing import EntityLinkerProtocol
     from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
@@ -103,7 +103,7 @@ def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:
 
 
 def with_entities(
-    examples: Sequence[MarkedExample], linker: "DocumentLinker", has_vector: np.ndarray
+    examples: Sequence[MarkedExample], linker: "EntityLinkerProtocol", has_vector: np.ndarray
 ) -> list[MarkedExample]:
     """The examples with the entities of a graph that their texts mention: those that the file gives, else those that
     are found. Entities without a vector are left out."""
