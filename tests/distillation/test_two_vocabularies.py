@@ -71,9 +71,9 @@ def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, da
     kept = open_teacher_cache(
         inputs, inputs.settings, open_teacher(str(teacher)), runtime, tmp_path, lambda status: None, lambda words: None
     )
-    units = np.arange(20)
+    groups = np.arange(20)
     predicted = load_predictor(teacher).predict([each.text for each in inputs.train[:20]])
-    found = softmax(kept.units(units, kept.columns))
+    found = softmax(kept.groups(groups, kept.columns))
     np.testing.assert_allclose(found, [list(each.probabilities.values()) for each in predicted], atol=1e-5)
 
 

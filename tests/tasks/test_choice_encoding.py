@@ -24,7 +24,7 @@ def example(number: int, label: int | None = 0, beginning: str = "") -> ChoiceEx
 def test_each_choice_is_paired_with_its_context(tokenizer):
     examples = [example(0, 2), example(1, 0, "a lantern")]
     encoded = TASK.encode(examples, tokenizer, 64)
-    assert encoded.num_units == len(examples) and len(encoded.ids) == 6 and encoded.group_size == 3
+    assert encoded.num_groups == len(examples) and len(encoded.ids) == 6 and encoded.group_size == 3
     assert encoded.example_ids.tolist() == [0, 0, 0, 1, 1, 1]
     assert encoded.labels.tolist() == [2, 2, 2, 0, 0, 0]
     for number, ids in enumerate(encoded.ids):

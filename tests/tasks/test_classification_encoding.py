@@ -81,7 +81,7 @@ def test_separate_pairs(tokenizer, theirs):
     both = [text for pair in zip(first, second, strict=True) for text in pair]
     assert [ids.tolist() for ids in encoded.ids] == theirs(both, truncation=True, max_length=20)["input_ids"]
     assert encoded.num_truncated == sum(len(ids) > 20 for ids in theirs(both)["input_ids"]) > 0
-    assert encoded.num_units == len(examples) and encoded.group_size == 2
+    assert encoded.num_groups == len(examples) and encoded.group_size == 2
     assert encoded.example_ids.tolist() == np.repeat(np.arange(30), 2).tolist()
     assert encoded.labels.tolist() == np.repeat(np.arange(30) % 3, 2).tolist()
     with pytest.raises(ValueError, match="only one"):
@@ -151,7 +151,7 @@ def test_both_orders_stand_side_by_side(tokenizer, longest):
         BOTH.encode([TextExample(str(i), *pair, "yes") for i, pair in enumerate(several)], tokenizer, longest)
         for several in (pairs, [pair[::-1] for pair in pairs])
     )
-    assert one.group_size == 2 and one.num_units == 100 and one.labels.tolist() == [2] * 200
+    assert one.group_size == 2 and one.num_groups == 100 and one.labels.tolist() == [2] * 200
     assert one.example_ids.tolist() == [i // 2 for i in range(200)] and max(map(len, one.ids)) <= longest
     for i in range(0, 200, 2):
         assert one.ids[i].tolist() == other.ids[i + 1].tolist() and one.ids[i + 1].tolist() == other.ids[i].tolist()

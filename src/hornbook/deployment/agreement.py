@@ -8,7 +8,7 @@ import numpy as np
 
 from hornbook.deployment.loading import MeasuredModel
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.running import outputs_by_unit
+from hornbook.tasks.running import outputs_by_group
 
 BATCH_TOKENS = 4096  # tokens per forward pass
 
@@ -52,9 +52,9 @@ def agreement(
 def answers(
     model: MeasuredModel, encoded: EncodedExamples, on_progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
-    """Returns the output of a model for each unit; for tagging and vectors, for each sequence."""
+    """Returns the output of a model for each group; for tagging and vectors, for each sequence."""
     per_token = model.head_config is None or model.head_config.output_type.per_token
-    return outputs_by_unit(lambda batch: model.answer(batch).numpy(), encoded, per_token, BATCH_TOKENS, on_progress)
+    return outputs_by_group(lambda batch: model.answer(batch).numpy(), encoded, per_token, BATCH_TOKENS, on_progress)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -34,7 +34,7 @@ from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 
 Pooling = Literal["cls", "mean", "none"]
 POOLINGS = ("cls", "mean", "none")
@@ -129,10 +129,10 @@ def frozen_sequences(
     lengths = list(map(len, ids))
     order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
     with evaluation_mode(model):
-        for group in grouped(order, lengths, batch_tokens):
-            batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device_of(model))
+        for indices in index_batches(order, lengths, batch_tokens):
+            batch = pack([ids[i] for i in indices], [segments[i] for i in indices]).to(device_of(model))
             x_F = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
-            yield from zip(group, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
+            yield from zip(indices, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
 
 
 @lock_output_file

@@ -165,11 +165,11 @@ class Predictor:
             else:
                 encoded = unlinked = unlinked or task.encode(examples, self.tokenizer, self.max_length)
 
-            def on_units(num_done: int, i: int = i, num_units: int = encoded.num_units) -> None:
-                report((i + num_done / num_units) / len(self.members))
+            def on_groups(num_done: int, i: int = i, num_groups: int = encoded.num_groups) -> None:
+                report((i + num_done / num_groups) / len(self.members))
 
             grounded = member.grounded(encoded, examples)
-            outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_units).outputs)
+            outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_groups).outputs)
         self.num_truncated += encoded.num_truncated
         predictions = task.decode(combine(task, outputs), encoded, examples)
         return [task.in_own_scheme(each) for each in predictions] if self.spec.scheme is None else predictions

@@ -32,7 +32,7 @@ class OutputType:
     has_labels: bool = False  # the outputs of the head correspond to the labels of a task
     is_configurable: bool = False  # the layers, the pair encoding and the problem type can be chosen
     of_sequences: bool = False  # outputs belong to whole sequences, otherwise to tokens
-    per_token: bool = False  # T rows of outputs, otherwise one per unit
+    per_token: bool = False  # T rows of outputs, otherwise one per group
     is_grouped: bool = False  # any number of adjacent sequences have one output
     is_embedding: bool = False  # vectors of texts, which are trained against those of the whole batch
     hf_weight: str = "classifier"  # name of the last layer in most classes of `transformers`

@@ -69,12 +69,12 @@ class TaskHead(nn.Module):
 
     @staticmethod
     def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
-        """Numbers per unit and per token, when outputs are cached as rows."""
+        """Numbers per group and per token, when outputs are cached as rows."""
         return head_config.num_labels, 0
 
     @staticmethod
     def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
-        """Outputs as rows of tokens (or of units, if they have no tokens)."""
+        """Outputs as rows of tokens (or of groups, if they have no tokens)."""
         return outputs
 
     @staticmethod

@@ -157,7 +157,7 @@ class Task:
 
     @property
     def group_size(self) -> int:
-        """Number of sequences per unit."""
+        """Number of sequences per group."""
         return self.head_config.group_size
 
     def for_example(self, example: Example) -> Self:
@@ -194,7 +194,7 @@ class Task:
         return np.log(np.maximum(softmax(logits).mean(0), TINIEST))
 
     def predicted(self, outputs: np.ndarray) -> np.ndarray | None:
-        """What the outputs of one unit predict, to compare models; None for numbers."""
+        """What the outputs of one group predict, to compare models; None for numbers."""
         return outputs.argmax(-1)
 
     def tuned(self, examples: Sequence[Example], predictions: list) -> Self:

@@ -148,7 +148,7 @@ def _fit(inputs: Inputs, vectors: np.ndarray, encoded: EncodedExamples) -> Fitte
     task, seed = inputs.spec.task, inputs.settings.runtime.seed
     # Each choice is classified as right or wrong; the likeliest per question is chosen.
     if task.label_scope == "choice":
-        is_right = np.tile(np.arange(encoded.group_size), encoded.num_units) == encoded.labels
+        is_right = np.tile(np.arange(encoded.group_size), encoded.num_groups) == encoded.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
     return fit_labels(task, vectors, encoded.labels[:: encoded.group_size], seed)
 

@@ -1,7 +1,7 @@
 """A teacher's outputs cached on disk: computed once before the first epoch, read in every epoch.
 
-RUN/teacher/units.npy, tokens.npy     one row per unit and per token (`objectives.distillation.teacher_rows`), float32
-RUN/teacher/cache.json                what the outputs depend on, and the number of finished groups of units
+RUN/teacher/groups.npy, tokens.npy     one row per group and per token (`objectives.distillation.teacher_rows`), float32
+RUN/teacher/cache.json                what the outputs depend on, and the number of finished batches
 """
 
 import hashlib
@@ -32,12 +32,12 @@ from hornbook.runs.finetuning.progress import preparation_progress
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 from hornbook.train.job import OnProgress
 from hornbook.train.runtime import Runtime
 
 FOLDER, STATE = "teacher", "cache.json"
-GROUPS_BETWEEN_SAVES = 20
+BATCHES_BETWEEN_SAVES = 20
 
 
 class TeacherCache:
@@ -48,7 +48,7 @@ class TeacherCache:
         self.folder, self.columns, self.encoded = folder, columns, encoded
         self.lengths = np.array([len(ids) for ids in encoded.ids], np.int64)
         self.offsets = to_offsets(self.lengths)
-        sizes = {"units": (encoded.num_units, columns.units), "tokens": (int(self.offsets[-1]), columns.tokens)}
+        sizes = {"groups": (encoded.num_groups, columns.groups), "tokens": (int(self.offsets[-1]), columns.tokens)}
         self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
         self.follows_from = follows_from
         before = read_json(folder / STATE)["follows_from"] if (folder / STATE).exists() else follows_from
@@ -79,15 +79,17 @@ class TeacherCache:
             file.flush()
         write_json(self.folder / STATE, {"follows_from": self.follows_from, "done_groups": done_groups})
 
-    def write(self, units: list[int], rows_of_units: torch.Tensor | None, rows_of_tokens: torch.Tensor | None) -> None:
-        if rows_of_units is not None:
-            self.files["units"][units] = rows_of_units.cpu().numpy()
+    def write(
+        self, groups: list[int], rows_of_groups: torch.Tensor | None, rows_of_tokens: torch.Tensor | None
+    ) -> None:
+        if rows_of_groups is not None:
+            self.files["groups"][groups] = rows_of_groups.cpu().numpy()
         if rows_of_tokens is not None:
-            self.files["tokens"][self._token_rows(_sequences(units, self.encoded))] = rows_of_tokens.cpu().numpy()
+            self.files["tokens"][self._token_rows(_sequences(groups, self.encoded))] = rows_of_tokens.cpu().numpy()
 
-    def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:
-        """The rows of units, with the given columns."""
-        return _select(self.files["units"][units], self.columns.units, columns.units)
+    def groups(self, groups: np.ndarray, columns: TeacherColumns) -> np.ndarray:
+        """The rows of groups, with the given columns."""
+        return _select(self.files["groups"][groups], self.columns.groups, columns.groups)
 
     def tokens(self, sequences: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         """The rows of all tokens of some sequences, with the given columns."""
@@ -98,10 +100,10 @@ class TeacherCache:
         return np.repeat(starts - to_offsets(lengths)[:-1], lengths) + np.arange(lengths.sum())
 
 
-def _sequences(units: list[int], encoded: EncodedExamples) -> np.ndarray:
-    """The indices of the sequences of some units."""
+def _sequences(groups: list[int], encoded: EncodedExamples) -> np.ndarray:
+    """The indices of the sequences of some groups."""
     size = encoded.group_size
-    return (np.array(units)[:, None] * size + np.arange(size)).ravel()
+    return (np.array(groups)[:, None] * size + np.arange(size)).ravel()
 
 
 def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str, int]) -> np.ndarray:
@@ -131,7 +133,7 @@ def cache_plan(
 
 
 def _num_bytes(encoded: EncodedExamples, columns: TeacherColumns) -> int:
-    return columns.num_bytes(encoded.num_units, sum(map(len, encoded.ids)))
+    return columns.num_bytes(encoded.num_groups, sum(map(len, encoded.ids)))
 
 
 def open_teacher_cache(
@@ -152,7 +154,7 @@ def open_teacher_cache(
     follows_from = {
         "teacher": teacher.fingerprint,
         "data": _fingerprint(encoded),
-        "columns": {"units": columns.units, "tokens": columns.tokens},
+        "columns": {"groups": columns.groups, "tokens": columns.tokens},
         "precision": str(runtime.precision),
         "micro_tokens": micro_tokens,
     }
@@ -180,7 +182,7 @@ def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher)
 
 
 def _fingerprint(encoded: EncodedExamples) -> str:
-    """A hash of the sequences of token ids, their segments and how many of them form a unit."""
+    """A hash of the sequences of token ids, their segments and how many of them form a group."""
     digest = hashlib.sha256(str(encoded.group_size).encode())
     for ids, segments in zip(encoded.ids, encoded.segments, strict=True):
         digest.update(len(ids).to_bytes(8, "little") + ids.tobytes() + segments.tobytes())
@@ -196,23 +198,23 @@ def _fill(
     on_progress: OnProgress,
     announce: Callable[[], None],
 ) -> None:
-    """Computes the missing outputs, short sequences first, in groups that depend only on the data, so that a resumed
+    """Computes the missing outputs, short sequences first, in batches that depend only on the data, so that a resumed
     cache is identical. `announce` is called first if any are missing."""
     encoded = cache.encoded
     lengths = cache.lengths.reshape(-1, encoded.group_size)
     order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
-    groups = list(grouped(order, lengths.sum(1).tolist(), micro_tokens))
+    batches = list(index_batches(order, lengths.sum(1).tolist(), micro_tokens))
     first = cache.open()
-    if first == len(groups):
+    if first == len(batches):
         return
     announce()
     model = teacher.model.to(runtime.device).eval()
     show, num_tokens = preparation_progress(on_progress, "caching teacher outputs: batch", first), 0
-    for num_done, units in enumerate(groups[first:], first + 1):
-        batch = encoded.packed(_sequences(units, encoded).tolist()).to(runtime.device)
+    for num_done, groups in enumerate(batches[first:], first + 1):
+        batch = encoded.packed(_sequences(groups, encoded).tolist()).to(runtime.device)
         with runtime.autocast():
-            cache.write(units, *compute_rows(model, cache.columns, batch))
+            cache.write(groups, *compute_rows(model, cache.columns, batch))
         num_tokens += batch.num_tokens
-        if num_done % GROUPS_BETWEEN_SAVES == 0 or num_done == len(groups):
+        if num_done % BATCHES_BETWEEN_SAVES == 0 or num_done == len(batches):
             cache.save(num_done)
-        show(num_done, len(groups), num_tokens)
+        show(num_done, len(batches), num_tokens)

@@ -100,9 +100,9 @@ def build_job(
 
 
 def in_batches(encoded: EncodedExamples, batch_size: int) -> list[Batch]:
-    """All units in batches, in their order, to validate on."""
-    units = range(encoded.num_units)
-    return [encoded.batch(units[first : first + batch_size]) for first in units[::batch_size]]
+    """All groups in batches, in their order, to validate on."""
+    groups = range(encoded.num_groups)
+    return [encoded.batch(groups[first : first + batch_size]) for first in groups[::batch_size]]
 
 
 def _log_head(old: HeadConfig | None, new: HeadConfig, is_kept: bool, model: str, log: Log) -> None:

@@ -26,7 +26,7 @@ NUM_TIMED, MAX_TIMED_SECONDS = 4, 10.0  # steps that are timed before a run, and
 
 def with_steps(settings: S, encoded: EncodedExamples) -> S:
     """The settings with the number of steps on these training examples, and the intervals of logging and validation."""
-    steps_per_epoch = math.ceil(encoded.num_units / settings.batch_size)
+    steps_per_epoch = math.ceil(encoded.num_groups / settings.batch_size)
     steps = max(1, round(steps_per_epoch * settings.epochs))
     # A short run logs often enough to see whether its loss moved.
     overrides = {
@@ -39,24 +39,24 @@ def with_steps(settings: S, encoded: EncodedExamples) -> S:
 
 
 class TaskBatches:
-    """Every unit once per epoch, in an order that depends on the seed and the epoch. The last batch of an epoch may be
+    """Every group once per epoch, in an order that depends on the seed and the epoch. The last batch of an epoch may be
     smaller."""
 
     def __init__(self, encoded: EncodedExamples, batch_size: int, seed: int):
         self.encoded, self.batch_size, self.seed = encoded, batch_size, seed
-        self.steps_per_epoch = math.ceil(encoded.num_units / batch_size)
+        self.steps_per_epoch = math.ceil(encoded.num_groups / batch_size)
         self._epoch, self._order = -1, np.zeros(0, np.int64)
 
     def __call__(self, step: int, part: tuple[int, int] = (0, 1)) -> Batch:
-        """The batch of a step, or only part `part[0]` of `part[1]` of it. An empty part is one of its units, as
+        """The batch of a step, or only part `part[0]` of `part[1]` of it. An empty part is one of its groups, as
         padding."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.encoded.num_units)
+            self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.encoded.num_groups)
             self._epoch = epoch
-        units = self._order[index * self.batch_size : (index + 1) * self.batch_size].tolist()
-        first, last = part_of(len(units), part)
-        batch = self.encoded.batch(units[first:last] or units[:1], with_dataset_index=True)
+        groups = self._order[index * self.batch_size : (index + 1) * self.batch_size].tolist()
+        first, last = part_of(len(groups), part)
+        batch = self.encoded.batch(groups[first:last] or groups[:1], with_dataset_index=True)
         step_index = first * self.encoded.group_size + np.arange(batch.num_sequences)
         return batch.with_values("sequences", step_index_host=step_index).as_padding(first == last)
 
@@ -77,7 +77,7 @@ def expected_seconds(
     `num_timed` steps at learning rate 0. A validation costs a forward pass over the tokens of dev."""
     step_seconds = seconds_per_step(job, settings, runtime, range(num_timed), MAX_TIMED_SECONDS)
     num_train, num_dev = (sum(map(len, split.ids)) for split in (inputs.encoded_train, inputs.encoded_dev))
-    steps_per_epoch = inputs.encoded_train.num_units / settings.batch_size
+    steps_per_epoch = inputs.encoded_train.num_groups / settings.batch_size
     validation_seconds = FORWARD_SHARE * step_seconds * steps_per_epoch * num_dev / max(1, num_train)
     num_validations = math.ceil(num_steps / settings.validation.every_steps)
     return num_steps * step_seconds + num_validations * validation_seconds, step_seconds
