@@ -121,13 +121,13 @@ def test_what_is_trained(made, tmp_path):
 
 
 def test_it_continues_from_an_ernie(made, tmp_path):
-    options = {"base": made / "ernie", "vectors": None}
+    options = {"init_from": made / "ernie", "vectors": None}
     pretrain_ernie(tmp_path / "more", made, steps=1, graph=None, **options)
     assert load_model(tmp_path / "more").config == load_model(made / "ernie").config
     with pytest.raises(ValueError, match="was trained with another graph"):
         pretrain_ernie(tmp_path / "x", made, steps=1, graph=made / "other-graph", **options)
     with pytest.raises(ValueError, match="has entity vectors already: leave out vectors"):
-        pretrain_ernie(tmp_path / "x", made, steps=1, base=made / "ernie")
+        pretrain_ernie(tmp_path / "x", made, steps=1, init_from=made / "ernie")
 
 
 @pytest.mark.parametrize(
