@@ -207,14 +207,15 @@ def _new_student(
     name: str, teacher: Teacher, overrides: dict, seed: int | None, started_run: dict, log: Log
 ) -> tuple[Transformer, Tokenizer] | None:
     """A new student from a preset with the requested shape and the teacher's vocabulary, and its tokenizer; None for a
-    folder, which is loaded like any model. With `objective.start=teacher` its weights are initialised from the
+    folder, which is loaded like any model. With `objective.student_init=teacher` its weights are initialised from the
     teacher's. The shape, the seed and the initialisation of a resumed run are those of its record."""
     if started_run:
         overrides, settings = started_run.get("request", {}).get("overrides", {}), started_run.get("settings") or {}
-        seed, start = settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
+        seed = settings.get("runtime", {}).get("seed", 0)
+        student_init = settings.get("objective", {}).get("student_init", "teacher")
     else:
         seed = _integer(overrides, "runtime.seed", 0) if seed is None else seed
-        start = overrides.get("objective.start", "teacher")
+        student_init = overrides.get("objective.student_init", "teacher")
     shape = {setting: value for setting, value in overrides.items() if setting.startswith(SHAPE)}
     if Path(name).is_dir() or name not in presets.PRESETS:
         _check_model(name)
@@ -240,6 +241,6 @@ def _new_student(
     )
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())
     student.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))
-    if start == "teacher":
+    if student_init == "teacher":
         log(f"the student {initialize_from_teacher(student, teacher.model)}")
     return student.eval(), teacher.tokenizer

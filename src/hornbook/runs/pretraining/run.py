@@ -287,7 +287,7 @@ def _model_to_train(
     if settings.reads_entities:
         give_vectors(model, request)
     if teacher is not None:
-        if settings.objective.start == "teacher":
+        if settings.objective.student_init == "teacher":
             log(f"the student {initialize_from_teacher(model.student, teacher.model)}")
     elif request.init_from is not None:
         log(f"initialised from {request.init_from}: {settings.model.num_layers} layers, width {settings.model.width}")
