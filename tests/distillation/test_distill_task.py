@@ -292,8 +292,8 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
         ValueError, match=r"there is no folder 'tinybert-5'.* did you mean the preset tinybert-\d or tinybert-\d"
     ):
         learn(teacher.out, "tinybert-5", tmp_path / "run", data)
-    with pytest.raises(ValueError, match="from_random is for a model without a teacher"):
-        learn(teacher.out, small, tmp_path / "run", data, from_random=True)
+    with pytest.raises(ValueError, match="from_scratch is for a model without a teacher"):
+        learn(teacher.out, small, tmp_path / "run", data, from_scratch=True)
     with pytest.raises(ValueError, match=r"small is a folder, and on plain text a student is a preset"):
         distill(encoder, small, tmp_path / "run", corpora=[tmp_path], **QUIET)
     with pytest.raises(ValueError, match=r"there is no file nowhere\.json: check the path"):

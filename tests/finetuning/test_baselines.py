@@ -170,7 +170,7 @@ def test_the_same_network_from_random_weights(tmp_path, encoder):
     found = baseline(
         "random", word_rules.keyword_rule(), "classification", tmp_path, model=encoder, overrides=overrides
     )
-    assert run_of(tmp_path)["request"]["from_random"]
+    assert run_of(tmp_path)["request"]["from_scratch"]
     assert 0 <= found.score <= 1
     assert (tmp_path / "model.safetensors").exists()
 

@@ -9,7 +9,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
-from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
+from hornbook.runs.finetuning.layers import freeze, from_scratch, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.encoded import EncodedExamples
@@ -203,13 +203,13 @@ def test_two_seeds_differ_in_head_and_order_only():
 def test_random_weights_share_nothing_with_the_trained_ones():
     """The same network, as before any training; the seed decides all of it."""
     trained = pretrained()
-    model = from_random(trained, CLASSES, 0)
+    model = from_scratch(trained, CLASSES, 0)
     assert model.config == trained.config and model.head_config == CLASSES
     before = trained.state_dict()
     for name, value in model.state_dict().items():
         if name in before and value.ndim == 2:
             assert not torch.equal(value, before[name]), name
-    same, other = from_random(trained, CLASSES, 0), from_random(trained, CLASSES, 1)
+    same, other = from_scratch(trained, CLASSES, 0), from_scratch(trained, CLASSES, 1)
     assert all(torch.equal(value, same.state_dict()[name]) for name, value in model.state_dict().items())
     assert not torch.equal(model.blocks[0].fc1.weight, other.blocks[0].fc1.weight)
 
@@ -253,7 +253,7 @@ def families() -> list[Transformer]:
     ]
 
 
-@pytest.mark.parametrize("start", [with_head, from_random])
+@pytest.mark.parametrize("start", [with_head, from_scratch])
 @pytest.mark.parametrize("trained", families(), ids=lambda each: each.family)
 def test_dropout_of_its_own_in_fine_tuning(trained, start):
     """Below the head everywhere; without it, that of the pre-training."""

@@ -38,7 +38,7 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
         "task": "reviews",
         "kind": kind,
         "labels": list(labels),
-        "request": {"from_random": False},
+        "request": {"from_scratch": False},
         "inputs": {
             "data": {
                 "path": "/data/reviews",

@@ -128,7 +128,7 @@ def test_a_folder_is_no_base_model_of_the_hub(make_card, model, tmp_path, monkey
 
 
 def test_random_weights_have_no_base_model(make_card):
-    head, text = make_card(request={"from_random": True})
+    head, text = make_card(request={"from_scratch": True})
     assert "base_model" not in head and "trained from random weights" in text
 
 

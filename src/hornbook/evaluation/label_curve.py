@@ -261,7 +261,7 @@ def _train(
         overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
     if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
-    request = replace(request, from_random=method == "random", overrides=overrides)
+    request = replace(request, from_scratch=method == "random", overrides=overrides)
     chosen = _with_train(inputs, request, examples)
     return run_once(folder, request, chosen, on_progress, log=lambda message: None)  # the data were already logged once
 

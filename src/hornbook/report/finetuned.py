@@ -93,7 +93,7 @@ class ReportedTaskRun(ReportedRun):
 
     @property
     def is_from_scratch(self) -> bool:
-        return bool((self.record.get("request") or {}).get("from_random"))
+        return bool((self.record.get("request") or {}).get("from_scratch"))
 
     @property
     def labels(self) -> list[str]:
@@ -229,7 +229,7 @@ def describe_finetuned(run: ReportedTaskRun) -> dict:
         "model": run.model,
         "teacher": run.teacher,
         "graph": ((run.record.get("settings") or {}).get("reason") or {}).get("graph"),
-        "from_random": run.is_from_scratch,
+        "from_scratch": run.is_from_scratch,
         "labels": run.labels,
         "parameters": run.record.get("parameters"),
         "trained_parameters": run.record.get("trained_parameters"),
@@ -256,7 +256,7 @@ def finetuned_lines(info: dict) -> list[tuple[str, str]]:
     data = info["data"]
     out = [
         ("task", f"{info['task']}: {info['what']}"),
-        ("model", info["model"] + (", trained from random weights" if info["from_random"] else "")),
+        ("model", info["model"] + (", trained from random weights" if info["from_scratch"] else "")),
         ("teacher", info["teacher"] or ""),
         ("graph", info.get("graph") or ""),
         ("parameters", format_parameters(info["parameters"], info["trained_parameters"])),

@@ -79,7 +79,7 @@ def baseline(
         taken = "the size of its network" if name == "random" else "its vectors if no file is given (word_vectors=)"
         raise ValueError(f"the baseline {name} takes {taken} from a model: name one (model=)")
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    options = {"seed": seed, "strict": strict, "overrides": overrides, "from_random": name == "random"}
+    options = {"seed": seed, "strict": strict, "overrides": overrides, "from_scratch": name == "random"}
     request, out = FinetuneRequest.of(model, data, task, **reading, **options), Path(out)
     if name == "random":
         return open_and_run(out, request, data, on_progress, log)

@@ -74,7 +74,7 @@ def finetune(
     seed: int | None = None,
     seeds: int = 1,
     lr_search: bool = False,
-    from_random: bool = False,
+    from_scratch: bool = False,
     strict: bool = False,
     reason: str | None = None,
     graph: str | Path | None = None,
@@ -99,7 +99,7 @@ def finetune(
         epochs, lr, batch_size, seed: Settings of the run; they default to the published values for the task and model.
         seeds: Number of runs with different seeds; the one with the best dev score is kept.
         lr_search: Try the four published learning rates and keep the best by dev score.
-        from_random: Train the same network from randomly initialised weights.
+        from_scratch: Train the same network from randomly initialised weights.
         strict: Raise a `ValueError` at the first bad row.
         reason: `kagnet`: multiple choice also reads the paths of a knowledge graph between question and answers.
         graph, vectors: The folders of that graph, and of its vectors. Without `reason`, `graph` is that of an ERNIE, to
@@ -118,8 +118,8 @@ def finetune(
     >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
     (True, 1)
     """
-    if from_random and teacher is not None:
-        raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
+    if from_scratch and teacher is not None:
+        raise ValueError("from_scratch is for a model without a teacher: name a preset as the student instead")
     seeds = checked(seeds, int, "seeds", low=1, high=1000)
     if data is None:
         raise ValueError("there is no data to train on: give data=, such as a file")
@@ -139,7 +139,7 @@ def finetune(
         *(model, data, task),
         **reading,
         **settings,
-        from_random=from_random,
+        from_scratch=from_scratch,
         strict=strict,
         teacher=teacher and teacher.name,
     )

@@ -24,7 +24,7 @@ from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.layers import (
     freeze,
-    from_random,
+    from_scratch,
     keeps_head,
     lr_multiplier,
     start_at_frequencies,
@@ -58,9 +58,9 @@ def build_job(
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
     head_config, seed = inputs.spec.task.head_config, settings.runtime.seed
-    has_head = not request.from_random and keeps_head(inputs.pretrained, head_config, settings.task)
-    if request.from_random:
-        model, new_parts = from_random(inputs.pretrained, head_config, seed, settings.layers.dropout), []
+    has_head = not request.from_scratch and keeps_head(inputs.pretrained, head_config, settings.task)
+    if request.from_scratch:
+        model, new_parts = from_scratch(inputs.pretrained, head_config, seed, settings.layers.dropout), []
     else:
         _log_head(inputs.pretrained.head_config, head_config, has_head, request.model, log)
         model, new_parts = with_head(inputs.pretrained, head_config, seed, settings.layers.dropout, has_head)

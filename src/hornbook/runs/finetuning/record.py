@@ -35,7 +35,7 @@ class FinetuneRequest(RunRequest):
     lr: float | None = setting(None, "peak learning rate", above=0, high=100)
     batch_size: int | None = setting(None, "examples in a batch", low=1, high=1_000_000)
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
-    from_random: bool = False
+    from_scratch: bool = False
     strict: bool = False
     teacher: str | None = None
     delimiter: str | None = None
