@@ -259,7 +259,7 @@ def test_learning(model, learned):
 @pytest.mark.parametrize("form", ["single texts", "pairs"])
 def test_a_student_learns_the_similarities_of_its_teacher(form, model, learned, tmp_path):
     teacher = hornbook.load(learned.out)
-    overrides = {"task.teacher": str(learned.out), "optimizer.lr": 1e-3}
+    overrides = {"task.embedding_teacher": str(learned.out), "optimizer.lr": 1e-3}
     trained(model, DATA[form] * 2, tmp_path / "student", epochs=4, overrides=overrides)
     texts = [row["anchor"] for row in pairs(40, seed=7)]
 
@@ -272,7 +272,7 @@ def test_a_student_learns_the_similarities_of_its_teacher(form, model, learned, 
 
 
 def test_a_teacher_is_refused_where_it_is_not_used(model, tmp_path):
-    overrides = {"task.teacher": str(model)}
+    overrides = {"task.embedding_teacher": str(model)}
     with pytest.raises(ValueError, match=r"rows have scores, which a task\.teacher replaces"):
         trained(model, DATA["scored pairs"], tmp_path / "run", overrides=overrides)
     rows = [{"text": f"the {word}", "label": str(i % 2)} for i, word in enumerate(WORDS)]

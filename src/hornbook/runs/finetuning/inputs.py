@@ -144,14 +144,16 @@ class Inputs(Labelled):
 
     @cached_property
     def encoded_train(self) -> EncodedExamples:
-        """The training examples as model inputs. With `task.teacher`, their labels are the teacher's vectors of all
-        texts."""
+        """The training examples as model inputs. With `task.embedding_teacher`, their labels are the teacher's vectors
+        of all texts."""
         encoded = self.encode(self.train_examples)
-        if self.settings.task.teacher is None:
+        if self.settings.task.embedding_teacher is None:
             return encoded
         texts = [text for example in self.train_examples for text in padded_texts(example, encoded.group_size)]
         unique = list(dict.fromkeys(texts))
-        vectors = dict(zip(unique, load(self.settings.task.teacher).embed(unique, normalize=True), strict=True))
+        vectors = dict(
+            zip(unique, load(self.settings.task.embedding_teacher).embed(unique, normalize=True), strict=True)
+        )
         return replace(encoded, labels=np.stack([vectors[text] for text in texts]))
 
     @cached_property
@@ -208,10 +210,12 @@ def open_inputs(
     if head_config.output_type.is_embedding:
         embedding = _embedding_settings(model_folder(model), request, settings, log)
         head_config = replace(head_config, pooling=settings.task.pooling or embedding.pooling)
-        if settings.task.teacher is not None and dataset.splits["train"][0].score is not None:
-            raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
-    elif settings.task.teacher is not None:
-        raise ValueError("task.teacher is for the task similarity: use hornbook distill for other tasks")
+        if settings.task.embedding_teacher is not None and dataset.splits["train"][0].score is not None:
+            raise ValueError(
+                "the training rows have scores, which a task.embedding_teacher replaces: leave out one of the two"
+            )
+    elif settings.task.embedding_teacher is not None:
+        raise ValueError("task.embedding_teacher is for the task similarity: use hornbook distill for other tasks")
     grounder = None
     if settings.reason.method is not None:
         grounder = _grounder(request, head_config, settings, log)
@@ -295,7 +299,9 @@ def _settings(
     if KINDS[registered.kind].problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
         eps = rounded(settings.optimizer.eps / len(data.labels))
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
-    needs_dropout = registered.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None
+    needs_dropout = (
+        registered.kind == Similarity.name and train[0].pair is None and settings.task.embedding_teacher is None
+    )
     if not needs_dropout or has_dropout(with_dropout(pretrained.config, settings.layers.dropout)):
         return settings
     if "layers.dropout" in overrides:
@@ -308,7 +314,9 @@ def _embedding_settings(
 ) -> EmbeddingSettings:
     """The pooling and the maximum length that the folder of a model prescribes, for what was not requested."""
     if request.teacher is not None:
-        raise ValueError("hornbook distill does not support similarity: use hornbook finetune with task.teacher=MODEL")
+        raise ValueError(
+            "hornbook distill does not support similarity: use hornbook finetune with task.embedding_teacher=MODEL"
+        )
     embedding = read_embedding_settings(folder)
     embedding.refuse_lower_case(folder)
     if settings.task.pooling is None:

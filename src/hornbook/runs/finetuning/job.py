@@ -121,7 +121,7 @@ def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective
     if not settings.task.class_weights:
         if not head_config.output_type.is_embedding:
             return TaskObjective(head_config)
-        similarity = SimilarityDistillation if settings.task.teacher else SimilarityObjective
+        similarity = SimilarityDistillation if settings.task.embedding_teacher else SimilarityObjective
         return similarity(head_config, settings.task.temperature)
     if not head_config.output_type.has_labels or head_config.problem_type != "single_label_classification":
         raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
