@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from hornbook.batch import Batch
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
@@ -30,7 +30,7 @@ def num_to_time(num_steps: int, most: int = NUM_TIMED) -> int:
 
 
 def seconds_per_step(
-    job: Job, settings: LoopSettings, runtime: Runtime, batch_numbers: Iterable[int], most_seconds: float
+    job: TrainingJob, settings: LoopSettings, runtime: Runtime, batch_numbers: Iterable[int], most_seconds: float
 ) -> float:
     """Median seconds per step over these batches. A step that also compiles or captures a CUDA graph is taken again and
     timed then. Stops early `most_seconds` after the first step.

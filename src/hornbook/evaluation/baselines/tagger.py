@@ -30,7 +30,7 @@ from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
-from hornbook.train.job import Job, Outcome, Status
+from hornbook.train.job import Outcome, Status, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
@@ -100,7 +100,7 @@ def fit_tagger(
 
     batches = TaskBatches(sentences["train"], settings.batch_size, settings.runtime.seed)
     module = TrainingModule(model, objective)
-    job = Job(module, batches, check, save, load, metric_for_best=task.metrics[0])
+    job = TrainingJob(module, batches, check, save, load, metric_for_best=task.metrics[0])
     outcome = train(out, job, settings, runtime, on_progress)
     if outcome.ended == "stopped":
         return outcome

@@ -25,7 +25,7 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.job import Job, OnProgress, Outcome
+from hornbook.train.job import OnProgress, Outcome, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
@@ -107,7 +107,7 @@ def run_earlier_stages(
     inputs: Inputs,
     settings: TaskDistillationSettings,
     runtime: Runtime,
-    build: Callable[..., tuple[Job, Transformer]],
+    build: Callable[..., tuple[TrainingJob, Transformer]],
     on_progress: OnProgress,
     log: Log,
 ) -> Inputs | Outcome:
@@ -156,7 +156,7 @@ def _stage_message(number: int, stages: Sequence[StageRecipe], settings: TaskDis
 
 
 def _seconds_left(
-    folder: Path, job: Job, settings: TaskDistillationSettings, inputs: Inputs, runtime: Runtime
+    folder: Path, job: TrainingJob, settings: TaskDistillationSettings, inputs: Inputs, runtime: Runtime
 ) -> float:
     """The expected time of the steps of a stage that are not done yet."""
     checkpoints = Checkpoints(folder)

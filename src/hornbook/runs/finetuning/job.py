@@ -37,7 +37,7 @@ from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime
@@ -53,7 +53,7 @@ def build_job(
     teacher: Teacher | None = None,
     cache: CachedRows | None = None,
     stage: int = -1,
-) -> tuple[Job, nn.Module]:
+) -> tuple[TrainingJob, nn.Module]:
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
@@ -88,7 +88,7 @@ def build_job(
     else:
         validation = partial(validate, module, in_batches(inputs.encoded_dev, settings.batch_size), runtime)
         metric_for_best = "loss"
-    job = Job(
+    job = TrainingJob(
         module,
         TaskBatches(inputs.encoded_train, settings.batch_size, seed),
         validation,

@@ -14,7 +14,7 @@ from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime
 from hornbook.train.step_timing import FORWARD_SHARE, seconds_per_step
@@ -71,7 +71,7 @@ def planned_flops(model: Transformer, encoded: EncodedExamples, epochs: float, l
 
 
 def expected_seconds(
-    job: Job, settings: FinetuneSettings, inputs: Inputs, runtime: Runtime, num_steps: int, num_timed: int
+    job: TrainingJob, settings: FinetuneSettings, inputs: Inputs, runtime: Runtime, num_steps: int, num_timed: int
 ) -> tuple[float, float]:
     """The expected time of `num_steps` steps with their validations, and that of one step, both in seconds, measured on
     `num_timed` steps at learning rate 0. A validation costs a forward pass over the tokens of dev."""

@@ -14,7 +14,7 @@ from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.pretraining.assembly import kept_model
 from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import MAX_BATCH_TOKENS, MINUTES_PER_YEAR
 
@@ -57,7 +57,7 @@ def write_run(
     settings: PretrainSettings,
     corpora: Corpora,
     runtime: Runtime,
-    job: Job,
+    job: TrainingJob,
     baseline: dict,
     recipe: str,
     teacher: Teacher | None = None,

@@ -69,7 +69,7 @@ from hornbook.runs.pretraining.record import (
 )
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.job import Job, OnProgress, Outcome
+from hornbook.train.job import OnProgress, Outcome, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
@@ -149,7 +149,7 @@ class _Prepared:
     settings: PretrainSettings
     corpora: Corpora
     runtime: Runtime
-    job: Job
+    job: TrainingJob
 
 
 def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
@@ -312,7 +312,7 @@ def _refuse_too_large(settings: PretrainSettings) -> None:
 
 def _job(
     settings: PretrainSettings, corpora: Corpora, model: nn.Module, runtime: Runtime, teacher: Teacher | None = None
-) -> Job:
+) -> TrainingJob:
     tokenizer = corpora[0][0].tokenizer
     objective = objective_of(settings, tokenizer, teacher and teacher.model, model)
     if runtime.compiles:
@@ -321,11 +321,11 @@ def _job(
         compile_hashing()
     save, load = partial(save_trained, model=model, tokenizer=tokenizer), partial(load_trained, model=model)
     module = TrainingModule(model, objective)
-    job = Job(module, BatchMaker(settings, corpora), None, save, load, lr_multiplier_of=lr_multiplier(settings))
+    job = TrainingJob(module, BatchMaker(settings, corpora), None, save, load, lr_multiplier_of=lr_multiplier(settings))
     return _with_batches(job, settings, corpora, runtime)
 
 
-def _with_batches(job: Job, settings: PretrainSettings, corpora: Corpora, runtime: Runtime) -> Job:
+def _with_batches(job: TrainingJob, settings: PretrainSettings, corpora: Corpora, runtime: Runtime) -> TrainingJob:
     """The job with the training and validation batches of these settings."""
     held_out, data = held_out_batches(settings, corpora), settings.data
     return dataclasses.replace(
