@@ -138,7 +138,7 @@ def test_paths_are_recorded_whole_so_that_they_hold_in_any_working_directory(tmp
     [
         ("classification", {"method": "bilstm"}, "logistic"),
         ("classification", {"method": "tree"}, "logistic or bilstm"),
-        ("classification", {"pooling": "none"}, "cls or mean"),
+        ("classification", {"pooling": "none"}, "cls, lasttoken or mean"),
         ("spans", {}, "layers.frozen=-1"),
     ],
 )

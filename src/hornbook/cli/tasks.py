@@ -341,7 +341,9 @@ def features(
     arguments: with_optional_model("FILE", ".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx."),
     out: option(Path, ".npy file to write."),
     layers: option(str, "Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.") = "last4",
-    pooling: option(str, "Pooling: cls (GPT: last token), mean, or none (every token).") = "cls",
+    pooling: option(
+        str | None, "cls (first token, default), lasttoken (default for GPT), mean, or none: every token."
+    ) = None,
     reading: Reading = None,
     overwrite: flag("--overwrite", "Replace the file --out.") = False,
     device: Device = "auto",

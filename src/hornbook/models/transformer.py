@@ -18,6 +18,7 @@ from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import HEADS, ClsLayer
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
+from hornbook.models.pooling import TokenPooling, token_indices
 from hornbook.nn.attention import prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
 from hornbook.nn.cache import KeyValueCache
@@ -286,8 +287,10 @@ class Transformer(nn.Module):
         self(batch, hidden_states)
         return hidden_states
 
-    def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """The index of the token that represents each sequence in a task, N."""
+    @property
+    def sequence_pooling(self) -> TokenPooling:
+        """The token that represents a sequence in a task: the first or, in a causal model, the last, which alone
+        attends to all others."""
         raise NotImplementedError
 
     def pooled(self, token_ND: Tensor) -> Tensor:
@@ -302,7 +305,7 @@ class Transformer(nn.Module):
         """The outputs of the task head from the last hidden states."""
         if not reads_cls(self.head_config) and not self.head_config.has_answer_classifier:
             return self.task(x_TD, batch, None)
-        token_ND = x_TD[self.sequence_tokens(x_TD, batch)]
+        token_ND = x_TD[token_indices(x_TD, batch, self.sequence_pooling)]
         if self.head_config.has_answer_classifier:
             return self.task(x_TD, batch, token_ND)
         pool = self.pooled if self.task.cls is None else self.task.cls

@@ -14,7 +14,7 @@ import numpy as np
 from hornbook.evaluation.baselines.linear import Fitted, fit_classes, fit_labels, sampled_words
 from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
-from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
+from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
@@ -56,10 +56,10 @@ def probe(
     >>> 0 <= hornbook.probe("runs/first", "reviews.csv", "classification", "runs/probe").score <= 1
     True
 
-    `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (for a GPT the last token) or `mean` over the
-    tokens of a text (the default); words are read at their first token. `overrides` are fine-tuning settings by their
-    dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the BiLSTM, `epochs` and
-    `optimizer.lr`. Returns an `Outcome` if training was stopped.
+    `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (the first token), `lasttoken` (for a
+    causal model) or `mean` over the tokens of a text (the default); words are read at their first token. `overrides`
+    are fine-tuning settings by their dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for
+    the BiLSTM, `epochs` and `optimizer.lr`. Returns an `Outcome` if training was stopped.
     """
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     request = FinetuneRequest.of(model, data, task, **reading, seed=seed, strict=strict, overrides=overrides)
@@ -89,7 +89,7 @@ def probe_inputs(
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.spec.task
     _check(task, method, pooling)
-    pooling = None if task.label_scope == "word" else pooling or DEFAULT_POOLING
+    pooling = None if task.label_scope == "word" else choose_pooling(pooling or DEFAULT_POOLING, inputs.pretrained)
     chosen = choose_layers(layers, inputs.pretrained.config.num_layers)
     options = {"method": method, "layers": layers, "pooling": pooling}
     if done := start_run(out, "probe", request, options, inputs.data):
@@ -120,8 +120,8 @@ def probe_inputs(
 def _check(task: Task, method: str, pooling: str | None) -> None:
     if method not in ("logistic", "bilstm"):
         raise ValueError(f"a probe must be logistic or bilstm, not '{method}'")
-    if pooling not in (None, "cls", "mean"):
-        raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
+    if pooling not in (None, "cls", "lasttoken", "mean"):
+        raise ValueError(f"pooling must be cls, lasttoken or mean, not '{pooling}'")
     if task.label_scope == "passage":
         raise ValueError(f"there is no probe for {task.name}: fine-tune with layers.frozen=-1 to train only the head")
     if method == "bilstm" and task.label_scope != "word":
