@@ -48,8 +48,8 @@ from hornbook.train.runtime import choose_runtime, configure_torch, torch_settin
 
 
 class Stopped(RuntimeError):
-    """A signal, or `on_progress` by returning True, stopped the run. Its state is saved; the same call with
-    `resume=True` continues it."""
+    """Raised by `finetune` when a signal, or `on_progress` by returning True, stopped the run, which therefore has no
+    model that could predict. Its state is saved; the same call with `resume=True` continues it."""
 
     def __init__(self, out: Path, outcome: Outcome):
         super().__init__(f"stopped at step {outcome.step:,} and saved in {out}: resume=True continues it")
@@ -111,6 +111,10 @@ def finetune(
 
     Returns:
         The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
+
+    Raises:
+        Stopped: Ctrl-C, another signal or `on_progress` stopped the run after saving it (`pretrain`, whose result
+            cannot predict, returns an `Outcome` instead).
 
     >>> import hornbook
     >>> settings = {"epochs": 1, "progress": False, "log": lambda message: None}

@@ -110,7 +110,7 @@ def finetune_text(
     log: Log = print,
 ) -> Outcome:
     """Fine-tunes a GPT on the tasks in the file `data` (`joint.py`) into the run folder `out`. With `resume`, `data`
-    and `overrides` may be left out.
+    and `overrides` may be left out. A run that was stopped returns an `Outcome` whose `ended` is `stopped`.
 
     >>> import hornbook
     >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", overrides={"epochs": 1})  # doctest: +SKIP

@@ -110,6 +110,9 @@ def pretrain(
     `budget`, which is for runs far shorter than published and the default for them. ERNIE reads the `vectors` of the
     entities of a `graph`, to which the corpora must be linked.
 
+    Returns how the run ended. If Ctrl-C, another signal or `on_progress` stopped it, it is saved and the `ended` of the
+    `Outcome` is `stopped`.
+
     >>> import hornbook
     >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
     >>> options = {"steps": 2, "batch_tokens": 512, "overrides": size, "progress": False, "log": lambda message: None}
