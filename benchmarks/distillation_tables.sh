@@ -67,7 +67,7 @@ for name in $tables; do
         on_plain_text $follows --out no-scores --set objective.without=logits
         on_plain_text $follows --out no-cosine --set objective.without=hidden
         on_plain_text $follows --out no-masked-tokens --set objective.hard_label_weight=0
-        on_plain_text $follows --out random --set objective.start=random
+        on_plain_text $follows --out random --set objective.student_init=random
         table distilbert --general triple --general no-scores=no-scores --general no-cosine=no-cosine \
             --general no-masked-tokens=no-masked-tokens --general random-on-plain-text=random \
             --arms no-task-stage --others-as no-task-stage

@@ -143,7 +143,7 @@ def pretrain(name: str, options: argparse.Namespace) -> None:
         preset,
         corpora,
         out / "models" / name,
-        base=options.encoder,
+        init_from=options.encoder,
         overrides=settings,
         resume=True,
         progress=False,

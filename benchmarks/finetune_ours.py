@@ -83,7 +83,7 @@ def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
         "training_seconds": training,
         "startup_seconds": clock.seconds_trained - training,
         "steps": result.outcome.step,
-        "sequences": inputs.train_features.num_units,
+        "sequences": inputs.encoded_train.num_groups,
         "examples_per_second": len(inputs.train) * recipe.epochs / training,
     }
 

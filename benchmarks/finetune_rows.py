@@ -23,13 +23,13 @@ def encode_texts(examples: list[TextExample], tokenizer, labels: tuple[str, ...]
 
 
 def encode_choices(examples: list[ChoiceExample], tokenizer, labels: tuple[str, ...], max_length: int) -> tuple:
-    num_endings = len(examples[0].endings)
-    firsts = [each.context for each in examples for _ in each.endings]
-    seconds = [f"{each.beginning} {ending}".strip() for each in examples for ending in each.endings]
+    num_choices = len(examples[0].choices)
+    firsts = [each.context for each in examples for _ in each.choices]
+    seconds = [f"{each.beginning} {choice}".strip() for each in examples for choice in each.choices]
     flat = _rows(tokenizer(firsts, seconds, truncation=True, max_length=max_length), len(firsts))
     rows = []
     for place, each in enumerate(examples):
-        group = flat[place * num_endings : (place + 1) * num_endings]
+        group = flat[place * num_choices : (place + 1) * num_choices]
         rows.append({name: [row[name] for row in group] for name in group[0]} | {"label": each.label})
     return rows, []
 

@@ -243,7 +243,7 @@ def scores(prepared: Prepared, recipe: Recipe, data: DataSet) -> dict[str, float
     """Scores with the same scorer as ours; the no-answer threshold is the best one on dev, as for ours."""
     task, dev = make_task(find_task(recipe.task), data, head_config_for(data)).task, data.splits["dev"]
     found = logits(prepared, recipe)
-    if task.head_config.type.of_sequences:
+    if task.head_config.output_type.of_sequences:
         predictions = task.decode(found, None, dev)
     elif task.unit == "word":
         predictions = tags_of(found, prepared.places, dev, data.labels)

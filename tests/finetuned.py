@@ -77,9 +77,9 @@ def asked_questions(num: int = 24) -> list[dict]:
     return rows
 
 
-def completed(num: int = 24, num_endings: int = 3) -> list[dict]:
+def completed(num: int = 24, num_choices: int = 3) -> list[dict]:
     draw = chance.Random(5)
     return [
-        {"context": words(draw, 5), "choices": [words(draw, 2) for _ in range(num_endings)], "label": number % 3}
+        {"context": words(draw, 5), "choices": [words(draw, 2) for _ in range(num_choices)], "label": number % 3}
         for number in range(num)
     ]

@@ -138,11 +138,11 @@ def test_weights_in_another_folder_are_not_opened(run):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("columns", {"": None}), ("columns", {"text": 3}), ("metrics", 3), ("metrics", [{}, 1]), ("num_endings", [])],
+    [("columns", {"": None}), ("columns", {"text": 3}), ("metrics", 3), ("metrics", [{}, 1]), ("num_choices", [])],
 )
 def test_a_task(tmp_path, name, value):
     kind, head_config = (
-        ("choice", HeadConfig("choice")) if name == "num_endings" else ("tagging", HeadConfig("tokens", 1, ("O",)))
+        ("choice", HeadConfig("choice")) if name == "num_choices" else ("tagging", HeadConfig("tokens", 1, ("O",)))
     )
     (tmp_path / "task.json").write_text(json.dumps({"kind": kind, name: value}))
     try:

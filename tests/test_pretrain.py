@@ -95,10 +95,10 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(unbroken, tmp_path, tiny_
         assert same(unbroken / "generator", tmp_path / "run" / "generator")
 
 
-@pytest.mark.parametrize("base", [False, True])
-def test_killed_before_the_first_checkpoint(unbroken, tmp_path, tiny_corpus, base):
+@pytest.mark.parametrize("is_initialised", [False, True])
+def test_killed_before_the_first_checkpoint(unbroken, tmp_path, tiny_corpus, is_initialised):
     """`run.json` is there and no checkpoint yet: the first weights are made once more."""
-    start = {"base": unbroken} if base else {}
+    start = {"init_from": unbroken} if is_initialised else {}
     run(tmp_path / "whole", tiny_corpus, **start)
     run(tmp_path / "cut", tiny_corpus, **start)
     for path in (tmp_path / "cut").iterdir():
@@ -127,7 +127,7 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
         ({"overrides": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
         ({"steps": None, "minutes": 3.0}, r"minutes is not set, not 3\.0"),
         ({"minutes": 3.0}, "give only one of steps, tokens and minutes"),
-        ({"base": "elsewhere"}, "base= is not set"),
+        ({"init_from": "elsewhere"}, "init_from= is not set"),
     ],
 )
 def test_a_resumed_run_cannot_become_another(unbroken, tiny_corpus, change, said):
@@ -233,7 +233,9 @@ def test_continued_pretraining_with_an_extended_vocabulary(tmp_path, unbroken):
     build_corpus(text, tmp_path / "vocabulary", tmp_path / "corpus", workers=0)
     said = []
     settings = TINY_MODEL | {"batch.tokens": 512, "schedule.steps": 2}
-    pretrain("bert-tiny", [tmp_path / "corpus"], tmp_path / "law", base=unbroken, overrides=settings, log=said.append)
+    pretrain(
+        "bert-tiny", [tmp_path / "corpus"], tmp_path / "law", init_from=unbroken, overrides=settings, log=said.append
+    )
     assert any("new words" in words for words in said)
     model = transformers.BertForPreTraining.from_pretrained(tmp_path / "law")
     assert model.config.vocab_size == tokenizer.vocab_size > old_size
@@ -250,7 +252,7 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
     said = []
     settings = {"data.short_length": 32, "data.length": 32, "runtime.threads": 1}
     out = tmp_path / "run"
-    keywords = {"base": folder, "steps": 1, "batch_tokens": 256, "overrides": settings, "log": said.append}
+    keywords = {"init_from": folder, "steps": 1, "batch_tokens": 256, "overrides": settings, "log": said.append}
     pretrain("bert-small", [tmp_path / "corpus"], out, **keywords)
     assert any("newly initialised" in words for words in said)
     assert set(hornbook.load(out).model.heads) == {"pooler", "mlm", "sentence"}
@@ -346,13 +348,13 @@ def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
 
 
 def test_continued_pretraining_resumes_by_the_same_command(unbroken, tmp_path, tiny_corpus):
-    words = {"base": unbroken, "steps": 2, "overrides": {"model.dropout": "0", "model.width": "32"}}
+    words = {"init_from": unbroken, "steps": 2, "overrides": {"model.dropout": "0", "model.width": "32"}}
     run(tmp_path / "run", tiny_corpus, **words)
     stored = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert stored["dropout"] == 0.0 and stored["attention_dropout"] == 0.1
     assert run(tmp_path / "run", tiny_corpus, resume=True, **words).ended == "already finished"
     with pytest.raises(ValueError, match=r"model\.num_layers is 1 .* cannot be overridden"):
-        run(tmp_path / "other", tiny_corpus, base=unbroken, overrides={"model.num_layers": 2})
+        run(tmp_path / "other", tiny_corpus, init_from=unbroken, overrides={"model.num_layers": 2})
 
 
 @pytest.mark.parametrize(

@@ -107,12 +107,12 @@ def test_continued_pretraining_from_a_model(tmp_path, tiny_corpus, family):
     base = tmp_path / "base"
     run(base, tiny_corpus, steps=2, family=family)
     free = {"model.dropout": 0.2} | ({"model.head_dropout": 0.3} if family == "albert" else {})
-    run(tmp_path / "more", tiny_corpus, steps=2, family=family, base=base, overrides=free)
+    run(tmp_path / "more", tiny_corpus, steps=2, family=family, init_from=base, overrides=free)
     model = load_folder(tmp_path / "more")[0]
     assert model.config.dropout == 0.2 and (family == "roberta" or model.config.head_dropout == 0.3)
     assert not same(base, tmp_path / "more")
     with pytest.raises(ValueError, match=f"of the family {family}, .* such as {family}-base"):
-        run(tmp_path / "other", tiny_corpus, steps=2, base=base)
+        run(tmp_path / "other", tiny_corpus, steps=2, init_from=base)
     assert not (tmp_path / "other").exists()
 
 
@@ -144,7 +144,7 @@ def test_a_gpt_run(tmp_path, corpus, family):
     assert "next-token accuracy" in page and "of next tokens: exp of the clm loss" in page
     assert "data.crosses_documents" in page and "masking" not in page and "data.layout" not in page
     assert any("clm" in words for label, words in lines(describe(tmp_path / "run")) if label == "last validation")
-    run(tmp_path / "more", corpus, steps=2, family=family, base=tmp_path / "run", overrides=window)
+    run(tmp_path / "more", corpus, steps=2, family=family, init_from=tmp_path / "run", overrides=window)
     with pytest.raises(ValueError, match="cannot fill in masks"):
         hornbook.load(tmp_path / "run").fill_mask("the [MASK]")
 
@@ -217,5 +217,5 @@ def test_a_discriminator_that_corrects_is_still_one(tmp_path, tiny_corpus):
     text = f"the {loaded.tokenizer.mask_token} and"
     assert loaded.fill_mask(text) == generator.fill_mask(text)
     assert "correction" in dict(lines(describe(tmp_path / "run")))["last validation"]
-    run(tmp_path / "more", tiny_corpus, steps=2, family="electra", base=tmp_path / "run")
+    run(tmp_path / "more", tiny_corpus, steps=2, family="electra", init_from=tmp_path / "run")
     assert "mlm" not in load_folder(tmp_path / "more")[0].heads

@@ -27,7 +27,7 @@ def resolved(name="bert-base", **options):
         ({"tokens": 10**11}, "published"),
         ({"steps": 1000, "recipe": "published"}, "published"),
         ({"recipe": "budget"}, "budget"),
-        ({"steps": 1000, "base": "some-model"}, "published"),
+        ({"steps": 1000, "init_from": "some-model"}, "published"),
         ({"steps": 1000, "teacher": "some-model"}, "published"),
     ],
 )

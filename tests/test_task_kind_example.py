@@ -8,7 +8,7 @@ from finetuned import encoder, finetuned, words
 
 from hornbook.evaluation.baselines.run import baseline
 from hornbook.inference.predictor import load_predictor
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.tasks.datasets import KNOWN
@@ -36,7 +36,7 @@ def test_the_example_kind(tmp_path, tiny_tokenizer, rating):
     predictor = load_predictor(run, "cpu")
     assert isinstance(predictor.task, rating) and all(each.is_integer() for each in predictor.predict(["a", "b c"]))
     assert set(predictor.evaluate(rows)["splits"]["dev"]) == {"accuracy", "mean_absolute_error"}
-    opened = FinetunedRun.load(run)
+    opened = ReportedTaskRun.load(run)
     assert opened.kind_description == "a whole number of stars per text" and rating.confusion(opened.judged) is not None
     assert "whole number of stars" in write_report(run).read_text(encoding="utf-8")
     accuracy, error = describe(run)["formatted_scores"]["dev"]

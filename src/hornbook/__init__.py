@@ -7,6 +7,11 @@
 
 Submodules are imported on first use. Functions that train show a progress bar on a terminal and in notebooks;
 `progress=False` turns it off.
+
+One Ctrl-C (or SIGTERM, or `on_progress` that returns True) saves a checkpoint and stops the training; the same call
+with `resume=True` continues it. `pretrain`, `distill` on corpora, `finetune_text`, `probe`, `baseline` and
+`label_curve` then return an `Outcome` whose `ended` is `stopped`. `finetune` and `distill` on a task, whose result
+predicts, have no result to return and raise `Stopped` (`hornbook.runs.finetuning.api`).
 """
 
 import os

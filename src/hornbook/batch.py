@@ -183,7 +183,7 @@ class Batch:
 
     streams: dict[str, Stream]
     max_length: int  # upper bound on the tokens per sequence
-    group_size: int = 1  # consecutive sequences that are classified together, such as the endings of one question
+    group_size: int = 1  # consecutive sequences that are classified together, such as the choices of one question
     num_padding_sequences: int = 0  # sequences at the end that only fill a bucket
     run_fraction: float = 1.0  # fraction of the run's steps that are done, for what depends on it; 1 in validation
     # The first tokens, which are whole sequences, attend to the left only and all others to both sides, whatever the

@@ -165,17 +165,17 @@ def _show_samples(run: Path) -> None:
 
 
 def _show_result(run: Path) -> None:
-    from hornbook.report.run import RunRecord
+    from hornbook.report.run import ReportedRun
 
-    record = RunRecord.load(run)
-    last, baseline = record.last_validation, record.run["unigram_baseline"]
+    reported = ReportedRun.load(run)
+    last, baseline = reported.last_validation, reported.record["unigram_baseline"]
     print_result(
         f"masked-word loss on held-out text: {last['mlm']:.2f} (by word frequency alone {baseline['mlm']:.2f}), "
         f"accuracy {last['mlm_accuracy']:.0%} ({baseline['mlm_accuracy']:.0%})"
     )
     if last["mlm"] > baseline["mlm"] - 0.3:
         print_result(
-            f"the model learned little, as only {record.num_steps:,} steps fitted in the time: try again on an idle "
+            f"the model learned little, as only {reported.num_steps:,} steps fitted in the time: try again on an idle "
             "machine"
         )
 

@@ -127,7 +127,7 @@ def test_copies_of_something_else_are_refused(tmp_path, teacher, base, data):
 TASKS = {
     "regression": rules.count_of_lamps,
     "tagging": rules.titled_names,
-    "choice": rules.ending_with_the_thing,
+    "choice": rules.choice_with_the_thing,
     "spans": rules.who_is_where,
 }
 

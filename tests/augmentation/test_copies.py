@@ -149,7 +149,7 @@ def test_one_text_of_a_pair_at_a_time(opened):
     assert len(set(made)) == len(made)
 
 
-def test_a_choice_keeps_its_endings(opened):
+def test_a_question_keeps_its_choices(opened):
     found = copies_of(opened, ChoiceExample("0", "what has that lamp", ("the lamp", "two apple"), label=1))
     assert found and all(each.keys() == {"context"} for each in found)
 

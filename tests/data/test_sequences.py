@@ -8,7 +8,7 @@ from numbered import FIRST, documents_of, is_word_start, numbered_corpus, random
 from taken_apart import chunk_numbers, same, sequences, two_segments
 
 from hornbook.data.corpus import Corpus
-from hornbook.data.sequences import DataSettings, Layout, SequenceSampler
+from hornbook.data.sequences import DataSettings, SequenceLayout, SequenceSampler
 
 LENGTH = 64
 
@@ -132,7 +132,7 @@ def test_one_in_ten_pairs_is_shorter(tmp_path, tokenizer_folder):
 
 def test_training_never_meets_what_is_held_out(corpus):
     num_held_out = 0
-    for layout in get_args(Layout):
+    for layout in get_args(SequenceLayout):
         for held_out in (False, True):
             sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout, held_out=held_out)
             total = sampler.chunks[0].total
@@ -167,7 +167,7 @@ def test_batches_are_those_that_runs_began_with(layout, held_out, digest, corpus
     assert found.hexdigest()[:16] == digest
 
 
-@pytest.mark.parametrize("layout", get_args(Layout))
+@pytest.mark.parametrize("layout", get_args(SequenceLayout))
 def test_a_share_of_a_batch_is_made_as_in_the_whole(layout, corpus):
     sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
     shares, whole = [sampler.batch(3, 60, span=share) for share in ((0, 23), (23, 60))], sampler.batch(3, 60)
@@ -186,7 +186,7 @@ def test_a_share_of_a_batch_is_made_as_in_the_whole(layout, corpus):
 # ---- the order
 
 
-@pytest.mark.parametrize("layout", [layout for layout in get_args(Layout) if layout != "documents"])
+@pytest.mark.parametrize("layout", [layout for layout in get_args(SequenceLayout) if layout != "documents"])
 def test_an_epoch_meets_each_chunk_once(layout, corpus):
     sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
     total = sampler.chunks[0].total
@@ -208,7 +208,7 @@ def test_other_seeds_and_lengths_have_other_orders(corpus, pairs):
     assert (a == b).mean() < 0.02
 
 
-@pytest.mark.parametrize("layout", get_args(Layout))
+@pytest.mark.parametrize("layout", get_args(SequenceLayout))
 def test_a_batch_depends_on_its_number_alone(layout, corpus):
     sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout=layout)
     numbers = [0, 1, 2, 17, 40, 1000]

@@ -29,16 +29,16 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe, lines
-from hornbook.report.run import RunRecord
+from hornbook.report.run import ReportedRun
 
 LABELS = ("dark", "light", "other")
 KINDS = {
     "bert": None,
     "roberta": HeadConfig("choice"),
     "albert": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
-    "electra": HeadConfig("spans", 2, answerable=True),
+    "electra": HeadConfig("spans", 2, has_answer_classifier=True),
     "distilbert": HeadConfig("sequence", 3, LABELS),
-    "gpt2": HeadConfig("sequence", 3, LABELS, "multi"),
+    "gpt2": HeadConfig("sequence", 3, LABELS, "multi_label_classification"),
 }
 CHANGES = {"gpt2": {"num_layers": 2, "window": 3}, "albert": {"embedding_width": 16}}
 FAST = {"rounds": 2, "length": 16}
@@ -76,7 +76,7 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
     assert expected.std() > 0.01
     assert (exported.answer(batch) - expected).abs().max() < 1e-5
     alone = [exported.answer(batch.slice(i, i + together)) for i in range(0, len(ids), together)]
-    if model.head_config is not None and model.head_config.kind == "spans":
+    if model.head_config is not None and model.head_config.output == "spans":
         longest = max(lengths)
         alone = [
             torch.cat([each[:, :-1], each.new_full((1, longest + 1 - each.shape[1], 2), -1e4), each[:, -1:]], 1)
@@ -114,9 +114,13 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=both[1], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
     head_config, answers = open_model(both[0]).head_config, None
-    if head_config is not None and head_config.kind == "sequence" and head_config.problem_type == "single":
+    if (
+        head_config is not None
+        and head_config.output == "sequence"
+        and head_config.problem_type == "single_label_classification"
+    ):
         answers = [each.label for each in load_predictor(both[0], "cpu").predict(TEXTS)]
-    if head_config is not None and head_config.kind == "spans":
+    if head_config is not None and head_config.output == "spans":
         predictor = load_predictor(both[0], "cpu")
         answers = predictor.predict(predictor.task.onnx_code(1, False)[0])[0].n_best[0].text
     assert answers is None or done.stdout.strip() == str(answers)
@@ -131,7 +135,7 @@ def test_an_exported_folder_predicts(both):
         "tokens": ["the river", "a lantern of the garden"],
         "spans": [("the garden", "a river and a lantern"), ("bread", "the bridge of silver bread")],
         "choice": [("the river", ["a lantern", "and bread", "of silver"]), ("the", ["a", "of the morning"])],
-    }[model.head_config.kind]
+    }[model.head_config.output]
     ours, theirs = (load_predictor(folder, "cpu").predict(items) for folder in both)
     for one, other in zip(ours, theirs, strict=True):
         for name in ("label", "tags", "answer", "choice"):
@@ -228,11 +232,11 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     source = open_model(both[0])
     texts = tmp_path / "texts.txt"
     texts.write_text("the river\na lantern\nthe lantern of the bridge\n", encoding="utf-8")
-    if source.head_config is not None and source.head_config.kind in ("spans", "choice"):
+    if source.head_config is not None and source.head_config.output in ("spans", "choice"):
         texts.write_text("the river\ta lantern\tbread\nthe\ta\tof\na\tof the\tbridge\n", encoding="utf-8")
-    features = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
-    assert features.num_examples == 3
-    found = agreement(source, open_model(both[1]), features)
+    encoded = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
+    assert encoded.num_examples == 3
+    found = agreement(source, open_model(both[1]), encoded)
     assert found.num_inputs == 3 and found.largest_difference < 1e-5
 
 
@@ -279,7 +283,7 @@ def test_error_for_unsupported_uses_of_an_exported_folder(both):
     with pytest.raises(ValueError, match=r"holds an exported model .* give the original run or model"):
         load_folder(both[1])
     with pytest.raises(ValueError, match="is an exported model, not a run: describe it with hornbook info"):
-        RunRecord.load(both[1])
+        ReportedRun.load(both[1])
     if open_model(both[1]).head_config is None:
         with pytest.raises(ValueError, match="exported from a model without a task head: export a fine-tuned run"):
             load_predictor([both[1]])

@@ -122,7 +122,14 @@ def test_it_starts_from_layers_of_the_teacher(tmp_path, teacher, tiny_corpus):
     student, taught = load_folder(tmp_path / "run")[0], load_folder(teacher)[0]
     for block, number in zip(student.blocks, (0, 2), strict=True):
         torch.testing.assert_close(block.state_dict(), taught.blocks[number].state_dict(), rtol=0, atol=1e-6)
-    learn(teacher, "distilbert", tmp_path / "random", tiny_corpus, overrides | {"objective.start": "random"}, steps=1)
+    learn(
+        teacher,
+        "distilbert",
+        tmp_path / "random",
+        tiny_corpus,
+        overrides | {"objective.student_init": "random"},
+        steps=1,
+    )
     other = load_folder(tmp_path / "random")[0]
     assert (other.blocks[0].fc1.weight - taught.blocks[0].fc1.weight).abs().max() > 0.01
     narrow: list[str] = []

@@ -19,7 +19,7 @@ import hornbook
 from hornbook import cli
 from hornbook.interop.folder import load_folder
 from hornbook.runs.distillation.run import distill
-from hornbook.runs.finetuning.api import Finetuned, finetune
+from hornbook.runs.finetuning.api import FinetuneResult, finetune
 from hornbook.runs.pretraining import presets
 from hornbook.text.training import train_tokenizer
 
@@ -44,7 +44,7 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory, encoder, data) -> Finetuned:
+def teacher(tmp_path_factory, encoder, data) -> FinetuneResult:
     out = tmp_path_factory.mktemp("teacher") / "run"
     return finetune(encoder, data, out=out, epochs=5, lr=3e-3, seed=0, overrides=ONCE, **QUIET)
 
@@ -95,7 +95,7 @@ TASKS = {  # a rule, the task, what is predicted of, the class that opens it
     "spans": (rules.who_is_where, ("Where is Mary?", "Mary went to the office."), "QuestionAnswering"),
     "spans-or-none": (rules.place_if_told, ("Where is Mary?", "Mary is in the office."), "QuestionAnswering"),
     "tagging": (rules.titled_names, "Doctor Woods said hello", "TokenClassification"),
-    "choice": (rules.ending_with_the_thing, ("what has that lamp ?", ["the lamp", "two apple"] * 2), "MultipleChoice"),
+    "choice": (rules.choice_with_the_thing, ("what has that lamp ?", ["the lamp", "two apple"] * 2), "MultipleChoice"),
 }
 
 
@@ -279,7 +279,7 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
     other = rules.write_rows(tmp_path / "other", rows_of(rules.same_kind, 60), 20)
     with pytest.raises(ValueError, match="its labels are no, yes, and the data needs other, same"):
         learn(teacher.out, small, tmp_path / "run", other)
-    with pytest.raises(ValueError, match=r"was made for another task: its kind is sequence"):
+    with pytest.raises(ValueError, match=r"was made for another task: its output is sequence"):
         tagged = rules.write_rows(tmp_path / "tagged", rows_of(rules.titled_names, 60), 20)
         learn(teacher.out, small, tmp_path / "run", tagged, "tagging")
     train_tokenizer(["other words"] * 20, vocab_size=60).save(small_copy := _copied(small, tmp_path / "copy"))
@@ -292,8 +292,8 @@ def test_what_is_refused(tmp_path, teacher, encoder, small, data):
         ValueError, match=r"there is no folder 'tinybert-5'.* did you mean the preset tinybert-\d or tinybert-\d"
     ):
         learn(teacher.out, "tinybert-5", tmp_path / "run", data)
-    with pytest.raises(ValueError, match="from_random is for a model without a teacher"):
-        learn(teacher.out, small, tmp_path / "run", data, from_random=True)
+    with pytest.raises(ValueError, match="from_scratch is for a model without a teacher"):
+        learn(teacher.out, small, tmp_path / "run", data, from_scratch=True)
     with pytest.raises(ValueError, match=r"small is a folder, and on plain text a student is a preset"):
         distill(encoder, small, tmp_path / "run", corpora=[tmp_path], **QUIET)
     with pytest.raises(ValueError, match=r"there is no file nowhere\.json: check the path"):

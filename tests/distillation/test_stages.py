@@ -8,10 +8,10 @@ import pytest
 from distillation.lessons import ONCE, QUIET, rows_of
 from finetuning import rules
 
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
-from hornbook.report.run import RunRecord, read_stages
+from hornbook.report.run import ReportedRun, read_stages
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.finetuning.api import Stopped, finetune
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for
@@ -92,9 +92,9 @@ def test_both_stages_are_logged(tmp_path, lesson):
     assert said["state"] == "finished after 8 and 2 steps"
     assert said["stage 1"].startswith("embeddings, hidden, attention; 8 steps at learning rate 0.001, ")
     (stage,) = read_stages(out)
-    last = RunRecord.load(out).seconds
-    assert FinetunedRun.load(out).seconds == last + stage.record.seconds > last
-    assert "task" not in stage.record.terms and {"embeddings", "hidden", "attention"} <= set(stage.record.terms)
+    last = ReportedRun.load(out).seconds
+    assert ReportedTaskRun.load(out).seconds == last + stage.run.seconds > last
+    assert "task" not in stage.run.terms and {"embeddings", "hidden", "attention"} <= set(stage.run.terms)
     page = write_report(out).read_text()
     assert "Stage 1 of 2: embeddings, hidden, attention</h2>" in page and "Stage 2 of 2: logits</h2>" in page
     assert (out / "stages" / "1" / "curves.png").exists()

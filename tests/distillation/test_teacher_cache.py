@@ -39,7 +39,7 @@ TASKS = {
     "spans": rules.who_is_where,
     "spans-or-none": rules.place_if_told,
     "tagging": rules.titled_names,
-    "choice": rules.ending_with_the_thing,
+    "choice": rules.choice_with_the_thing,
 }
 
 
@@ -86,7 +86,7 @@ def test_losses_are_those_of_a_teacher_that_runs(tmp_path, encoder, small, task)
     inputs, teacher = opened(small, teacher_name, data, task, overrides)
     kept = kept_of(inputs, teacher, tmp_path)
     head_config = inputs.spec.task.head_config
-    batch = TaskBatches(inputs.train_features, 7, 0)(1)
+    batch = TaskBatches(inputs.encoded_train, 7, 0)(1)
     for recipe in inputs.settings.objective.stages(is_task=True):
         student = with_head(inputs.pretrained, head_config, 0)[0].eval()
         pair, plain = with_teacher(student, TaskObjective(head_config), recipe, teacher, 0, None)
@@ -165,7 +165,7 @@ import os, sys
 from hornbook.runs.distillation.run import distill
 from hornbook.runs.distillation import teacher_cache
 teacher, student, data, out, stop = sys.argv[1:]
-teacher_cache.GROUPS_BETWEEN_SAVES = 2
+teacher_cache.BATCHES_BETWEEN_SAVES = 2
 def watch(status):
     if "loss" not in status.values and status.step == int(stop):
         os.kill(os.getpid(), 9)
@@ -177,7 +177,7 @@ distill(teacher, student, out, task="classification", data=data, recipe="minilm"
 
 def test_resume_after_kill(tmp_path, teacher, small, data, monkeypatch):
     """With the same bits, and without computing again what was saved."""
-    monkeypatch.setattr(teacher_cache, "GROUPS_BETWEEN_SAVES", 2)
+    monkeypatch.setattr(teacher_cache, "BATCHES_BETWEEN_SAVES", 2)
     overrides = ONCE | {"objective.cache": "logits", "batch.micro_tokens": 40}
     keywords = {
         "task": "classification",
@@ -195,7 +195,7 @@ def test_resume_after_kill(tmp_path, teacher, small, data, monkeypatch):
     shown = []
     distill(teacher, small, out, on_progress=shown.append, resume=True, **keywords, **QUIET)
     assert shown[0].step == 5
-    for name in ("teacher/units.npy", "model.safetensors"):
+    for name in ("teacher/groups.npy", "model.safetensors"):
         assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
@@ -203,7 +203,7 @@ def test_restarts_share_it(tmp_path, teacher, small, data):
     overrides = ONCE | {"objective.cache": "logits"}
     keywords = {"task": "classification", "data": data, "recipe": "minilm", "epochs": 1, "seeds": 2}
     out = distill(teacher, small, tmp_path / "run", overrides=overrides, **keywords, **QUIET).out
-    assert (out / "teacher" / "units.npy").exists() and not list(out.glob("trials/*/teacher"))
+    assert (out / "teacher" / "groups.npy").exists() and not list(out.glob("trials/*/teacher"))
 
 
 def test_the_flag(tmp_path, teacher, small, data):

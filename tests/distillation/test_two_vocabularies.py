@@ -16,7 +16,7 @@ from hornbook.runs.distillation.teacher_cache import open_teacher_cache
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.inputs import open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.tasks.features import softmax
+from hornbook.tasks.encoded import softmax
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 from hornbook.train.runtime import choose_runtime
@@ -71,14 +71,14 @@ def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, da
     kept = open_teacher_cache(
         inputs, inputs.settings, open_teacher(str(teacher)), runtime, tmp_path, lambda status: None, lambda words: None
     )
-    units = np.arange(20)
+    groups = np.arange(20)
     predicted = load_predictor(teacher).predict([each.text for each in inputs.train[:20]])
-    found = softmax(kept.units(units, kept.columns))
+    found = softmax(kept.groups(groups, kept.columns))
     np.testing.assert_allclose(found, [list(each.probabilities.values()) for each in predicted], atol=1e-5)
 
 
-def test_endings_too(tmp_path, encoder, student):
-    data = rules.write_rows(tmp_path / "data", rows_of(rules.ending_with_the_thing, 40), 10)
+def test_choices_too(tmp_path, encoder, student):
+    data = rules.write_rows(tmp_path / "data", rows_of(rules.choice_with_the_thing, 40), 10)
     teacher_name = finetune(encoder, data, "choice", tmp_path / "teacher", epochs=0.2, overrides=ONCE, **QUIET).out
     result = distill(
         teacher_name, student, tmp_path / "run", task="choice", data=data, overrides=SCORES, epochs=0.5, **QUIET

@@ -26,7 +26,7 @@ from hornbook.objectives.similarity import (
     in_batch_losses,
     relation_losses,
 )
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds.similarity import Similarity
 from hornbook.tasks.reading.read import read
 from hornbook.train.objective import TrainingModule
@@ -113,30 +113,32 @@ def test_scored_pairs(model, tiny_tokenizer):
     from hornbook.text.tokenizer import Tokenizer
 
     examples = read("similarity", DATA["scored pairs"]).splits["train"]
-    task = Similarity(HeadConfig("vectors", problem_type="number"), ("spearman",), (0.0, 5.0))
-    features = task.encode(examples, Tokenizer.load(tiny_tokenizer), 24)
-    assert features.group_size == 2 and set(features.labels.tolist()) == {0.0, 1.0}
+    task = Similarity(HeadConfig("vectors", problem_type="regression"), ("spearman",), (0.0, 5.0))
+    encoded = task.encode(examples, Tokenizer.load(tiny_tokenizer), 24)
+    assert encoded.group_size == 2 and set(encoded.labels.tolist()) == {0.0, 1.0}
 
 
 # ---- the whole batch
 
 
-def stepper(micro_tokens: int, problem: str = "single", kind=SimilarityObjective, dropout: float = 0.0) -> Stepper:
+def stepper(
+    micro_tokens: int, problem_type: str = "single_label_classification", kind=SimilarityObjective, dropout: float = 0.0
+) -> Stepper:
     config = BertConfig(
         64, num_layers=1, width=16, num_heads=2, inner_width=32, dropout=dropout, attention_dropout=dropout
     )
-    head_config = HeadConfig("vectors", problem_type=problem, pooling="mean")
+    head_config = HeadConfig("vectors", problem_type=problem_type, pooling="mean")
     model = Bert(config, (), head_config)
     model.initialize(torch.Generator().manual_seed(0))
     module = TrainingModule(model.double(), kind(head_config))
     return Stepper(module, make_optimizer(model, OptimizerSettings()), CPU, 0, 0.0, micro_tokens)
 
 
-def made_up(group_size: int, random, num: int = 12) -> Features:
+def made_up(group_size: int, random, num: int = 12) -> EncodedExamples:
     ids = [random.integers(4, 64, int(n)) for n in random.integers(3, 12, num * group_size)]
     example_ids = np.repeat(np.arange(num), group_size)
     labels = np.arange(num * group_size) % 31  # some texts are equal
-    return Features(
+    return EncodedExamples(
         ids, [np.zeros(len(each), np.int64) for each in ids], example_ids, num, labels, group_size=group_size
     )
 
@@ -184,9 +186,9 @@ def test_similarities_of_a_teacher_by_hand(random):
 
 
 def test_learning_from_a_teacher_does_not_depend_on_the_micro_batch(random):
-    features = made_up(2, random)
+    encoded = made_up(2, random)
     vectors = F.normalize(torch.from_numpy(random.standard_normal((24, 5))), dim=-1).numpy()
-    batch = dataclasses.replace(features, labels=vectors).batch(range(12))
+    batch = dataclasses.replace(encoded, labels=vectors).batch(range(12))
     (whole, loss), (split, split_loss) = (
         gradients(stepper(tokens, kind=SimilarityDistillation), batch) for tokens in (4096, 60)
     )
@@ -257,7 +259,7 @@ def test_learning(model, learned):
 @pytest.mark.parametrize("form", ["single texts", "pairs"])
 def test_a_student_learns_the_similarities_of_its_teacher(form, model, learned, tmp_path):
     teacher = hornbook.load(learned.out)
-    overrides = {"task.teacher": str(learned.out), "optimizer.lr": 1e-3}
+    overrides = {"task.embedding_teacher": str(learned.out), "optimizer.lr": 1e-3}
     trained(model, DATA[form] * 2, tmp_path / "student", epochs=4, overrides=overrides)
     texts = [row["anchor"] for row in pairs(40, seed=7)]
 
@@ -270,7 +272,7 @@ def test_a_student_learns_the_similarities_of_its_teacher(form, model, learned, 
 
 
 def test_a_teacher_is_refused_where_it_is_not_used(model, tmp_path):
-    overrides = {"task.teacher": str(model)}
+    overrides = {"task.embedding_teacher": str(model)}
     with pytest.raises(ValueError, match=r"rows have scores, which a task\.teacher replaces"):
         trained(model, DATA["scored pairs"], tmp_path / "run", overrides=overrides)
     rows = [{"text": f"the {word}", "label": str(i % 2)} for i, word in enumerate(WORDS)]

@@ -17,7 +17,7 @@ def quiet(words: str) -> None:
 
 def pretrain_ernie(out: Path, made: Path, steps: int = 6, **more):
     """A run of `ernie-tiny` from the BERT of the fixtures; `more` are options."""
-    base = {"base": made / "bert", "graph": made / "graph", "vectors": made / "vectors", "batch_tokens": 512}
+    base = {"init_from": made / "bert", "graph": made / "graph", "vectors": made / "vectors", "batch_tokens": 512}
     settings = SIZE | {"checkpoint.every_steps": 3, "optimizer.lr": 1e-3} | more.pop("overrides", {})
     options = base | {"log": quiet} | more
     return pretrain("ernie-tiny", made / "corpus", out, steps=steps, overrides=settings, **options)

@@ -121,13 +121,13 @@ def test_what_is_trained(made, tmp_path):
 
 
 def test_it_continues_from_an_ernie(made, tmp_path):
-    options = {"base": made / "ernie", "vectors": None}
+    options = {"init_from": made / "ernie", "vectors": None}
     pretrain_ernie(tmp_path / "more", made, steps=1, graph=None, **options)
     assert load_model(tmp_path / "more").config == load_model(made / "ernie").config
     with pytest.raises(ValueError, match="was trained with another graph"):
         pretrain_ernie(tmp_path / "x", made, steps=1, graph=made / "other-graph", **options)
     with pytest.raises(ValueError, match="has entity vectors already: leave out vectors"):
-        pretrain_ernie(tmp_path / "x", made, steps=1, base=made / "ernie")
+        pretrain_ernie(tmp_path / "x", made, steps=1, init_from=made / "ernie")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_fine_tuning_reads_entities(made, rows, tmp_path, monkeypatch):
 
     module = library.inference.predictor
     run_model = module.run_model
-    watched = lambda model, features, *rest: read.append(features.entities) or run_model(model, features, *rest)  # noqa: E731
+    watched = lambda model, encoded, *rest: read.append(encoded.entities) or run_model(model, encoded, *rest)  # noqa: E731
     monkeypatch.setattr(module, "run_model", watched)
     for linker in (member.linker, None):
         predictor.members[0] = module.replace(member, linker=linker)

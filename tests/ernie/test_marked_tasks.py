@@ -16,7 +16,9 @@ from hornbook.tasks.records import MarkedExample
 from hornbook.text.marks import with_mention_marks
 from hornbook.text.tokenizer import Tokenizer
 
-TYPING = EntityTyping(HeadConfig("sequence", 2, ("person", "place"), "multi"), EntityTyping.default_metrics)
+TYPING = EntityTyping(
+    HeadConfig("sequence", 2, ("person", "place"), "multi_label_classification"), EntityTyping.default_metrics
+)
 RELATION = Relation(HeadConfig("sequence", 2, ("In(e1,e2)", "Other")), Relation.default_metrics)
 SEMEVAL = '1\t"The <e1>child</e1> lay in the <e2>cradle</e2>."\nEntity-Destination(e1,e2)\nComment: so\n\n'
 SEMEVAL += '2\t"A <e2>river</e2> by the <e1>bridge</e1>."\nOther\nComment:\n\n'
@@ -144,13 +146,13 @@ def test_encoding(tiny_tokenizer):
     example = MarkedExample(
         "", "the river and the garden of bread", ((4, 9), (18, 24)), "Other", entities=((4, 9, 7), (28, 33, 5))
     )
-    features = RELATION.encode([example], tokenizer, 32)
-    tokens = [tokenizer.token(number) for number in features.ids[0].tolist()]
+    encoded = RELATION.encode([example], tokenizer, 32)
+    tokens = [tokenizer.token(number) for number in encoded.ids[0].tolist()]
     expected = ["[CLS]", "the", "[HD]", "river", "[HD]", "and", "the", "[TL]", "garden", "[TL]", "of", "bread", "[SEP]"]
-    assert tokens == expected and features.labels.tolist() == [1]
-    positions, numbers = features.entities[0]
+    assert tokens == expected and encoded.labels.tolist() == [1]
+    positions, numbers = encoded.entities[0]
     assert [(tokens[p], n) for p, n in zip(positions, numbers, strict=True)] == [("river", 7), ("bread", 5)]
-    assert features.packed([0]).entities.tokens_E.tolist() == positions.tolist()
+    assert encoded.packed([0]).entities.tokens_E.tolist() == positions.tolist()
     assert RELATION.encode([MarkedExample("", "a", ((0, 1),))], tokenizer, 32).entities is None
 
 
@@ -158,11 +160,11 @@ def test_a_long_text_keeps_its_mention(tiny_tokenizer):
     tokenizer = with_mention_marks(Tokenizer.load(tiny_tokenizer), TYPING.marks)
     text = "the " * 50 + "river" + " bread" * 50
     example = MarkedExample("", text, ((200, 205),), entities=((0, 3, 1), (200, 205, 2), (206, 211, 3)))
-    features = TYPING.encode([example], tokenizer, 12)
-    tokens = [tokenizer.token(number) for number in features.ids[0].tolist()]
-    assert features.num_truncated == 1 and len(tokens) == 12
+    encoded = TYPING.encode([example], tokenizer, 12)
+    tokens = [tokenizer.token(number) for number in encoded.ids[0].tolist()]
+    assert encoded.num_truncated == 1 and len(tokens) == 12
     assert tokens[4:9] == ["the", "[ENT]", "river", "[ENT]", "bread"]
-    positions, numbers = features.entities[0]
+    positions, numbers = encoded.entities[0]
     assert [(tokens[p], n) for p, n in zip(positions, numbers, strict=True)] == [("river", 2), ("bread", 3)]
 
 
@@ -182,7 +184,10 @@ def test_loose_scores_by_hand():
 def test_a_mention_always_has_a_type():
     found = TYPING.decode([np.array([-1.0, -2.0]), np.array([3.0, 2.0])], None, [])
     assert [each.label for each in found] == [("person",), ("person", "place")]
-    many = EntityTyping(HeadConfig("sequence", 50, tuple(map(str, range(50))), "multi"), EntityTyping.default_metrics)
+    many = EntityTyping(
+        HeadConfig("sequence", 50, tuple(map(str, range(50))), "multi_label_classification"),
+        EntityTyping.default_metrics,
+    )
     (likely,) = many.decode([np.arange(50) / 10], None, [])
     shown = many.describe(MarkedExample("0", "a", ((0, 1),)), likely)["probabilities"]
     assert list(shown) == [str(number) for number in range(49, 29, -1)] and len(likely.probabilities) == 50

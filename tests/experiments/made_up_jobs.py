@@ -48,7 +48,7 @@ def found_by(job: ExperimentJob, decided: ResolvedExperiment, means: dict[str, f
             "device": "a made-up device",
             "losses": {f"{share:g}": losses for share in decided.experiment.equal.checkpoints},
         }
-    high = {"overlap": {"nsp": 78.0, "sop": 50.5}}.get(job.kind, {"nsp": 90.0, "sop": 51.0})
+    high = {"shared-words": {"nsp": 78.0, "sop": 50.5}}.get(job.kind, {"nsp": 90.0, "sop": 51.0})
     return {
         name: {"value": value, "low": value - 1.5, "high": value + 1.5, "pairs": 4096} for name, value in high.items()
     }

@@ -53,13 +53,13 @@ fit_pairs = 64
 
 [[claims]]
 name = "better"
-words = "Detecting is better."
+description = "Detecting is better."
 would_decide = "more steps"
 [[claims.conditions]]
-words = "its mean score is higher"
-of = "detecting"
+description = "its mean score is higher"
+arm = "detecting"
 minus = "nsp"
-least = 0.0
+min = 0.0
 """
 
 

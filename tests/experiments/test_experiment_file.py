@@ -21,20 +21,20 @@ from hornbook.runs.finetuning.settings import settings_for
         ('preset = "bert-tiny"', 'preset = "bert-tony"', "there is no preset 'bert-tony'; did you mean bert-tiny"),
         ("model.width = 32", "model.widht = 32", "'model.widht'; did you mean 'model.width'"),
         ("epochs = 1.0", "epoch = 1.0", "'epoch'; did you mean 'epochs'"),
-        ("least = 0.0", "leest = 0.0", "'leest'|conditions.*leest"),
-        ("least = 0.0", "", "has no bound: set least, most, or both"),
+        ("min = 0.0", "mim = 0.0", "'mim'|conditions.*mim"),
+        ("min = 0.0", "", "has no bound: set min, max, or both"),
         ("flops = 1.2e8", 'flops = "much"', "flops of equal must be a number, not 'much'"),
         ("seeds = [0, 1]", 'seeds = ["a", "b"]', "seeds of reviews must be a whole number, not 'a'"),
         ("seeds = [0, 1]", "seeds = [0]", "needs 2 or more distinct seeds"),
         ("checkpoints = [0.5, 1.0]", "checkpoints = [1.0, 0.5]", "must ascend from above 0 to 1"),
         ("checkpoints = [0.5, 1.0]", "checkpoints = [0.5]", "must ascend from above 0 to 1"),
         ('minus = "nsp"', 'minus = "nps"', "names an unknown arm 'nps': use detecting, nsp"),
-        ('minus = "nsp"', "", "has quantity score: set of and minus"),
+        ('minus = "nsp"', "", "has metric score-difference: set arm and minus"),
         ('name = "detecting"', 'name = "nsp"', "name 'nsp' twice"),
         ('name = "detecting"', 'name = "a/b"', "'a/b' in arms is not a valid name"),
         ('task = "classification"', 'task = "clasification"', "did you mean classification"),
         ("optimizer.lr = 1e-3", "schedule.steps = 5", r"cannot set schedule\.steps"),
-        ("least = 0.0", 'least = 0.0\nquantity = "speed"', "has quantity|one of score"),
+        ("min = 0.0", 'min = 0.0\nmetric = "speed"', "has metric|one of score"),
         ("[equal]", "[equal", "not valid TOML"),
         ('metric = "accuracy"', 'parts = "by article"', "has no articles"),
         ('metric = "accuracy"', 'metric = "acuracy"', "has no metric 'acuracy': use one of accuracy, macro_f1"),
@@ -48,10 +48,10 @@ def test_errors_name_the_file(tmp_path, old, new, said):
 
 
 def test_a_missing_sentence_head_is_not_evaluated(tmp_path):
-    condition = 'quantity = "crossed"\nof = "detecting"\nleast = 0.0\n'
-    text = SMALLEST.replace('of = "detecting"\nminus = "nsp"\nleast = 0.0\n', condition)
+    condition = 'metric = "sentence-head"\narm = "detecting"\nmin = 0.0\n'
+    text = SMALLEST.replace('arm = "detecting"\nminus = "nsp"\nmin = 0.0\n', condition)
     (tmp_path / "own.toml").write_text(text)
-    with pytest.raises(ValueError, match="needs a sentence head, which detecting does not have"):
+    with pytest.raises(ValueError, match="needs a sentence head, but detecting has none"):
         read_experiment(tmp_path / "own.toml")
     (tmp_path / "own.toml").write_text(text.replace("pairs = 64", "").replace("detecting", "nsp", 1))
     with pytest.raises(ValueError):

@@ -141,7 +141,7 @@ def test_who_does_not_share_is_refused(home, tiny_corpus):
     job_locks = JobLocks(home / "out")
     job_locks.join()
     with (
-        job_locks.take("overlap") as is_mine,
+        job_locks.take("shared-words") as is_mine,
         pytest.raises(ValueError, match=r"add join=True to work with them"),
     ):
         assert is_mine

@@ -70,12 +70,12 @@ def same_weights(one, two) -> bool:
 
 def test_what_it_leaves(unbroken):
     assert sorted(left_by(unbroken)) == [
-        "crossed-nsp-0",
         *(f"finetune-detecting-0-at-{share}-reviews-{k}" for share in ("0.5", "1") for k in (0, 1)),
         *(f"finetune-nsp-0-at-{share}-reviews-{k}" for share in ("0.5", "1") for k in (0, 1)),
-        "overlap",
         "pretrain-detecting-0",
         "pretrain-nsp-0",
+        "sentence-head-nsp-0",
+        "shared-words",
     ]
     for name in ("report.html", "score-by-flops.png", "RESULTS-smallest.md"):
         assert (unbroken / name).stat().st_size > 500
@@ -91,7 +91,10 @@ def test_what_it_leaves(unbroken):
     assert record["tokens_per_second"] > 0 and record["updates_per_second"] > 0
     assert record["parameters"] < record["trained_parameters"]  # the generator is not kept
     assert set(record["losses"]) == {"0.5", "1"} and "rtd" in record["losses"]["1"]
-    assert set(results["arms"]["nsp"]["crossed"]) == {"nsp", "sop"} and results["arms"]["detecting"]["crossed"] is None
+    assert (
+        set(results["arms"]["nsp"]["sentence_head"]) == {"nsp", "sop"}
+        and results["arms"]["detecting"]["sentence_head"] is None
+    )
 
 
 def test_flops_are_equal_to_within_a_step(unbroken):
@@ -114,7 +117,7 @@ def test_checkpoints_are_at_their_shares():
 
 
 def test_nothing_is_done_twice(home, tiny_corpus, unbroken, monkeypatch):
-    for name in ("pretrain", "open_and_run", "crossed", "overlap"):
+    for name in ("pretrain", "open_and_run", "sentence_head_accuracies", "shared_words_accuracies"):
         monkeypatch.setattr(running, name, lambda *_, **__: pytest.fail("run again"))
     before = {path: path.stat().st_mtime_ns for path in (unbroken / "jobs").iterdir()}
     assert run(home, tiny_corpus, unbroken).ended == "finished"
@@ -304,8 +307,10 @@ def test_some_arms_first_and_the_others_later(home, tiny_corpus, unbroken, tmp_p
     """In a file of three arms; the claim about the third comes with it, and what is done is not done again."""
     third = '[[arms]]\nname = "mlm"\npreset = "bert-tiny"\nsettings.objective.sentence = "none"\n\n[[tasks]]'
     file, out = write_smallest(tmp_path, "[[tasks]]", third), tmp_path / "out"
-    claim = '[[claims]]\nname = "masked"\nwords = "So is masking."\n[[claims.conditions]]\nof = "mlm"\nminus = "nsp"'
-    file.write_text(file.read_text() + f"\n{claim}\nleast = 0.0\n")
+    claim = (
+        '[[claims]]\nname = "masked"\ndescription = "So is masking."\n[[claims.conditions]]\narm = "mlm"\nminus = "nsp"'
+    )
+    file.write_text(file.read_text() + f"\n{claim}\nmin = 0.0\n")
     asked = (file, [tiny_corpus], home / "tasks", out)
     found = reproduce(*asked, arms=["detecting", "nsp"], join=True, log=quiet)
     assert found.ended == "finished" and found.num_jobs == 12 and scores(out) == scores(unbroken)
@@ -372,9 +377,9 @@ def test_an_arm_is_done_before_the_next_begins(unbroken):
     written = sorted((unbroken / "jobs").iterdir(), key=lambda file: file.stat().st_mtime_ns)
     tunings = [f"finetune-nsp-0-at-{share}-reviews-{seed}" for share in ("1", "0.5") for seed in (0, 1)]
     assert [file.stem for file in written][:8] == [
-        "overlap",
+        "shared-words",
         "pretrain-nsp-0",
-        "crossed-nsp-0",
+        "sentence-head-nsp-0",
         *tunings,
         "pretrain-detecting-0",
     ]

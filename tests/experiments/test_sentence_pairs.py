@@ -45,7 +45,7 @@ def opened(tmp_path_factory):
 
 
 def test_shared_words_tell_the_next_sentence_and_not_the_order(opened):
-    found = sentences.overlap(SETTINGS, opened, 512, 512)
+    found = sentences.shared_words_accuracies(SETTINGS, opened, 512, 512)
     assert found["nsp"]["low"] > 75
     assert found["sop"]["low"] < 50 < found["sop"]["high"] + 4 and found["sop"]["value"] < 58
     for each in found.values():
@@ -103,7 +103,7 @@ def test_a_head_is_tried_on_held_out_pairs_of_both_tasks(opened, monkeypatch):
 
     monkeypatch.setattr(sentences, "_batches", batches)
     monkeypatch.setattr(sentences, "load_model", lambda folder: model)
-    found = sentences.crossed("nowhere", SETTINGS, opened, 300)
+    found = sentences.sentence_head_accuracies("nowhere", SETTINGS, opened, 300)
     assert {name: each["value"] for name, each in found.items()} == {"nsp": 0.0, "sop": 100.0}
     assert asked == [("nsp", 300, True), ("sop", 300, True)]
 

@@ -16,7 +16,7 @@ from hornbook.evaluation.experiments.verdicts import (
     FAILS,
     HOLDS,
     OPEN,
-    Quantity,
+    Measurement,
     _seeds_needed,
     judge,
     measured,
@@ -26,7 +26,7 @@ from hornbook.files import read_json, write_json
 from hornbook.metrics.bootstrap import NORMAL_95, difference_interval
 
 ALL = ("reviews",)
-BETTER = Condition(words="better", of="detecting", minus="nsp", least=0.0)
+BETTER = Condition(description="better", arm="detecting", minus="nsp", min=0.0)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def judged(out, experiment, means, *conditions, spread=0.1, **more) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "least", "most", "verdict"),
+    ("low", "high", "minimum", "maximum", "verdict"),
     [
         (0.1, 2.0, 0.0, None, HOLDS),
         (-2.0, -0.1, 0.0, None, FAILS),
@@ -61,8 +61,8 @@ def judged(out, experiment, means, *conditions, spread=0.1, **more) -> dict:
         (65.0, 65.0, None, 50.0, FAILS),
     ],
 )
-def test_where_an_interval_lies(low, high, least, most, verdict):
-    assert verdict_of_interval(low, high, least, most) == verdict
+def test_where_an_interval_lies(low, high, minimum, maximum, verdict):
+    assert verdict_of_interval(low, high, minimum, maximum) == verdict
 
 
 @pytest.mark.parametrize(("difference", "verdict"), [(5.0, HOLDS), (-5.0, FAILS), (0.3, OPEN)])
@@ -103,11 +103,11 @@ def test_several_seeds_of_pretraining_are_what_is_drawn(tmp_path, experiment):
 def test_sentence_heads_of_several_seeds_are_reported_together(tmp_path, experiment):
     decided = decided_for(with_equal(experiment, seeds=(0, 1)))
     jobs = leave(tmp_path, decided, {"nsp": 60.0, "detecting": 61.0})
-    second = ExperimentJob("crossed", "nsp", 1)
+    second = ExperimentJob("sentence-head", "nsp", 1)
     write_json(second.file(tmp_path), second.result(tmp_path) | {"nsp": {"value": 80.0, "low": 78.0, "high": 82.0}})
-    crossed = write_results(tmp_path, decided, jobs, ALL)["arms"]["nsp"]["crossed"]
-    assert crossed["nsp"] == {"value": 85.0, "low": 78.0, "high": 91.5}  # of the first 90, 88.5 and 91.5
-    head = Condition(words="it", quantity="crossed", of="nsp", pairs="nsp", least=70.0)
+    accuracies = write_results(tmp_path, decided, jobs, ALL)["arms"]["nsp"]["sentence_head"]
+    assert accuracies["nsp"] == {"value": 85.0, "low": 78.0, "high": 91.5}  # of the first 90, 88.5 and 91.5
+    head = Condition(description="it", metric="sentence-head", arm="nsp", pairs="nsp", min=70.0)
     assert measured(head, tmp_path, decided, Scores(tmp_path, decided, ALL)).low == 78.0
 
 
@@ -125,8 +125,8 @@ def test_missing_runs_leave_a_claim_undecided_however_large_the_difference(tmp_p
 
 def test_all_conditions_must_hold(tmp_path, experiment):
     means = {"nsp": 60.0, "detecting": 65.0}
-    worse = dataclasses.replace(BETTER, words="worse", least=None, most=0.0)
-    unsure = dataclasses.replace(BETTER, words="by five", least=5.0)
+    worse = dataclasses.replace(BETTER, description="worse", min=None, max=0.0)
+    unsure = dataclasses.replace(BETTER, description="by five", min=5.0)
     for conditions, verdict in (
         ((BETTER, BETTER), HOLDS),
         ((BETTER, worse), FAILS),
@@ -153,11 +153,11 @@ def test_how_many_seeds_would_decide(tmp_path, experiment):
     scores = Scores(tmp_path, decided_for(equal), ALL)
     deviation = scores.deviation(a, b)
     assert deviation == pytest.approx(math.hypot(0.6, math.sqrt(0.02 / 2)))
-    found = Quantity(-0.4, -2.0, 1.2, deviation=deviation)
+    found = Measurement(-0.4, -2.0, 1.2, deviation=deviation)
     number = _seeds_needed(BETTER, found)
     half = [(high - low) / 2 for low, high in (welch(number, deviation), welch(number - 1, deviation))]
     assert half[0] <= 0.4 < half[1]
-    assert _seeds_needed(BETTER, Quantity(1.0, -1.0, 3.0, deviation=0.6)) == 5  # by normal deviations it would be 3
+    assert _seeds_needed(BETTER, Measurement(1.0, -1.0, 3.0, deviation=0.6)) == 5  # by normal deviations it would be 3
     several = Scores(tmp_path, decided_for(with_equal(experiment, seeds=(0, 1), seed_deviation=50.0)), ALL)
     assert several.deviation(a, b) == pytest.approx(math.sqrt(0.02))
 
@@ -190,7 +190,7 @@ def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle,
     for seed in range(num_idle):
         file = tmp_path / "jobs" / f"finetune-detecting-0-at-1-reviews-{seed}.json"
         write_json(file, read_json(file) | {"degenerate": "it answers 'yes' whatever the text"})
-    little = Claim("claim", "A claim.", conditions=(dataclasses.replace(BETTER, least=-2.0),))
+    little = Claim("claim", "A claim.", conditions=(dataclasses.replace(BETTER, min=-2.0),))
     found = judge(little, tmp_path, decided, Scores(tmp_path, decided, ALL))
     assert found["verdict"] == verdict
     assert ("most fine-tuning runs of detecting are degenerate" in found["reason"]) == (verdict == OPEN)
@@ -198,19 +198,19 @@ def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle,
 
 def test_a_premise_is_one_of_its_arm_alone(tmp_path, experiment):
     """Counting words fails whatever a head has learned."""
-    words = {"words": "it", "quantity": "crossed", "of": "nsp"}
-    unlearned = Condition(**words, pairs="nsp", least=95.0, premise=True)
-    head = Condition(**words, pairs="sop", least=60.0)
-    counting = Condition(words="it", quantity="overlap", pairs="nsp", least=90.0)
+    words = {"description": "it", "metric": "sentence-head", "arm": "nsp"}
+    unlearned = Condition(**words, pairs="nsp", min=95.0, premise=True)
+    head = Condition(**words, pairs="sop", min=60.0)
+    counting = Condition(description="it", metric="shared-words", pairs="nsp", min=90.0)
     means = {"nsp": 60.0, "detecting": 65.0}
     for conditions, verdict in (((unlearned, head), OPEN), ((unlearned, head, counting), FAILS)):
         assert judged(tmp_path, experiment, means, *conditions)["verdict"] == verdict
 
 
 def test_no_number_of_seeds_decides_what_stands_on_a_premise_that_fails(tmp_path, experiment):
-    unsure, means = dataclasses.replace(BETTER, least=5.0), {"nsp": 60.0, "detecting": 65.0}
-    for least, says_how_many in ((-10.0, True), (10.0, False)):
-        premise = dataclasses.replace(BETTER, least=least, premise=True)
+    unsure, means = dataclasses.replace(BETTER, min=5.0), {"nsp": 60.0, "detecting": 65.0}
+    for minimum, says_how_many in ((-10.0, True), (10.0, False)):
+        premise = dataclasses.replace(BETTER, min=minimum, premise=True)
         words = judged(tmp_path, experiment, means, premise, unsure)["would_decide"]
         assert words.startswith("more seeds") and ("pre-training seeds per arm" in words) == says_how_many
 
@@ -218,12 +218,12 @@ def test_no_number_of_seeds_decides_what_stands_on_a_premise_that_fails(tmp_path
 def test_accuracies_and_parameters(tmp_path, experiment):
     means = {"nsp": 60.0, "detecting": 65.0}
     conditions = {
-        Condition(words="overlap", quantity="overlap", pairs="nsp", least=70.0): HOLDS,
-        Condition(words="overlap", quantity="overlap", pairs="nsp", least=77.0): OPEN,
-        Condition(words="overlap", quantity="overlap", pairs="sop", most=55.0): HOLDS,
-        Condition(words="crossed", quantity="crossed", of="nsp", pairs="sop", most=55.0): HOLDS,
-        Condition(words="crossed", quantity="crossed", of="nsp", pairs="sop", least=60.0): FAILS,
-        Condition(words="fewer", quantity="parameters", of="detecting", over="nsp", most=50.0): FAILS,
+        Condition(description="shared words", metric="shared-words", pairs="nsp", min=70.0): HOLDS,
+        Condition(description="shared words", metric="shared-words", pairs="nsp", min=77.0): OPEN,
+        Condition(description="shared words", metric="shared-words", pairs="sop", max=55.0): HOLDS,
+        Condition(description="head", metric="sentence-head", arm="nsp", pairs="sop", max=55.0): HOLDS,
+        Condition(description="head", metric="sentence-head", arm="nsp", pairs="sop", min=60.0): FAILS,
+        Condition(description="fewer", metric="parameters", arm="detecting", over="nsp", max=50.0): FAILS,
     }
     for condition, verdict in conditions.items():
         assert judged(tmp_path, experiment, means, condition)["verdict"] == verdict

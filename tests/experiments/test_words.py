@@ -52,18 +52,18 @@ task = "minimal-pairs"
 places = ["boxes"]
 [[claims]]
 name = "bars"
-words = "It is good."
+description = "It is good."
 [[claims.conditions]]
-words = "pairs"
-quantity = "level"
-of = "hybrid"
+description = "pairs"
+metric = "score"
+arm = "hybrid"
 task = "pairs"
-least = -1.0
+min = -1.0
 [[claims.conditions]]
-words = "minutes"
-quantity = "minutes"
-of = "hybrid"
-most = 60.0
+description = "minutes"
+metric = "minutes"
+arm = "hybrid"
+max = 60.0
 """
 QUIET = {"log": lambda words: None}
 

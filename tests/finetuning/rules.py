@@ -151,9 +151,9 @@ def titled_names(draw: chance.Random) -> dict:
     return {"words": words, "tags": tags}
 
 
-def ending_with_the_thing(draw: chance.Random) -> dict:
-    """The right ending names the thing of the context."""
+def choice_with_the_thing(draw: chance.Random) -> dict:
+    """The right choice names the thing of the context."""
     things = draw.sample(THINGS, 4)
     label = draw.randrange(4)
-    endings = [f"{draw.choice(FILLERS)} {thing} {draw.choice(FILLERS)}" for thing in things]
-    return {"context": f"what has that {things[label]} ?", "endings": endings, "label": label}
+    choices = [f"{draw.choice(FILLERS)} {thing} {draw.choice(FILLERS)}" for thing in things]
+    return {"context": f"what has that {things[label]} ?", "choices": choices, "label": label}

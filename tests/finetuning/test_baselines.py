@@ -85,8 +85,8 @@ def test_tags(tmp_path, encoder):
     assert baseline("vectors", folder, "tagging", tmp_path / "vectors", model=encoder, overrides=FAST).score >= 0.95
 
 
-def test_endings(tmp_path, encoder):
-    rows = word_rules.endings()
+def test_choices(tmp_path, encoder):
+    rows = word_rules.choices()
     assert baseline("tfidf", rows, "choice", tmp_path / "tfidf").score >= 0.7
     assert baseline("vectors", rows, "choice", tmp_path / "vectors", model=encoder).score >= 0.5
     assert baseline("majority", rows, "choice", tmp_path / "majority").score == pytest.approx(1 / 3, abs=0.05)
@@ -170,7 +170,7 @@ def test_the_same_network_from_random_weights(tmp_path, encoder):
     found = baseline(
         "random", word_rules.keyword_rule(), "classification", tmp_path, model=encoder, overrides=overrides
     )
-    assert run_of(tmp_path)["request"]["from_random"]
+    assert run_of(tmp_path)["request"]["from_scratch"]
     assert 0 <= found.score <= 1
     assert (tmp_path / "model.safetensors").exists()
 

@@ -55,7 +55,7 @@ def test_check_prints_tables(hornbook, data):
     [
         ("regression", [{"text": f"a {i}", "score": i} for i in range(10)], None),
         ("tagging", [{"words": ["Ada", "ran"], "tags": ["B-PER", "O"]}] * 10, {"O": 10, "B-PER": 10, "I-PER": 0}),
-        ("choice", [{"context": "a", "choices": ["b", "c"], "label": i % 2} for i in range(10)], {"ending 1": 5}),
+        ("choice", [{"context": "a", "choices": ["b", "c"], "label": i % 2} for i in range(10)], {"choice 1": 5}),
         ("multi-label", [{"text": f"a {i}", "label": "x|y" if i % 2 else "x"} for i in range(10)], {"x": 10, "y": 5}),
         (
             "spans-or-none",

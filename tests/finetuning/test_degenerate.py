@@ -29,7 +29,7 @@ def test_one_tag_for_every_word():
 @pytest.mark.parametrize(
     ("said", "right", "words"),
     [
-        ([2] * 20, [0, 1] * 10, "it takes ending 3 whatever the endings"),
+        ([2] * 20, [0, 1] * 10, "it takes choice 3 whatever the choices"),
         ([2] * 19, [0, 1] * 9 + [0], None),  # too few to tell
         ([2] * 20, [2] * 20, None),  # as it should
         ([2] * 19 + [1], [0, 1] * 10, None),
@@ -78,7 +78,7 @@ def test_unbalanced_classes_that_are_distinguished_are_not_degenerate():
 
 
 def test_numbers_no_better_than_their_mean(random):
-    task = Regression(HeadConfig("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
+    task = Regression(HeadConfig("sequence", 1, ("score",), "regression"), ("pearson", "spearman"))
     dev = [TextExample(str(i), "text", label=float(i % 7)) for i in range(70)]
     guesses = random.permutation([each.label for each in dev]).tolist()
     wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
@@ -87,12 +87,12 @@ def test_numbers_no_better_than_their_mean(random):
     assert verdict(task, dev, dev, right, with_intervals(task, dev, right), []) is None
 
 
-def test_endings_no_better_than_one_place():
+def test_choices_no_better_than_one_place():
     task = Choice(HeadConfig("choice"), 2)
     dev = [ChoiceExample(str(i), "context", ("a", "b"), label=i % 2) for i in range(40)]
     guesses = [ChoicePrediction((i // 2) % 2, ()) for i in range(40)]
     wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
-    assert wrong == "dev accuracy 0.5 is no better than always taking ending 1 (0.5)"
+    assert wrong == "dev accuracy 0.5 is no better than always taking choice 1 (0.5)"
 
 
 def test_tags_no_better_than_one_tag():

@@ -21,7 +21,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.gpt import Gpt1, Gpt2
 from hornbook.models.head_config import HeadConfig
-from hornbook.report.finetuned import FinetunedRun, transformers_code
+from hornbook.report.finetuned import ReportedTaskRun, transformers_code
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import PRESETS
@@ -72,7 +72,7 @@ def dev_score(result, name: str = "accuracy") -> float:
         ("gpt2", "classification", rules.keyword_pair, 500, 5, "accuracy"),
         ("gpt2", "classification", rules.named_word, 1000, 5, "accuracy"),
         ("openai-gpt", "regression", rules.count_of_lamps, 500, 3, "pearson"),
-        ("gpt2", "choice", rules.ending_with_the_thing, 400, 2.4, "accuracy"),
+        ("gpt2", "choice", rules.choice_with_the_thing, 400, 2.4, "accuracy"),
     ],
     ids=["text of gpt1", "text of gpt2", "pair", "number", "choice"],
 )
@@ -270,17 +270,17 @@ def test_transformers_gives_the_same_classes_to_a_batch(tmp_path, gpt, format):
     ("family", "kind"),
     [("openai-gpt", transformers.OpenAIGPTDoubleHeadsModel), ("gpt2", transformers.GPT2DoubleHeadsModel)],
 )
-def test_transformers_scores_endings_with_its_double_heads(tmp_path, family, kind):
+def test_transformers_scores_choices_with_its_double_heads(tmp_path, family, kind):
     gpt = rules.random_gpt(tmp_path / "gpt", family)
-    result = run(tmp_path, gpt, "choice", rules.ending_with_the_thing, 60, 1)
+    result = run(tmp_path, gpt, "choice", rules.choice_with_the_thing, 60, 1)
     _, report = kind.from_pretrained(result.out, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    code = transformers_code(FinetunedRun.load(result.out))
+    code = transformers_code(ReportedTaskRun.load(result.out))
     before, _, last = code.rpartition("\n")
     said: dict = {}
     with torch.no_grad():
         exec(f"{before}\nfound = {last}", said)
-    (found,) = load_predictor(result.out).predict([(said["context"], said["endings"])])
+    (found,) = load_predictor(result.out).predict([(said["context"], said["choices"])])
     assert np.allclose(found.probabilities, said["found"][0], atol=1e-5)
 
 
@@ -294,9 +294,9 @@ def test_an_empty_text_is_read_at_the_end_of_text_token_in_any_batch(gpt1, pair_
     _, tokenizer = load_folder(gpt1)
     task = Classification(HeadConfig("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
     pair = None if pair_encoding == "joint" else ""
-    features = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
+    encoded = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
     group_size = task.head_config.group_size
-    assert [each.tolist() for each in features.ids[-group_size:]] == [[tokenizer.eos_id]] * group_size
+    assert [each.tolist() for each in encoded.ids[-group_size:]] == [[tokenizer.eos_id]] * group_size
 
 
 def test_an_empty_text_predicts_the_same_alone_and_in_a_batch(tmp_path, gpt1):

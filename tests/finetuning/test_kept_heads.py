@@ -74,7 +74,7 @@ def test_nothing_is_logged_of_a_head_where_there_was_none(tmp_path, encoder):
 def test_a_classifier_of_answerability_is_added_to_a_span_head():
     model = Bert(BertConfig(70, num_layers=1, width=16, num_heads=2, inner_width=32), (), HeadConfig("spans"))
     model.initialize(torch.Generator().manual_seed(7))
-    wanted = HeadConfig("spans", answerable=True)
+    wanted = HeadConfig("spans", has_answer_classifier=True)
     assert keeps_head(model, wanted, TaskSettings())
     found, _ = with_head(model, wanted, 0, keeps_head=True)
     assert torch.equal(found.task.out.weight, model.task.out.weight)
@@ -86,8 +86,8 @@ def test_a_classifier_of_answerability_is_added_to_a_span_head():
     [
         HeadConfig("sequence", 2, ("b", "a")),
         HeadConfig("sequence", 3, ("a", "b", "c")),
-        HeadConfig("sequence", 2, ("a", "b"), problem_type="multi"),
-        HeadConfig("sequence", 2, ("a", "b"), head="mlp"),
+        HeadConfig("sequence", 2, ("a", "b"), problem_type="multi_label_classification"),
+        HeadConfig("sequence", 2, ("a", "b"), layers="mlp"),
         HeadConfig("tokens", 2, ("a", "b")),
     ],
 )

@@ -49,7 +49,7 @@ def test_every_method_has_its_points(tmp_path, encoder):
     assert not list((tmp_path / "jobs").rglob("*.safetensors"))
     run = json.loads((tmp_path / "jobs" / "finetune-8-seed-1" / "run.json").read_text())
     assert (run["train_examples"], run["settings"]["runtime"]["seed"]) == (8, 1)
-    assert json.loads((tmp_path / "jobs" / "random-8-seed-1" / "run.json").read_text())["request"]["from_random"]
+    assert json.loads((tmp_path / "jobs" / "random-8-seed-1" / "run.json").read_text())["request"]["from_scratch"]
 
 
 def test_resume_continues_where_it_stopped(tmp_path, encoder, monkeypatch):

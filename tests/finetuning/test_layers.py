@@ -9,10 +9,10 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
-from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
+from hornbook.runs.finetuning.layers import freeze, from_scratch, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.runs.finetuning.steps import TaskBatches
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
@@ -36,18 +36,18 @@ def pretrained(heads: tuple[str, ...] = ("pooler", "mlm", "sentence")) -> Bert:
     return model
 
 
-def features(num: int = 20) -> Features:
+def encoded(num: int = 20) -> EncodedExamples:
     random = np.random.default_rng(0)
     ids = [random.integers(0, VOCABULARY, int(n)) for n in random.integers(3, 16, num)]
     segments = [np.zeros(len(each), np.int64) for each in ids]
-    return Features(ids, segments, np.arange(num), num, labels=random.integers(0, 3, num))
+    return EncodedExamples(ids, segments, np.arange(num), num, labels=random.integers(0, 3, num))
 
 
 def trained_for(model: Bert, num_steps: int, settings: LayerSettings | None = None, lr: float = 0.01) -> Bert:
     settings = settings or LayerSettings()
     optimizer = make_optimizer(model, OptimizerSettings(lr=lr), lr_multiplier(model, settings))
     stepper = Stepper(TrainingModule(model, TaskObjective(model.head_config)), optimizer, CPU, 0, 1.0, 4096)
-    batches = TaskBatches(features(), 8, 0)
+    batches = TaskBatches(encoded(), 8, 0)
     for number in range(num_steps):
         stepper.train_step(batches(number), number, lr)
     return model
@@ -137,7 +137,7 @@ def test_the_optimizer_steps_by_these_shares():
         model, OptimizerSettings(lr=lr, weight_decay=0.0, eps=1e-12), lr_multiplier(model, settings)
     )
     stepper = Stepper(TrainingModule(model, TaskObjective(model.head_config)), optimizer, CPU, 0, 0.0, 4096)
-    stepper.train_step(TaskBatches(features(), 8, 0)(0), 0, lr)
+    stepper.train_step(TaskBatches(encoded(), 8, 0)(0), 0, lr)
     share, num_checked = lr_multiplier(model, settings), 0
     for name, value in model.named_parameters():
         moved = (value.detach() - before[name]).abs().max().item()
@@ -195,7 +195,7 @@ def test_two_seeds_differ_in_head_and_order_only():
         assert torch.equal(value, again[name])
         is_drawn = name == "task.out.weight"
         assert torch.equal(value, other[name]) == (not is_drawn), name
-    batches = [TaskBatches(features(), 8, seed) for seed in (0, 1, 0)]
+    batches = [TaskBatches(encoded(), 8, seed) for seed in (0, 1, 0)]
     first, second, third = ([each(number).ids_T.tolist() for number in range(3)] for each in batches)
     assert first == third and first != second
 
@@ -203,13 +203,13 @@ def test_two_seeds_differ_in_head_and_order_only():
 def test_random_weights_share_nothing_with_the_trained_ones():
     """The same network, as before any training; the seed decides all of it."""
     trained = pretrained()
-    model = from_random(trained, CLASSES, 0)
+    model = from_scratch(trained, CLASSES, 0)
     assert model.config == trained.config and model.head_config == CLASSES
     before = trained.state_dict()
     for name, value in model.state_dict().items():
         if name in before and value.ndim == 2:
             assert not torch.equal(value, before[name]), name
-    same, other = from_random(trained, CLASSES, 0), from_random(trained, CLASSES, 1)
+    same, other = from_scratch(trained, CLASSES, 0), from_scratch(trained, CLASSES, 1)
     assert all(torch.equal(value, same.state_dict()[name]) for name, value in model.state_dict().items())
     assert not torch.equal(model.blocks[0].fc1.weight, other.blocks[0].fc1.weight)
 
@@ -221,7 +221,7 @@ def test_every_unit_once_an_epoch():
     """In another order each time; the last batch is what is left."""
     lengths = [3 + number % 4 for number in range(21)]
     ids, segments = [np.full(n, i) for i, n in enumerate(lengths)], [np.zeros(n, np.int64) for n in lengths]
-    made = Features(ids, segments, np.arange(21), 21, labels=np.arange(21))
+    made = EncodedExamples(ids, segments, np.arange(21), 21, labels=np.arange(21))
     batches = TaskBatches(made, 8, 0)
     assert batches.steps_per_epoch == 3
     orders = []
@@ -239,7 +239,7 @@ def test_every_unit_once_an_epoch():
 
 
 def test_packed_in_this_order():
-    made = features(5)
+    made = encoded(5)
     batch, expected = made.packed([3, 0]), pack([made.ids[3], made.ids[0]], labels=made.labels[[3, 0]])
     assert batch.ids_T.tolist() == expected.ids_T.tolist()
     assert batch.labels_N.tolist() == expected.labels_N.tolist()
@@ -253,7 +253,7 @@ def families() -> list[Transformer]:
     ]
 
 
-@pytest.mark.parametrize("start", [with_head, from_random])
+@pytest.mark.parametrize("start", [with_head, from_scratch])
 @pytest.mark.parametrize("trained", families(), ids=lambda each: each.family)
 def test_dropout_of_its_own_in_fine_tuning(trained, start):
     """Below the head everywhere; without it, that of the pre-training."""
@@ -266,7 +266,7 @@ def test_dropout_of_its_own_in_fine_tuning(trained, start):
         found = (config.embedding_dropout, config.dropout, config.attention_dropout)
         assert found == (dropout or 0.0,) * 3
         assert {block.dropout for block in model.blocks} == {block.attention.dropout for block in model.blocks}
-        batch = features().batch([0, 1, 2])
+        batch = encoded().batch([0, 1, 2])
         model.train()
         answers[dropout] = [model(batch).detach() for _ in range(2)]
     assert torch.equal(*answers[None]) and not torch.equal(*answers[0.5])

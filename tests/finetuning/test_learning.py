@@ -10,7 +10,7 @@ import pytest
 import rules
 
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.run import Finetuned, open_and_run
+from hornbook.runs.finetuning.run import FinetuneResult, open_and_run
 
 LEARNED = 0.95
 NUM_DEV = 100
@@ -32,16 +32,16 @@ def data_of(folder: Path, rule: Callable, number: int) -> Path:
     return rules.write_rows(folder / "data", [rule(draw) for _ in range(number + NUM_DEV)], NUM_DEV)
 
 
-def learned(folder: Path, encoder: Path, task: str, data: Path, **overrides) -> Finetuned:
+def learned(folder: Path, encoder: Path, task: str, data: Path, **overrides) -> FinetuneResult:
     settings = {"optimizer.lr": 3e-3, "runtime.threads": 1, "validation.every_steps": 10_000}
     settings |= {name.replace("__", "."): value for name, value in overrides.items()}
     request = FinetuneRequest(str(encoder), task, str(data), seed=0, overrides=settings)
     result = open_and_run(folder / "run", request, data, lambda status: None, lambda words: None)
-    assert isinstance(result, Finetuned)
+    assert isinstance(result, FinetuneResult)
     return result
 
 
-def dev_score(result: Finetuned, name: str) -> float:
+def dev_score(result: FinetuneResult, name: str) -> float:
     return result.scores["dev"][name]["value"]
 
 
@@ -132,7 +132,7 @@ def test_tags(tmp_path, smoother_encoder):
     assert dev_score(result, "entity_f1") >= LEARNED
 
 
-def test_one_of_several_endings(tmp_path, encoder):
-    data = data_of(tmp_path, rules.ending_with_the_thing, 400)
+def test_one_of_several_choices(tmp_path, encoder):
+    data = data_of(tmp_path, rules.choice_with_the_thing, 400)
     result = learned(tmp_path, encoder, "choice", data, epochs=4)
     assert dev_score(result, "accuracy") >= LEARNED

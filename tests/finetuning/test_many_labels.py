@@ -17,7 +17,7 @@ from hornbook.runs.finetuning.inputs import open_inputs
 from hornbook.runs.finetuning.layers import start_at_frequencies, with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
 
-OUTPUT = HeadConfig("sequence", 3, ("a", "b", "c"), "multi")
+OUTPUT = HeadConfig("sequence", 3, ("a", "b", "c"), "multi_label_classification")
 LABELS_NL = np.array([[1, 0, 0]] * 3 + [[1, 1, 0]] * 5, np.float32)
 SIZES = {"num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 16}
 ROWS = [{"text": f"the river of {i}", "labels": "b" if i % 8 else "a|b"} for i in range(40)]

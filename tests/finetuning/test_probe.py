@@ -42,14 +42,14 @@ def test_files_in_the_folder(tmp_path, encoder):
     assert np.mean([row["gold"] == row["label"] for row in rows]) == accuracy["value"] == found.score
 
 
-def test_several_classes_pairs_numbers_and_endings(tmp_path, encoder):
+def test_several_classes_pairs_numbers_and_choices(tmp_path, encoder):
     def score(rows, task: str, **arguments) -> float:
         return probe(encoder, rows, task, tmp_path / f"{task}-{len(arguments)}", overrides=FAST, **arguments).score
 
     assert score(word_rules.three_classes(), "classification") >= 0.9
     assert score(word_rules.several_words(), "multi-label", label="labels") >= 0.85
     assert score(word_rules.how_many(), "regression") >= 0.8
-    assert score(word_rules.endings(), "choice") >= 0.8
+    assert score(word_rules.choices(), "choice") >= 0.8
 
 
 def test_pairs_apart(tmp_path, encoder):
@@ -138,7 +138,7 @@ def test_paths_are_recorded_whole_so_that_they_hold_in_any_working_directory(tmp
     [
         ("classification", {"method": "bilstm"}, "logistic"),
         ("classification", {"method": "tree"}, "logistic or bilstm"),
-        ("classification", {"pooling": "none"}, "cls or mean"),
+        ("classification", {"pooling": "none"}, "cls, lasttoken or mean"),
         ("spans", {}, "layers.frozen=-1"),
     ],
 )

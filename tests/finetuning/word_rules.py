@@ -99,13 +99,13 @@ def several_words(num_train: int = 80, num_dev: int = 40) -> dict[str, list[dict
     return splits(make, num_train, num_dev)
 
 
-def endings(num_train: int = 60, num_dev: int = 40) -> dict[str, list[dict]]:
-    """The right ending has the keyword, and so has the context."""
+def choices(num_train: int = 60, num_dev: int = 40) -> dict[str, list[dict]]:
+    """The right choice has the keyword, and so has the context."""
 
     def make(draw: chance.Random, number: int) -> dict:
         found = [sentence(draw, OTHER), sentence(draw, OTHER), sentence(draw, OTHER)]
         found[number % 3] = sentence(draw, KEYWORD, KEYWORD)
-        row = {f"ending{i}": ending for i, ending in enumerate(found)}
+        row = {f"choice{i}": choice for i, choice in enumerate(found)}
         return {"context": sentence(draw, KEYWORD, KEYWORD), **row, "label": number % 3}
 
     return splits(make, num_train, num_dev)

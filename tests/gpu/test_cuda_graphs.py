@@ -27,16 +27,16 @@ from train.formulas import check
 pytestmark = pytest.mark.gpu
 OUTPUTS = {
     "class": HeadConfig("sequence", 3),
-    "number": HeadConfig("sequence", 1, problem_type="number"),
-    "several": HeadConfig("sequence", 4, problem_type="multi"),
+    "number": HeadConfig("sequence", 1, problem_type="regression"),
+    "several": HeadConfig("sequence", 4, problem_type="multi_label_classification"),
     "separate": HeadConfig("sequence", 2, pairs="separate"),
     "both orders": HeadConfig("sequence", 2, pairs="both"),
-    "cnn": HeadConfig("sequence", 2, head="cnn"),
-    "attention": HeadConfig("sequence", 2, head="attention"),
+    "cnn": HeadConfig("sequence", 2, layers="cnn"),
+    "attention": HeadConfig("sequence", 2, layers="attention"),
     "choice": HeadConfig("choice"),
     "tags": HeadConfig("tokens", 5),
     "spans": HeadConfig("spans", 2),
-    "spans or none": HeadConfig("spans", 2, answerable=True),
+    "spans or none": HeadConfig("spans", 2, has_answer_classifier=True),
 }
 
 
@@ -52,20 +52,20 @@ def small(head_config: HeadConfig, dropout: float = 0.0) -> Bert:
 
 def batch_of(head_config: HeadConfig, number: int):
     random = np.random.default_rng(number)
-    together = 4 if head_config.kind == "choice" else head_config.group_size
+    together = 4 if head_config.output == "choice" else head_config.group_size
     num_units = (8, 8, 3, 12, 8)[number % 5]
     ids = [random.integers(5, 200, random.integers(3, 60)) for _ in range(num_units * together)]
     labels = token_labels = None
-    if head_config.kind == "tokens":
+    if head_config.output == "tokens":
         token_labels = [random.integers(-1, 5, len(each)) for each in ids]
-    elif head_config.kind == "spans":
+    elif head_config.output == "spans":
         labels = np.array([sorted(random.integers(0, len(each), 2)) for each in ids])
-    elif head_config.problem_type == "number":
+    elif head_config.problem_type == "regression":
         labels = random.normal(size=len(ids)).astype(np.float32)
-    elif head_config.problem_type == "multi":
+    elif head_config.problem_type == "multi_label_classification":
         labels = random.integers(0, 2, (len(ids), 4)).astype(np.float32)
     else:
-        labels = np.repeat(random.integers(0, together if head_config.kind == "choice" else 2, num_units), together)
+        labels = np.repeat(random.integers(0, together if head_config.output == "choice" else 2, num_units), together)
     return pack(ids, labels=labels, token_labels=token_labels, group_size=together).to(torch.device("cuda"))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reasoning.test_kagnet_head import features, make
+from reasoning.test_kagnet_head import encoded, make
 from tool_questions import questions, write_graph
 
 from hornbook.inference.explaining import explain
@@ -14,15 +14,15 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
 ]
-__all__ = ["features"]
+__all__ = ["encoded"]
 
 
-def test_outputs_and_gradients_are_those_of_a_cpu(features):
+def test_outputs_and_gradients_are_those_of_a_cpu(encoded):
     found = []
     for device in ("cpu", "cuda"):
         model = make().to(device).train()  # cuDNN computes gradients of an LSTM in training mode only
         model.task.dropout.p = 0.0
-        batch = features.packed(range(6)).to(torch.device(device))
+        batch = encoded.packed(range(6)).to(torch.device(device))
         step_inputs = TaskObjective(model.head_config).prepare(batch, seed=0)
         step_inputs = bucketed(step_inputs) if device == "cuda" else step_inputs
         logits = model.outputs(step_inputs.batch)[:3]

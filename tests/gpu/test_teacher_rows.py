@@ -37,20 +37,20 @@ class InMemory:
     """Rows of the teacher by number."""
 
     def __init__(self, teacher: Transformer, columns: TeacherColumns, batches: list[Batch], runtime: Runtime):
-        self.columns, self.of_units, self.of_sequences = columns, {}, {}
+        self.columns, self.of_groups, self.of_sequences = columns, {}, {}
         for number, batch in enumerate(batches):
             with torch.no_grad(), runtime.autocast():
-                units, tokens = compute_rows(teacher, columns, batch)
+                groups, tokens = compute_rows(teacher, columns, batch)
             together = batch.group_size
-            if units is not None:
+            if groups is not None:
                 first = number * A_BATCH // together
-                self.of_units |= {first + i: row for i, row in enumerate(units.cpu().numpy())}
+                self.of_groups |= {first + i: row for i, row in enumerate(groups.cpu().numpy())}
             if tokens is not None:
                 rows = np.split(tokens.cpu().numpy(), batch.offsets_host[1:-1])
                 self.of_sequences |= {number * A_BATCH + i: row for i, row in enumerate(rows)}
 
-    def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:
-        return np.stack([self.of_units[unit] for unit in units.tolist()])
+    def groups(self, groups: np.ndarray, columns: TeacherColumns) -> np.ndarray:
+        return np.stack([self.of_groups[group] for group in groups.tolist()])
 
     def tokens(self, sequences: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         return np.concatenate([self.of_sequences[each] for each in sequences.tolist()])

@@ -181,7 +181,7 @@ def test_nothing_is_left_where_it_fails(tmp_path, model_folder, monkeypatch):
         ({"layers": "fist"}, "last4"),
         ({"layers": "7"}, "0 .embeddings. to 6"),
         ({"layers": "last0"}, "last4"),
-        ({"pooling": "max"}, "cls, mean or none"),
+        ({"pooling": "max"}, "cls, lasttoken, mean or none"),
         ({"texts": []}, "no texts"),
         ({"texts": "nowhere.csv"}, "no file"),
     ],
@@ -221,8 +221,10 @@ def test_files_are_read_as_inputs_to_predict_are(tmp_path, model_folder):
 def test_of_a_gpt_the_last_token_is_taken_which_alone_has_seen_the_text(tmp_path):
     theirs = small_gpts.saved_gpt(tmp_path / "gpt")
     texts = ["the river and the bridge", "the river and the bread", ""]
-    extract_features(tmp_path / "gpt", texts, tmp_path / "X.npy", layers="last", pooling="cls")
+    extract_features(tmp_path / "gpt", texts, tmp_path / "X.npy", layers="last")
     found = np.load(tmp_path / "X.npy")
+    with pytest.raises(ValueError, match="first token of a causal model attends to no other: set pooling to lasttoken"):
+        extract_features(tmp_path / "gpt", texts, tmp_path / "X.npy", layers="last", pooling="cls")
     tokenizer = small_gpts.byte_tokenizer()
     for vector, text in zip(found, texts, strict=True):
         ids = tokenizer.encode(text).ids or [tokenizer.eos_id]

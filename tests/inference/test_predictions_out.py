@@ -132,7 +132,7 @@ def test_a_choice_keeps_its_columns(hornbook, folder, plain_encoder, tmp_path):
     hornbook("predict", run, "--file", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
     (found,) = rows_of(tmp_path / "out.csv")
     assert {name: found[name] for name in given[0]} == given[0]
-    assert found["ending"] in ("a", "b") and list(found)[-2:] == ["p_0", "p_1"]
+    assert found["choice_text"] in ("a", "b") and list(found)[-2:] == ["p_0", "p_1"]
 
 
 # ---- standard input and output

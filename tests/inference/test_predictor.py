@@ -144,14 +144,14 @@ def test_answers_are_at_their_offsets(questions):
         assert all(text[answer.start : answer.end] == answer.text for answer in each.n_best)
 
 
-def test_choices_may_have_any_number_of_endings(folder, plain_encoder):
+def test_questions_may_have_any_number_of_choices(folder, plain_encoder):
     run = finetuned(folder / "choices", plain_encoder, "choice", completed())
     predictor = load_predictor(run)
     items = [("the river", ["a", "b"]), {"context": "x", "endings": ["a", "b", "c"]}, ("y", ["z"])]
     found = predictor.predict(items)
     assert [len(each.probabilities) for each in found] == [2, 3, 1]
     assert found[0].probabilities == pytest.approx(predictor.predict(items[:1])[0].probabilities, abs=1e-6)
-    assert predictor.describe(items, found)[2]["ending"] == "z"
+    assert predictor.describe(items, found)[2]["choice_text"] == "z"
     assert predictor.predict([("the river", "a", "b")])[0] == predictor.predict([("the river", ["a", "b"])])[0]
     scores = predictor.evaluate(completed(12))
     right = [
@@ -267,7 +267,7 @@ def test_an_ensemble_of_numbers_and_of_spans(folder, plain_encoder, questions):
     ("head_config", "to_chances"),
     [
         (HeadConfig("sequence", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
-        (HeadConfig("sequence", 3, problem_type="multi"), lambda x: 1 / (1 + np.exp(-x))),
+        (HeadConfig("sequence", 3, problem_type="multi_label_classification"), lambda x: 1 / (1 + np.exp(-x))),
         (HeadConfig("tokens", 3), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
     ],
 )

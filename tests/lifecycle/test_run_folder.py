@@ -25,7 +25,7 @@ class Settings(ValidatedSettings, group=""):
 @dataclass(frozen=True)
 class Asked(RunRequest):
     model: str
-    base: str | None = None
+    init_from: str | None = None
     steps: int | None = setting(None, "steps", low=1, high=100)
 
 
@@ -65,12 +65,12 @@ def test_what_differs_is_listed_in_one_form(tmp_path):
     with pytest.raises(ValueError) as error:
         folder.refuse(request_differences(before, other, settings))
     assert str(error.value) == (
-        f"{tmp_path} was started with other settings: model is m, not n; base= is not set, not b; "
+        f"{tmp_path} was started with other settings: model is m, not n; init_from= is not set, not b; "
         "stages.1.epochs is 3.0, not 4; schedule.steps is 5, not 6; leave these options out to resume, or choose "
         "another folder"
     )
     assert [each.name for each in request_differences(before, other)] == [
-        *("model", "base=", "stages.1.epochs", "schedule.steps")
+        *("model", "init_from=", "stages.1.epochs", "schedule.steps")
     ]
     with pytest.raises(ValueError, match=r"the data in x is not what .* was started with: restore it"):
         folder.refuse_other_input("the data in x", "abc", "abd")

@@ -45,7 +45,7 @@ class Family:
 
     def their_class(self, head_config: HeadConfig) -> type[transformers.PreTrainedModel]:
         naming = self.model.naming
-        return getattr(transformers, naming.stem + naming.task_classes[head_config.kind])
+        return getattr(transformers, naming.stem + naming.task_classes[head_config.output])
 
     def padded(self, ids: list, segments: list) -> dict[str, torch.Tensor]:
         """The sequences as `transformers` takes them: a rectangle with a mask."""

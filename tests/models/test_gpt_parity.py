@@ -192,11 +192,11 @@ def test_heads_of_tasks(tmp_path, random, family, head_config):
     ids = texts(random)
     inputs, found = padded(ids), load_model(tmp_path).outputs(pack(ids))
     out = theirs.eval()(**inputs)
-    if head_config.kind == "spans":
+    if head_config.output == "spans":
         expected = torch.stack([out.start_logits, out.end_logits], -1)
         is_there = inputs["attention_mask"].bool()
         assert torch.allclose(found[is_there], expected[is_there], atol=1e-5)
-    elif head_config.kind == "tokens":
+    elif head_config.output == "tokens":
         assert torch.allclose(found, out.logits[inputs["attention_mask"].bool()], atol=1e-5)
     else:
         assert torch.allclose(found, out.logits, atol=1e-5)
@@ -204,7 +204,7 @@ def test_heads_of_tasks(tmp_path, random, family, head_config):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_double_heads(tmp_path, random, family):
-    """Endings judged at their last token beside the next tokens' scores, as `transformers` does it: outputs and the
+    """Choices judged at their last token beside the next tokens' scores, as `transformers` does it: outputs and the
     gradient of both losses. Its folder opens here too."""
     kind = {"openai-gpt": transformers.OpenAIGPTDoubleHeadsModel, "gpt2": transformers.GPT2DoubleHeadsModel}[family]
     theirs = their_model(tmp_path, family, kind).double()
@@ -221,9 +221,9 @@ def test_double_heads(tmp_path, random, family):
     assert (scores - expected.mc_logits).abs().max() < 1e-9
     assert (next_scores - expected_next).abs().max() < 1e-9
     labels = torch.tensor([2, 0])
-    for endings, following in ((scores, next_scores), (expected.mc_logits, expected_next)):
+    for choices, following in ((scores, next_scores), (expected.mc_logits, expected_next)):
         language = (following.log_softmax(-1)[:, ::7] ** 2).mean()
-        (torch.nn.functional.cross_entropy(endings, labels) + 0.5 * language).backward()
+        (torch.nn.functional.cross_entropy(choices, labels) + 0.5 * language).backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in ours.named_parameters():
         (outside,) = ours.naming.hf_names(ours)[name]

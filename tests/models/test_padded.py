@@ -14,14 +14,14 @@ LABELS = ("no", "maybe", "yes")
 OUTPUTS = {
     "none": None,
     "single": HeadConfig("sequence", 3, LABELS),
-    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "number": HeadConfig("sequence", 1, ("score",), "regression"),
     "choice": HeadConfig("choice"),
     "tokens": HeadConfig("tokens", 3, LABELS),
     "spans": HeadConfig("spans", 2),
-    "answerable": HeadConfig("spans", 2, answerable=True),
-    "mlp": HeadConfig("sequence", 3, LABELS, head="mlp"),
-    "cnn": HeadConfig("sequence", 3, LABELS, head="cnn"),
-    "attention": HeadConfig("sequence", 3, LABELS, head="attention"),
+    "answerable": HeadConfig("spans", 2, has_answer_classifier=True),
+    "mlp": HeadConfig("sequence", 3, LABELS, layers="mlp"),
+    "cnn": HeadConfig("sequence", 3, LABELS, layers="cnn"),
+    "attention": HeadConfig("sequence", 3, LABELS, layers="attention"),
     "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
     "both": HeadConfig("sequence", 3, LABELS, pairs="both"),
 }
@@ -58,9 +58,9 @@ def padded_inputs(model, ids: list, segments: list, together: int, filler: int) 
 
 def as_packed(found: tuple[torch.Tensor, ...], head_config: HeadConfig | None) -> torch.Tensor:
     """The named tensors in the shape that a packed batch is answered in."""
-    if head_config is None or head_config.kind == "tokens":
+    if head_config is None or head_config.output == "tokens":
         return torch.cat([row[:length] for row, length in zip(found[0], LENGTHS, strict=True)])
-    if head_config.kind == "spans":
+    if head_config.output == "spans":
         return torch.cat([torch.stack(found[:2], -1), *(each[:, None] for each in found[2:])], 1)
     return found[0]
 
@@ -78,7 +78,7 @@ def test_padded_rows_answer_as_a_packed_batch(name, kind, random):
         found = PaddedModel(model)(*padded_inputs(model, ids, segments, together, filler))
         assert len(found) == len(output_names(head_config))
         assert (as_packed(found, head_config) - expected).abs().max() < 1e-9
-        if head_config is not None and head_config.kind == "spans":
+        if head_config is not None and head_config.output == "spans":
             assert (found[0][1, LENGTHS[1] :] == MASKED_LOGIT).all()
 
 
@@ -105,4 +105,4 @@ def test_names_are_those_of_transformers():
 
 def test_a_head_that_follows_sequences_to_their_ends_is_refused():
     with pytest.raises(ValueError, match=r"bilstm.*\(task.head=\): linear, mlp, cnn or attention"):
-        PaddedModel(model_of("bert", HeadConfig("sequence", 3, LABELS, head="bilstm")))
+        PaddedModel(model_of("bert", HeadConfig("sequence", 3, LABELS, layers="bilstm")))

@@ -154,17 +154,17 @@ def test_a_head_that_the_family_lacks():
     ("head_config", "heads", "has_layer"),
     [
         (HeadConfig("sequence", 2), (), True),
-        (HeadConfig("sequence", 2, head="mlp"), (), True),
+        (HeadConfig("sequence", 2, layers="mlp"), (), True),
         (HeadConfig("sequence", 2, pairs="separate"), (), True),
-        (HeadConfig("sequence", 2, head="cnn"), (), False),
+        (HeadConfig("sequence", 2, layers="cnn"), (), False),
         (HeadConfig("choice"), ("pooler",), False),
         (HeadConfig("tokens", 2), (), False),
         (HeadConfig("spans", 2), (), False),
     ],
-    ids=lambda value: getattr(value, "kind", None),
+    ids=lambda value: getattr(value, "output", None),
 )
 def test_what_a_task_goes_through(head_config, heads, has_layer):
-    """`<s>` through a layer of the task's own; endings through the pooler, as published."""
+    """`<s>` through a layer of the task's own; choices through the pooler, as published."""
     assert Roberta.heads_for(head_config) == heads
     assert (Roberta.cls_layer(SMALL.config(), head_config) is not None) == has_layer
 

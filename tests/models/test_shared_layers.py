@@ -14,7 +14,7 @@ from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models.albert import Albert
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import PADDED
-from hornbook.runs.finetuning.layers import freeze, from_random, lr_multiplier, with_head
+from hornbook.runs.finetuning.layers import freeze, from_scratch, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
@@ -112,7 +112,7 @@ def test_under_a_new_head(random, sharing):
     for model in (with_head(trained, CLASSES, 0)[0], copy.deepcopy(trained).double().float()):
         check_shares(model, sharing)
         check_same(trained, model)
-    check_shares(from_random(trained, CLASSES, 0), sharing)
+    check_shares(from_scratch(trained, CLASSES, 0), sharing)
     ids, segments = sequences(random, [9, 4])
     batch = pack(ids, segments)
     assert torch.equal(with_head(trained, CLASSES, 0)[0].eval()(batch), trained(batch))

@@ -17,22 +17,21 @@ from hornbook.tasks.spec import load_task
 LABELS = ("no", "maybe", "yes")
 KINDS = {
     "single": HeadConfig("sequence", 3, LABELS),
-    "multi": HeadConfig("sequence", 3, LABELS, "multi"),
-    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "multi": HeadConfig("sequence", 3, LABELS, "multi_label_classification"),
+    "number": HeadConfig("sequence", 1, ("score",), "regression"),
     "choice": HeadConfig("choice"),
     "tokens": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
     "spans": HeadConfig("spans", 2),
 }
 OWN = {
-    "mlp": HeadConfig("sequence", 3, LABELS, head="mlp"),
-    "cnn": HeadConfig("sequence", 3, LABELS, head="cnn"),
-    "bilstm": HeadConfig("sequence", 3, LABELS, head="bilstm"),
-    "attention": HeadConfig("sequence", 3, LABELS, head="attention"),
+    "mlp": HeadConfig("sequence", 3, LABELS, layers="mlp"),
+    "cnn": HeadConfig("sequence", 3, LABELS, layers="cnn"),
+    "bilstm": HeadConfig("sequence", 3, LABELS, layers="bilstm"),
+    "attention": HeadConfig("sequence", 3, LABELS, layers="attention"),
     "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
-    "separate number": HeadConfig("sequence", 1, ("score",), "number", pairs="separate"),
-    "answerable": HeadConfig("spans", 2, answerable=True),
+    "separate number": HeadConfig("sequence", 1, ("score",), "regression", pairs="separate"),
+    "answerable": HeadConfig("spans", 2, has_answer_classifier=True),
 }
-PROBLEMS = {"single": "single_label_classification", "multi": "multi_label_classification", "number": "regression"}
 TOGETHER = {"choice": 3, "separate": 2, "separate number": 2}
 LENGTHS = [13, 3, 20, 7, 7, 16]
 
@@ -47,8 +46,8 @@ def their_model(family: Family, name: str) -> transformers.PreTrainedModel:
     torch.manual_seed(0)
     labels = dict(enumerate(head_config.labels)) or None
     about = {} if labels is None else {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}
-    if head_config.kind == "sequence":
-        about["problem_type"] = PROBLEMS[head_config.problem_type]
+    if head_config.output == "sequence":
+        about["problem_type"] = head_config.problem_type
     return moved(family.their_class(head_config)(family.their_config(**about)))
 
 
@@ -61,15 +60,15 @@ def our_model(family: Family, head_config: HeadConfig) -> Encoder:
 def labels_for(head_config: HeadConfig, random: np.random.Generator, lengths: list[int], together: int) -> dict:
     """As `pack` takes them. Numbers are eighths, which float32 holds exactly."""
     groups = len(lengths) // together
-    if head_config.kind == "tokens":
+    if head_config.output == "tokens":
         return {"token_labels": [random.integers(-1, head_config.num_labels, n) for n in lengths]}
-    if head_config.kind == "spans":
+    if head_config.output == "spans":
         return {"labels": np.array([sorted(random.integers(0, n, 2)) for n in lengths])}
-    if head_config.kind == "choice":
+    if head_config.output == "choice":
         labels = random.integers(0, together, groups)
-    elif head_config.problem_type == "number":
+    elif head_config.problem_type == "regression":
         labels = random.integers(-16, 40, groups) / 8
-    elif head_config.problem_type == "multi":
+    elif head_config.problem_type == "multi_label_classification":
         labels = random.integers(0, 2, (groups, head_config.num_labels)).astype(np.float32)
     else:
         labels = random.integers(0, head_config.num_labels, groups)
@@ -82,29 +81,29 @@ def their_inputs(family: Family, ids: list, segments: list, together: int = 1) -
 
 
 def their_labels(head_config: HeadConfig, labels: dict, longest: int, together: int) -> dict[str, torch.Tensor]:
-    if head_config.kind == "tokens":
+    if head_config.output == "tokens":
         return {"labels": to_padded([np.where(row < 0, -100, row) for row in labels["token_labels"]], longest, -100)}
     values = torch.from_numpy(labels["labels"][::together])
-    if head_config.kind == "spans":
+    if head_config.output == "spans":
         return {"start_positions": values[:, 0], "end_positions": values[:, 1]}
     return {"labels": values.double() if values.is_floating_point() else values}
 
 
 def their_answers(head_config: HeadConfig, out, lengths: list[int]) -> list[torch.Tensor]:
     """The outputs of the padded batch at real tokens."""
-    if head_config.kind == "spans":
+    if head_config.output == "spans":
         both = torch.stack([out.start_logits, out.end_logits], -1)
         return [row[:n] for row, n in zip(both, lengths, strict=True)]
-    if head_config.kind == "tokens":
+    if head_config.output == "tokens":
         return [row[:n] for row, n in zip(out.logits, lengths, strict=True)]
     return list(out.logits)
 
 
 def our_answers(head_config: HeadConfig, found: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
-    if head_config.kind == "spans":
+    if head_config.output == "spans":
         assert all((row[n : max(lengths)] == MASKED_LOGIT).all() for row, n in zip(found, lengths, strict=False))
         return [row[:n] for row, n in zip(found, lengths, strict=False)]
-    return list(found.split(lengths)) if head_config.kind == "tokens" else list(found)
+    return list(found.split(lengths)) if head_config.output == "tokens" else list(found)
 
 
 def check_close(found: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float = 1e-9) -> None:
@@ -162,16 +161,18 @@ def test_opens_what_transformers_saved(tmp_path, family, name):
     assert ours.heads == family.model.heads_for(head_config)
     task = load_task(tmp_path, ours.head_config)
     kinds = {"single": "classification", "multi": "multi-label", "number": "regression", "tokens": "tagging"}
-    assert task.kind == kinds.get(name, head_config.kind)
+    assert task.kind == kinds.get(name, head_config.output)
 
 
-@pytest.mark.parametrize(("num_labels", "problem"), [(1, "number"), (2, "single"), (3, "single")])
-def test_problem_type_that_is_not_given(tmp_path, family, num_labels, problem):
+@pytest.mark.parametrize(
+    ("num_labels", "problem_type"), [(1, "regression"), *((n, "single_label_classification") for n in (2, 3))]
+)
+def test_problem_type_that_is_not_given(tmp_path, family, num_labels, problem_type):
     """Their folders often lack `problem_type`: one label is a number, several are classes, as they take it."""
     kind = family.their_class(KINDS["single"])
     kind(family.their_config(num_labels=num_labels)).save_pretrained(tmp_path)
     head_config = load_model(tmp_path).head_config
-    assert (head_config.problem_type, head_config.num_labels) == (problem, num_labels)
+    assert (head_config.problem_type, head_config.num_labels) == (problem_type, num_labels)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -186,8 +187,8 @@ def test_transformers_opens_what_is_saved(tmp_path, random, family, name):
     if head_config.labels:
         assert theirs.config.id2label == dict(enumerate(head_config.labels))
         assert theirs.config.label2id == {label: i for i, label in enumerate(head_config.labels)}
-    if head_config.kind == "sequence":
-        assert theirs.config.problem_type == PROBLEMS[head_config.problem_type]
+    if head_config.output == "sequence":
+        assert theirs.config.problem_type == head_config.problem_type
     assert theirs.config.architectures == [type(theirs).__name__]
     ids, segments = sequences(random, LENGTHS)
     expected = theirs.double().eval()(**their_inputs(family, ids, segments, together))
@@ -234,16 +235,16 @@ def test_no_neighbour_changes_an_answer(random, family, name):
     filled = [batch.bucketed(batch.num_tokens + 9, num_filled), batch.bucketed(128, num_filled)]
     for each in (batch, *filled):
         found = model.outputs(each)
-        if head_config.kind == "tokens":
+        if head_config.output == "tokens":
             rows = found[: each.num_real_tokens].split(LENGTHS)
         else:
             rows = found[: len(groups)]
         for row, first in zip(rows, groups, strict=True):
             own = slice(first, first + together)
             alone = model.outputs(pack(ids[own], segments[own], group_size=together))
-            alone = alone if head_config.kind == "tokens" else alone[0]
-            if head_config.kind == "spans":
-                classifier = [row[-1:]] if head_config.answerable else []
+            alone = alone if head_config.output == "tokens" else alone[0]
+            if head_config.output == "spans":
+                classifier = [row[-1:]] if head_config.has_answer_classifier else []
                 row = torch.cat([row[: LENGTHS[first]], *classifier])
             assert row.shape == alone.shape
             assert (row - alone).abs().max() <= 1e-12
@@ -251,7 +252,7 @@ def test_no_neighbour_changes_an_answer(random, family, name):
 
 @pytest.mark.parametrize("name", [*KINDS, *OWN])
 def test_every_layer_of_a_head_learns(random, family, name):
-    """Each parameter gets a gradient from the loss, but for the bias of a choice: it moves all endings alike."""
+    """Each parameter gets a gradient from the loss, but for the bias of a choice: it moves all choices alike."""
     head_config, together = (KINDS | OWN)[name], TOGETHER.get(name, 1)
     model = our_model(family, head_config).double()
     ids, segments = sequences(random, LENGTHS)
@@ -261,5 +262,5 @@ def test_every_layer_of_a_head_learns(random, family, name):
     objective.loss_sums(model, objective.prepare(batch, 0))["task"].backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
-        if (head_config.kind, parameter_name) != ("choice", "task.out.bias"):
+        if (head_config.output, parameter_name) != ("choice", "task.out.bias"):
             assert parameter.grad.any(), parameter_name

@@ -155,12 +155,12 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
 
 OUTPUTS = {
     "single": HeadConfig("sequence", 3, ("a", "b", "c")),
-    "multi": HeadConfig("sequence", 3, ("a", "b", "c"), "multi"),
-    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "multi": HeadConfig("sequence", 3, ("a", "b", "c"), "multi_label_classification"),
+    "number": HeadConfig("sequence", 1, ("score",), "regression"),
     "choice": HeadConfig("choice"),
     "tokens": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
     "spans": HeadConfig("spans", 2),
-    "answerable": HeadConfig("spans", 2, answerable=True),
+    "answerable": HeadConfig("spans", 2, has_answer_classifier=True),
 }
 
 

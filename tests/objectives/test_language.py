@@ -137,8 +137,8 @@ OUTPUTS = {
 
 def drawn_beside_task(random, head_config: HeadConfig, together: int) -> tuple[AuxiliaryLanguageModel, StepInputs]:
     rows = [random.integers(5, 90, length) for length in (12, 7, 20, 3, 9, 31)]
-    labels = None if head_config.kind == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
-    tags = [random.integers(-1, 4, len(row)) for row in rows] if head_config.kind == "tokens" else None
+    labels = None if head_config.output == "tokens" else np.repeat(random.integers(0, 3, 6 // together), together)
+    tags = [random.integers(-1, 4, len(row)) for row in rows] if head_config.output == "tokens" else None
     objective = AuxiliaryLanguageModel(TaskObjective(head_config), 0.5)
     batch = pack(rows, labels=labels, token_labels=tags, group_size=together, max_length=40)
     return objective, objective.prepare(batch, 0)

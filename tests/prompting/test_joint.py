@@ -12,7 +12,7 @@ from hornbook.interop.folder import read_weights
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.learning import curves_figure
-from hornbook.report.run import RunRecord
+from hornbook.report.run import ReportedRun
 from hornbook.runs.finetuning import text_run
 from hornbook.runs.finetuning.joint import documents, read_joint
 from hornbook.runs.finetuning.text_run import finetune_text
@@ -89,7 +89,7 @@ def test_it_learns_both_tasks(taught, tasks, gpt, tmp_path):
         "colour, size" in page and "of answer tokens: exp of the clm loss" in page and "answer-token accuracy" in page
     )
     assert "next token" not in page and "next-token" not in page
-    titles = [axes.get_title(loc="left") for axes in curves_figure(RunRecord.load(out)).axes]
+    titles = [axes.get_title(loc="left") for axes in curves_figure(ReportedRun.load(out)).axes]
     assert "Loss on answer tokens (clm)" in titles
 
 
@@ -153,7 +153,7 @@ def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path)
         assert (outcome.ended, outcome.step) == (ended, taught[0].step)
         ours, theirs = read_weights(out), read_weights(taught[1])
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
-        validations = [each["step"] for each in RunRecord.load(out).metrics if each["kind"] == "validation"]
+        validations = [each["step"] for each in ReportedRun.load(out).metrics if each["kind"] == "validation"]
         assert len(set(validations)) == len(validations)
         Checkpoints(out).keep_only_state()  # as `hornbook runs clean` does
 

@@ -7,7 +7,7 @@ from small_prompting import QUESTION, bytes_tokenizer, write_task
 
 from hornbook.tasks.text.definition import read_task
 from hornbook.tasks.text.prompts import PromptWriter, drawable, drawn, pool_for, shown_prompts
-from hornbook.tasks.text.sources import Item, Splits
+from hornbook.tasks.text.sources import Item, ItemSplits
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_the_question_is_never_one_of_its_examples(task):
     pool = drawable(task, TRAIN, TEST)
     assert {each.key for each in TRAIN} - {each.key for each in pool} == {"thing 7", "thing 9"}
     said = []
-    assert pool_for(task, Splits(TRAIN, TEST), 8, said.append) == pool
+    assert pool_for(task, ItemSplits(TRAIN, TEST), 8, said.append) == pool
     assert said == ["2 training examples are also in the test split and are not used"]
     shown = {pool[i].key for seed in range(40) for number in range(3) for i in drawn(task, len(pool), 8, seed, number)}
     assert shown == {each.key for each in pool}
@@ -45,10 +45,10 @@ def test_draws_follow_from_seed_and_question(task):
 
 def test_more_shots_than_examples_are_refused(task):
     with pytest.raises(ValueError, match="28 training examples to draw from, fewer than the 29"):
-        pool_for(task, Splits(TRAIN, TEST), 29, print)
+        pool_for(task, ItemSplits(TRAIN, TEST), 29, print)
     with pytest.raises(ValueError, match=r"no training split to draw examples from.*set shots= to 0"):
-        pool_for(task, Splits([], TEST), 1, print)
-    assert pool_for(task, Splits([], TEST), 0, print) == []
+        pool_for(task, ItemSplits([], TEST), 1, print)
+    assert pool_for(task, ItemSplits([], TEST), 0, print) == []
 
 
 def test_zero_shot_shows_the_description_alone(task):

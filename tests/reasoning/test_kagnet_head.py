@@ -13,7 +13,7 @@ from hornbook.graph.schema import SchemaGraphs
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig, KagNetConfig
 from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, segment_softmax
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 
 SIZE = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 32, "vocab_size": 64}
 LAYERS = KagNetConfig(concept_width=6, relation_width=5, num_relations=4, width=8)
@@ -48,7 +48,7 @@ def statement(random, num_nodes, pairs):
 
 
 @pytest.fixture
-def features(random) -> Features:
+def encoded(random) -> EncodedExamples:
     """Three questions with two answers; the statements have several pairs, one, none, and only isolated nodes."""
     parts = [
         statement(random, 5, [(0, 3, [2, 3, 3]), (1, 3, [3]), (2, 4, [2, 3])]),
@@ -63,7 +63,7 @@ def features(random) -> Features:
     streams = SchemaStreams(SchemaGraphs.concatenated(parts), vectors)
     labels = np.array([0, 0, 1, 1, 0, 0])
     zeros = [np.zeros_like(each) for each in ids]
-    return Features(ids, zeros, np.arange(6) // 2, 3, labels, group_size=2, extra_streams=streams)
+    return EncodedExamples(ids, zeros, np.arange(6) // 2, 3, labels, group_size=2, extra_streams=streams)
 
 
 def make(**layers) -> Bert:
@@ -135,18 +135,18 @@ def slow_lstm(lstm, steps):
 
 @torch.no_grad()
 @pytest.mark.parametrize("layers", [{}, {"convolution": False}, {"lstm": False}, {"attention": False}], ids=str)
-def test_the_head_is_a_slow_one(features, layers, monkeypatch):
+def test_the_head_is_a_slow_one(encoded, layers, monkeypatch):
     monkeypatch.setattr("hornbook.models.kagnet.MAX_PATHS", 5)
     model = make(**layers)
     head = model.task
     head.keeps_weights = True
-    batch = features.packed(range(6))
+    batch = encoded.packed(range(6))
     statements = model.pooled(model(batch)[batch.offsets[:-1].long()])
     logits = model.outputs(batch)
     weights = head.weights.paths_K * head.weights.pairs_P.index_select(0, batch.streams[PATHS].pairs_K)
     expected, expected_weights = [], []
     for number, s in enumerate(statements):
-        graph, of_paths = slow_graph_vector(head, features.extra_streams, number, s)
+        graph, of_paths = slow_graph_vector(head, encoded.extra_streams, number, s)
         inner = torch.tanh(head.inner(torch.cat([graph, s])))
         expected.append(head.out(torch.cat([inner, s])))
         expected_weights += of_paths
@@ -167,9 +167,9 @@ def test_layers_that_are_turned_off_have_no_weights():
 
 
 @torch.no_grad()
-def test_a_batch_may_be_sliced_concatenated_permuted_and_padded(features):
+def test_a_batch_may_be_sliced_concatenated_permuted_and_padded(encoded):
     model = make()
-    whole = features.packed(range(6))
+    whole = encoded.packed(range(6))
     logits = model.outputs(whole)
     parts = [whole.slice(0, 2), whole.slice(2, 4), whole.slice(4, 6)]
     assert torch.allclose(torch.cat([model.outputs(part) for part in parts]), logits, atol=1e-5)
@@ -177,15 +177,15 @@ def test_a_batch_may_be_sliced_concatenated_permuted_and_padded(features):
     for name in (CONCEPTS, EDGES, PAIRS, PATHS):
         for field, value in whole.streams[name].values.items():
             assert (value == again.streams[name].values[field]).all(), (name, field)
-    assert torch.allclose(model.outputs(features.packed([4, 5, 0, 1, 2, 3])), logits[[2, 0, 1]], atol=1e-5)
+    assert torch.allclose(model.outputs(encoded.packed([4, 5, 0, 1, 2, 3])), logits[[2, 0, 1]], atol=1e-5)
     sizes = {CONCEPTS: 32, EDGES: 64, PAIRS: 16, PATHS: 32}
     padded = whole.bucketed(num_tokens=40, num_sequences=8, sizes=sizes)
     assert torch.allclose(model.outputs(padded)[:3], logits, atol=1e-5)
 
 
-def test_gradients_of_a_padded_batch_are_those_of_the_batch(features):
+def test_gradients_of_a_padded_batch_are_those_of_the_batch(encoded):
     model, found = make(), []
-    whole = features.packed(range(6))
+    whole = encoded.packed(range(6))
     for batch in (whole, whole.bucketed(40, 8, {CONCEPTS: 32, EDGES: 64, PAIRS: 16, PATHS: 32})):
         model.zero_grad()
         model.outputs(batch)[:3].square().sum().backward()
@@ -195,14 +195,14 @@ def test_gradients_of_a_padded_batch_are_those_of_the_batch(features):
 
 
 @torch.no_grad()
-def test_without_paths_only_the_statement_counts(features, random):
+def test_without_paths_only_the_statement_counts(encoded, random):
     model = make()
-    alone = features.packed([2, 3])  # a statement without concepts, and one whose concepts are not connected
+    alone = encoded.packed([2, 3])  # a statement without concepts, and one whose concepts are not connected
     head, s = model.task, model.pooled(model(alone)[alone.offsets[:-1].long()])
     inner = torch.tanh(head.inner(torch.cat([torch.zeros(2, 16), s], -1)))
     expected = head.out(torch.cat([inner, s], -1)).view(1, 2)
     assert torch.allclose(model.outputs(alone), expected, atol=1e-6)
-    assert torch.allclose(model.outputs(features.packed(range(6)))[1:2], expected, atol=1e-5)
+    assert torch.allclose(model.outputs(encoded.packed(range(6)))[1:2], expected, atol=1e-5)
 
 
 def test_softmax_of_segments(random):
@@ -216,12 +216,12 @@ def test_softmax_of_segments(random):
     assert (found[weights == 0] == 0).all()
 
 
-def test_the_folder_keeps_the_layers(features, tmp_path):
+def test_the_folder_keeps_the_layers(encoded, tmp_path):
     from hornbook.interop.folder import load_model, save_model
 
     model = make(convolution=False, width=12)
     save_model(tmp_path, model)
     again = load_model(tmp_path)
     assert again.head_config == model.head_config
-    batch = features.packed(range(6))
+    batch = encoded.packed(range(6))
     assert torch.equal(again.outputs(batch), model.outputs(batch))

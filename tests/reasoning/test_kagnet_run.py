@@ -65,11 +65,11 @@ def test_explained_weights_are_those_of_the_model(learned):
     *tools, moon = found.choices
     assert moon.paths == () and moon.concepts == () and set(found.concepts) == {"ground", "house"}
     member = predictor.members[0]
-    features = predictor.task.for_example(example := predictor._examples([(found.question, TOOLS["en"][::-1])])[0])
-    features = member.grounded(features.encode([example], predictor.tokenizer, predictor.max_length), [example])
+    encoded = predictor.task.for_example(example := predictor._examples([(found.question, TOOLS["en"][::-1])])[0])
+    encoded = member.grounded(encoded.encode([example], predictor.tokenizer, predictor.max_length), [example])
     head = member.model.task
     head.keeps_weights = True
-    batch = features.packed([0, 1])
+    batch = encoded.packed([0, 1])
     member.model.outputs(batch)
     paths = batch.streams["concept_paths"]
     weights = (head.weights.paths_K * head.weights.pairs_P.index_select(0, paths.pairs_K)).split(
@@ -168,7 +168,7 @@ def test_ablations_and_controls_train_and_open_again(tmp_path, tiny_run, with_ve
     )
     again = load_predictor(run.out)
     rows = [json.loads(line) for line in (run.out / "predictions-dev.jsonl").read_text().splitlines()]
-    found = again.predict([(row["context"], row["endings"]) for row in rows])
+    found = again.predict([(row["context"], row["choices"]) for row in rows])
     for each, row in zip(found, rows, strict=True):
         assert each.probabilities == pytest.approx(row["probabilities"], abs=1e-4)
     shape = again.members[0].model.head_config.graph

@@ -38,7 +38,7 @@ def write_task_run(folder, kind, rows, found, labels=(), config=None, degenerate
         "task": "reviews",
         "kind": kind,
         "labels": list(labels),
-        "request": {"from_random": False},
+        "request": {"from_scratch": False},
         "inputs": {
             "data": {
                 "path": "/data/reviews",
@@ -146,7 +146,7 @@ CHOICE_ROWS = [
         "gold": 0,
         "context": "It rained",
         "choice": 0,
-        "ending": "so",
+        "choice_text": "so",
         "probability": 0.9,
         "probabilities": [],
     },
@@ -155,7 +155,7 @@ CHOICE_ROWS = [
         "gold": 2,
         "context": "He slept",
         "choice": 1,
-        "ending": "and swam",
+        "choice_text": "and swam",
         "probability": 0.6,
         "probabilities": [0.1, 0.6, 0.3],
     },

@@ -7,7 +7,7 @@ import pytest
 from made_up_tasks import KINDS, PICTURES, SCRIPT
 from test_page import Page
 
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.page import write_report
 from hornbook.report.plots.errors import thresholds_figure
 
@@ -42,7 +42,7 @@ ILLUSTRATION = {
 @pytest.mark.pictures
 def test_scores_by_threshold(make_task_run):
     folder = make_task_run("spans", rows=SCORED_SPANS, leave_out=PICTURES)
-    run = FinetunedRun.load(folder)
+    run = ReportedTaskRun.load(folder)
     points = run.task_kind.by_threshold(run.predictions, "squad2")
     assert [round(at, 9) for at, _, _ in points] == [-4.0, -4.0, -3.0, -1.25, 2.0]
     assert [exact for _, exact, _ in points] == pytest.approx([40, 60, 60, 40, 20])

@@ -13,7 +13,7 @@ from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.card import with_yaml_header, write_card
-from hornbook.report.finetuned import FinetunedRun, python_code, transformers_code
+from hornbook.report.finetuned import ReportedTaskRun, python_code, transformers_code
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -110,8 +110,8 @@ def test_a_test_part_that_was_scored_is_no_longer_a_limit(make_card, tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
-        {"architectures": ["BertModel"], "hornbook_head": {"head": "cnn"}},
-        {"hornbook_head": {"head": "linear", "answerable": True}},
+        {"architectures": ["BertModel"], "hornbook_head": {"layers": "cnn"}},
+        {"hornbook_head": {"layers": "linear", "has_answer_classifier": True}},
     ],
 )
 def test_a_head_of_our_own_claims_nothing_of_transformers(make_card, config):
@@ -128,7 +128,7 @@ def test_a_folder_is_no_base_model_of_the_hub(make_card, model, tmp_path, monkey
 
 
 def test_random_weights_have_no_base_model(make_card):
-    head, text = make_card(request={"from_random": True})
+    head, text = make_card(request={"from_scratch": True})
     assert "base_model" not in head and "trained from random weights" in text
 
 
@@ -154,7 +154,7 @@ def test_whatever_is_in_the_head_is_read_back(random):
 
 OUTPUTS = {
     "classification": HeadConfig("sequence", 3, ("good", "bad", "other")),
-    "regression": HeadConfig("sequence", 1, ("score",), "number"),
+    "regression": HeadConfig("sequence", 1, ("score",), "regression"),
     "spans": HeadConfig("spans", 2),
     "tagging": HeadConfig("tokens", 5, ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")),
     "choice": HeadConfig("choice"),
@@ -171,8 +171,8 @@ def test_the_code_runs(tmp_path, tiny_tokenizer, kind):
     model.initialize(torch.Generator().manual_seed(2))
     save_model(folder, model)
     tokenizer.save(folder, config.max_positions)
-    (folder / "task.json").write_text(json.dumps({"task": kind, "kind": kind, "num_endings": 2}))
-    run = FinetunedRun.load(folder)
+    (folder / "task.json").write_text(json.dumps({"task": kind, "kind": kind, "num_choices": 2}))
+    run = ReportedTaskRun.load(folder)
     assert run.has_transformers_class
     ours, theirs = (last_value(code) for code in (python_code(run), transformers_code(run)))
     if kind == "classification":

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from test_page import Page
 
 from hornbook.report.card import write_card
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.errors import confusion_figure
@@ -21,7 +21,7 @@ from hornbook.report.trials import draw, read_curve, read_trials
 
 
 def opened(folder):
-    return FinetunedRun.load(folder)
+    return ReportedTaskRun.load(folder)
 
 
 def confusion(run):
@@ -196,10 +196,10 @@ def test_numbers(make_task_run):
 def test_choices(make_task_run):
     run = opened(make_task_run("choice"))
     found = confusion(run)
-    assert found.names == ["ending 1", "ending 2", "ending 3"] and found.counts[2, 1] == 1
+    assert found.names == ["choice 1", "choice 2", "choice 3"] and found.counts[2, 1] == 1
     _, mistakes = worst_mistakes(run)
     assert [(each.gold, each.predicted, each.note) for each in mistakes] == [
-        ("ending 3", "ending 2: and swam", "probability 60.0%, gold ending 30.0%")
+        ("choice 3", "choice 2: and swam", "probability 60.0%, gold choice 30.0%")
     ]
 
 
@@ -434,7 +434,7 @@ def test_info_of_several_runs(tmp_path):
         ({"architectures": ["BertForSequenceClassification"]}, "classification: one label per text", "2: no, yes"),
         ({"architectures": ["RobertaForTokenClassification"]}, "tagging: one tag per word", "2: no, yes"),
         ({"architectures": ["BertForQuestionAnswering"]}, "spans: an answer span in the text", None),
-        ({"architectures": ["BertForMultipleChoice"]}, "choice: one of several endings", None),
+        ({"architectures": ["BertForMultipleChoice"]}, "choice: one of several choices", None),
         (
             {"architectures": ["BertForSequenceClassification"], "problem_type": "regression"},
             "regression: one number per text",
@@ -446,7 +446,7 @@ def test_info_of_several_runs(tmp_path):
             "2: no, yes",
         ),
         (
-            {"architectures": ["BertModel"], "hornbook_head": {"kind": "sequence", "head": "cnn"}},
+            {"architectures": ["BertModel"], "hornbook_head": {"output": "sequence", "layers": "cnn"}},
             "classification: one label per text",
             "2: no, yes",
         ),

@@ -84,7 +84,7 @@ def test_answers_and_tags(client, folders):
 
 
 def test_choices_numbers_and_similarity(client, folders):
-    question = {"context": "the river", "endings": ["a garden", "bread", "the lantern"]}
+    question = {"context": "the river", "choices": ["a garden", "bread", "the lantern"]}
     for name, item in (("choices", question), ("numbers", ["the river", "bread"]), ("alike", ["a river", "bread"])):
         predictor = library.load_predictor(folders[name])
         asked = tuple(item) if isinstance(item, list) else item

@@ -111,7 +111,7 @@ def test_a_task_of_each_kind(page, folders):
     page.click("#run")
     expected = library.load_predictor(folders["numbers"]).predict([("a lantern", "bread")])[0]
     assert page.wait_for_selector(".number").inner_text() == f"{expected:.3f}"
-    run(page, "choice", context="the river", endings="a garden\nbread")
+    run(page, "choice", context="the river", options="a garden\nbread")
     assert len(page.query_selector_all(".bars li")) == 2
     run(page, "next-sentence", first="the river", second="a garden")
     assert len(page.query_selector_all(".bars li")) == 2

@@ -8,7 +8,7 @@ from finetuned import asked_questions, encoder, finetuned
 
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.show.answers import show_answer
 
 
@@ -36,7 +36,7 @@ def test_the_report_shows_the_probabilities_of_show_answer(answering):
 
 
 def test_the_curve_of_the_report_has_the_scores_of_the_run(answering):
-    run = FinetunedRun.load(answering)
+    run = ReportedTaskRun.load(answering)
     points = run.task_kind.by_threshold(run.predictions, run.task["rules"])
     _, exact, f1 = max(point for point in points if point[0] <= run.task["threshold"])
     assert {"exact": exact, "f1": f1} == pytest.approx(

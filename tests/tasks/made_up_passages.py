@@ -1,11 +1,11 @@
-"""Passages with marks, accents and several scripts, questions about them, and scores for their features."""
+"""Passages with marks, accents and several scripts, questions about them, and scores for them, encoded."""
 
 import random as chance
 
 import numpy as np
 
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
@@ -53,19 +53,19 @@ def examples_of(seed: int, number: int, longest: int = 60) -> list[SpanExample]:
     return examples
 
 
-def windows_of(features: Features, owner: int) -> list[int]:
-    return np.flatnonzero(features.example_ids == owner).tolist()
+def windows_of(encoded: EncodedExamples, owner: int) -> list[int]:
+    return np.flatnonzero(encoded.example_ids == owner).tolist()
 
 
 def passage_tokens(tokenizer: Tokenizer, passage: str) -> list[int]:
     return tokenizer.encode_batch([passage])[0].ids
 
 
-def gold_scores(features: Features, answerable: bool = False) -> list[np.ndarray]:
+def gold_scores(encoded: EncodedExamples, answerable: bool = False) -> list[np.ndarray]:
     """What a model that is sure of the targets answers, in rectangles of one size."""
-    longest = max(map(len, features.ids))
+    longest = max(map(len, encoded.ids))
     found = []
-    for ids, (start, end) in zip(features.ids, features.labels, strict=True):
+    for ids, (start, end) in zip(encoded.ids, encoded.labels, strict=True):
         scores = np.full((longest + answerable, 2), MASKED_LOGIT, np.float32)
         scores[: len(ids)] = 0
         scores[start, 0] += 10

@@ -15,8 +15,10 @@ from hornbook.text.tokenizer import Tokenizer
 
 LABELS = ("no", "maybe", "yes")
 SINGLE = Classification(HeadConfig("sequence", 3, LABELS), ("accuracy",))
-MULTI = MultiLabel(HeadConfig("sequence", 3, LABELS, "multi"), ("micro_f1", "macro_f1", "exact_match"))
-NUMBER = Regression(HeadConfig("sequence", 1, ("score",), "number"), ("pearson", "spearman"))
+MULTI = MultiLabel(
+    HeadConfig("sequence", 3, LABELS, "multi_label_classification"), ("micro_f1", "macro_f1", "exact_match")
+)
+NUMBER = Regression(HeadConfig("sequence", 1, ("score",), "regression"), ("pearson", "spearman"))
 SEPARATE = Classification(HeadConfig("sequence", 3, LABELS, pairs="separate"), ("accuracy",))
 BOTH = Classification(HeadConfig("sequence", 3, LABELS, pairs="both"), ("accuracy",))
 WORDS = ("the", "river", "teacher", "lantern", "bridge", "한국어", "silver", "Bread.", "harbour,")
@@ -44,30 +46,30 @@ def test_pairs_are_cut_like_longest_first(tokenizer, theirs, longest):
     second[:20] = [" ".join(["river"] * (i + 1)) for i in range(20)]
     first[:20] = second[:20]
     examples = [TextExample(str(i), *pair, "no") for i, pair in enumerate(zip(first, second, strict=True))]
-    features = SINGLE.encode(examples, tokenizer, longest)
+    encoded = SINGLE.encode(examples, tokenizer, longest)
     expected = theirs(first, second, truncation="longest_first", max_length=longest)
-    assert [ids.tolist() for ids in features.ids] == expected["input_ids"]
-    assert [segments.tolist() for segments in features.segments] == expected["token_type_ids"]
+    assert [ids.tolist() for ids in encoded.ids] == expected["input_ids"]
+    assert [segments.tolist() for segments in encoded.segments] == expected["token_type_ids"]
     whole = theirs(first, second)["input_ids"]
-    assert features.num_truncated == sum(len(ids) > longest for ids in whole) > 0
+    assert encoded.num_truncated == sum(len(ids) > longest for ids in whole) > 0
 
 
 @pytest.mark.parametrize("longest", [12, 25, 30])
 def test_single_texts_are_cut_at_their_end(tokenizer, theirs, longest):
     several = texts(2, 100, 40)
-    features = SINGLE.encode([TextExample(str(i), text) for i, text in enumerate(several)], tokenizer, longest)
+    encoded = SINGLE.encode([TextExample(str(i), text) for i, text in enumerate(several)], tokenizer, longest)
     expected = theirs(several, truncation=True, max_length=longest)["input_ids"]
-    assert [ids.tolist() for ids in features.ids] == expected
-    assert not any(segments.any() for segments in features.segments)
-    assert features.num_truncated == sum(len(ids) > longest for ids in theirs(several)["input_ids"]) > 0
+    assert [ids.tolist() for ids in encoded.ids] == expected
+    assert not any(segments.any() for segments in encoded.segments)
+    assert encoded.num_truncated == sum(len(ids) > longest for ids in theirs(several)["input_ids"]) > 0
 
 
 def test_texts_with_and_without_a_pair(tokenizer, theirs):
     """In one data set, in their order."""
     first, second = texts(3, 12, 9), texts(4, 12, 9)
     pairs = [second[i] if i % 3 else None for i in range(12)]
-    features = SINGLE.encode([TextExample(str(i), first[i], pairs[i]) for i in range(12)], tokenizer, 64)
-    for text, pair, ids in zip(first, pairs, features.ids, strict=True):
+    encoded = SINGLE.encode([TextExample(str(i), first[i], pairs[i]) for i in range(12)], tokenizer, 64)
+    for text, pair, ids in zip(first, pairs, encoded.ids, strict=True):
         assert ids.tolist() == theirs(text, pair)["input_ids"]
 
 
@@ -75,13 +77,13 @@ def test_separate_pairs(tokenizer, theirs):
     """Two sequences per example, each with its own maximum length; truncated texts are counted separately."""
     first, second = texts(5, 30, 12), texts(6, 30, 30)
     examples = [TextExample(str(i), *pair, LABELS[i % 3]) for i, pair in enumerate(zip(first, second, strict=True))]
-    features = SEPARATE.encode(examples, tokenizer, 20)
+    encoded = SEPARATE.encode(examples, tokenizer, 20)
     both = [text for pair in zip(first, second, strict=True) for text in pair]
-    assert [ids.tolist() for ids in features.ids] == theirs(both, truncation=True, max_length=20)["input_ids"]
-    assert features.num_truncated == sum(len(ids) > 20 for ids in theirs(both)["input_ids"]) > 0
-    assert features.num_units == len(examples) and features.group_size == 2
-    assert features.example_ids.tolist() == np.repeat(np.arange(30), 2).tolist()
-    assert features.labels.tolist() == np.repeat(np.arange(30) % 3, 2).tolist()
+    assert [ids.tolist() for ids in encoded.ids] == theirs(both, truncation=True, max_length=20)["input_ids"]
+    assert encoded.num_truncated == sum(len(ids) > 20 for ids in theirs(both)["input_ids"]) > 0
+    assert encoded.num_groups == len(examples) and encoded.group_size == 2
+    assert encoded.example_ids.tolist() == np.repeat(np.arange(30), 2).tolist()
+    assert encoded.labels.tolist() == np.repeat(np.arange(30) % 3, 2).tolist()
     with pytest.raises(ValueError, match="only one"):
         SEPARATE.encode([TextExample("0", "the river")], tokenizer, 20)
 
@@ -149,7 +151,7 @@ def test_both_orders_stand_side_by_side(tokenizer, longest):
         BOTH.encode([TextExample(str(i), *pair, "yes") for i, pair in enumerate(several)], tokenizer, longest)
         for several in (pairs, [pair[::-1] for pair in pairs])
     )
-    assert one.group_size == 2 and one.num_units == 100 and one.labels.tolist() == [2] * 200
+    assert one.group_size == 2 and one.num_groups == 100 and one.labels.tolist() == [2] * 200
     assert one.example_ids.tolist() == [i // 2 for i in range(200)] and max(map(len, one.ids)) <= longest
     for i in range(0, 200, 2):
         assert one.ids[i].tolist() == other.ids[i + 1].tolist() and one.ids[i + 1].tolist() == other.ids[i].tolist()

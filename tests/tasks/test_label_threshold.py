@@ -17,7 +17,7 @@ from hornbook.tasks.records import MarkedExample, TextExample
 from hornbook.tasks.spec import TaskSpec, load_task, save_task
 
 LABELS = ("a", "b", "c", "d")
-OUTPUT = HeadConfig("sequence", 4, LABELS, "multi")
+OUTPUT = HeadConfig("sequence", 4, LABELS, "multi_label_classification")
 TASK = MultiLabel(OUTPUT, MultiLabel.default_metrics)
 
 

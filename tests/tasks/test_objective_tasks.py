@@ -18,16 +18,16 @@ VOCABULARY = 64
 LABELS = ("a", "b", "c")
 KINDS = {
     "single": HeadConfig("sequence", 3, LABELS),
-    "multi": HeadConfig("sequence", 3, LABELS, "multi"),
-    "number": HeadConfig("sequence", 1, ("score",), "number"),
+    "multi": HeadConfig("sequence", 3, LABELS, "multi_label_classification"),
+    "number": HeadConfig("sequence", 1, ("score",), "regression"),
     "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
-    "cnn": HeadConfig("sequence", 3, LABELS, head="cnn"),
-    "bilstm": HeadConfig("sequence", 3, LABELS, head="bilstm"),
-    "attention": HeadConfig("sequence", 3, LABELS, head="attention"),
+    "cnn": HeadConfig("sequence", 3, LABELS, layers="cnn"),
+    "bilstm": HeadConfig("sequence", 3, LABELS, layers="bilstm"),
+    "attention": HeadConfig("sequence", 3, LABELS, layers="attention"),
     "choice": HeadConfig("choice"),
     "tokens": HeadConfig("tokens", 3, ("O", "B-X", "I-X")),
     "spans": HeadConfig("spans", 2),
-    "answerable": HeadConfig("spans", 2, answerable=True),
+    "answerable": HeadConfig("spans", 2, has_answer_classifier=True),
 }
 TOGETHER = {"choice": 4, "separate": 2}
 
@@ -45,17 +45,17 @@ def batch_for(name: str, random: np.random.Generator, num_groups: int = 9) -> Ba
     head_config, together = KINDS[name], TOGETHER.get(name, 1)
     lengths = random.integers(3, 21, num_groups * together).tolist()
     ids = [random.integers(0, VOCABULARY, n) for n in lengths]
-    if head_config.kind == "tokens":
+    if head_config.output == "tokens":
         return pack(ids, token_labels=[random.integers(-1, head_config.num_labels, n) for n in lengths])
-    if head_config.kind == "spans":
+    if head_config.output == "spans":
         labels = np.array([sorted(random.integers(1, n, 2)) for n in lengths])
         labels[::3] = 0
         return pack(ids, labels=labels)
-    if head_config.kind == "choice":
+    if head_config.output == "choice":
         labels = random.integers(0, together, num_groups)
-    elif head_config.problem_type == "number":
+    elif head_config.problem_type == "regression":
         labels = random.normal(size=num_groups)
-    elif head_config.problem_type == "multi":
+    elif head_config.problem_type == "multi_label_classification":
         labels = random.integers(0, 2, (num_groups, 3)).astype(float)
     else:
         labels = random.integers(-1, 3, num_groups)

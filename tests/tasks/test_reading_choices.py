@@ -1,4 +1,4 @@
-"""Several endings, of which one is right."""
+"""Several choices, of which one is right."""
 
 import pytest
 from task_files import counts, first, lines, write
@@ -7,7 +7,7 @@ from hornbook.tasks.reading.read import read
 
 
 def shown(examples):
-    return [(each.context, each.beginning, each.endings, each.label) for each in examples]
+    return [(each.context, each.beginning, each.choices, each.label) for each in examples]
 
 
 def test_swag(tmp_path):
@@ -20,8 +20,8 @@ def test_swag(tmp_path):
         test__csv=lines(header, row),
     )
     data = read("swag", tmp_path, strict=True)
-    endings = ("pats, then goes.", "turns.", "walks.", "wheels.")
-    assert shown(data.splits["train"]) == [("He looks.", "She", endings, 2)]
+    choices = ("pats, then goes.", "turns.", "walks.", "wheels.")
+    assert shown(data.splits["train"]) == [("He looks.", "She", choices, 2)]
     assert data.splits["dev"][0].label == 0 and data.splits["test"][0].label is None
 
 
@@ -62,14 +62,14 @@ def test_codah_in_folds(tmp_path):
 
 
 @pytest.mark.parametrize(("label", "index"), [(1, 1), ("1", 1), ("B", 1), ("c", 2), ("blue", 2), (1.0, 1)])
-def test_own_endings_and_labels(label, index):
+def test_own_choices_and_labels(label, index):
     rows = [
         {"context": "The sky is", "ending0": "red", "ending1": "green", "ending2": "blue", "label": label},
         {"context": "Grass is", "ending0": "red", "ending1": "green", "ending2": "blue", "label": 0},
     ]
     data = read("choice", rows, held_out=0)
     assert shown(data.splits["train"])[0] == ("The sky is", "", ("red", "green", "blue"), index)
-    assert data.messages[0] == "columns: context = 'context', label = 'label', endings = 'ending0, ending1, ending2'"
+    assert data.messages[0] == "columns: context = 'context', label = 'label', choices = 'ending0, ending1, ending2'"
 
 
 def test_own_lists_of_choices():
@@ -86,9 +86,9 @@ def test_labels_that_count_from_one():
     assert [each.label for each in data.splits["train"]] == [0, 1, 1] and "from 1 to" in data.messages[1]
 
 
-def test_more_than_ten_endings_keep_their_order():
-    row = {"context": "c", **{f"ending{n}": f"e{n}" for n in range(12)}, "label": 0}
-    assert read("choice", [row], held_out=0).splits["train"][0].endings == tuple(f"e{n}" for n in range(12))
+def test_more_than_ten_choices_keep_their_order():
+    row = {"context": "c", **{f"choice{n}": f"e{n}" for n in range(12)}, "label": 0}
+    assert read("choice", [row], held_out=0).splits["train"][0].choices == tuple(f"e{n}" for n in range(12))
 
 
 def test_bad_rows(tmp_path):
@@ -104,18 +104,18 @@ def test_bad_rows(tmp_path):
     ]
     write(tmp_path, train__jsonl=lines(*rows), dev__jsonl=lines(*rows, "{"))
     data = read("choice", tmp_path)
-    dropped = {"bad_endings": 2, "bad_choice": 1, "no_label": 1, "empty_text": 1}
+    dropped = {"bad_choices": 2, "bad_choice_label": 1, "no_label": 1, "empty_text": 1}
     assert counts(data) == {**dropped, **{f"kept_{kind}": num for kind, num in dropped.items()}, "kept_bad_json": 1}
     assert len(data.splits["train"]) == 2 and len(data.splits["dev"]) == 8
-    assert {len(each.endings) for each in data.splits["dev"]} == {2}
+    assert {len(each.choices) for each in data.splits["dev"]} == {2}
     assert [each.label for each in data.splits["dev"]] == [0, 0, 0, None, None, None, 0, None]
-    assert first(data, "bad_endings")["detail"] == "1 endings, but most rows have 2"
+    assert first(data, "bad_choices")["detail"] == "1 choices, but most rows have 2"
     with pytest.raises(ValueError, match=r"train.jsonl line 3"):
         read("choice", tmp_path / "train.jsonl", strict=True)
 
 
-def test_no_endings():
+def test_no_choices():
     with pytest.raises(
-        ValueError, match=r"no columns for the endings; name them ending0, ending1, .*columns are: context, label"
+        ValueError, match=r"no columns for the choices; name them choice0, choice1, .*columns are: context, label"
     ):
         read("choice", [{"context": "c", "label": 0}])

@@ -181,11 +181,11 @@ def test_tags_in_a_file_are_read_as_bio(tmp_path):
     assert found.tags == ("B-PER", "O", "B-LOC", "I-LOC")
 
 
-def test_endings(tmp_path):
+def test_choices(tmp_path):
     write(tmp_path, a__csv="sent1,ending0,ending1\nShe,sat,ran\nHe,,x\n", b__txt="She\tsat\tran\tfell\n\n")
     found = read_inputs(tmp_path / "a.csv", spec_of("swag"))
-    assert [each.endings for each in found] == [("sat", "ran"), ("", "x")]
-    assert [each.endings for each in read_inputs(tmp_path / "b.txt", spec_of("choice"))] == [
+    assert [each.choices for each in found] == [("sat", "ran"), ("", "x")]
+    assert [each.choices for each in read_inputs(tmp_path / "b.txt", spec_of("choice"))] == [
         ("sat", "ran", "fell"),
         ("",),
     ]
@@ -249,8 +249,8 @@ def test_blank_lines_are_inputs_but_not_at_the_end(tmp_path, name, mark):
 
 def test_a_choice_may_be_texts_in_a_row():
     (found,) = as_examples([("the river", "is wet", "sings", "reads")], "choice")
-    assert (found.context, found.endings) == ("the river", ("is wet", "sings", "reads"))
-    assert as_examples([["the river", "is wet", "sings"]], "choice")[0].endings == ("is wet", "sings")
+    assert (found.context, found.choices) == ("the river", ("is wet", "sings", "reads"))
+    assert as_examples([["the river", "is wet", "sings"]], "choice")[0].choices == ("is wet", "sings")
     for item in (("the river", "is wet"), ("the river", "is wet", 3), ("the river",)):
         with pytest.raises(ValueError, match="input 1"):
             as_examples([item], "choice")

@@ -74,7 +74,9 @@ def test_several_classes(random):
     gold, found, examples, predictions = several(random, 200)
     gold[3] = (*gold[3], "unheard of")
     examples[3] = TextExample("3", "t", None, gold[3])
-    score = MultiLabel(HeadConfig("sequence", 3, LABELS, "multi"), ()).scorer(examples, predictions)
+    score = MultiLabel(HeadConfig("sequence", 3, LABELS, "multi_label_classification"), ()).scorer(
+        examples, predictions
+    )
     for chosen in drawn(random, 200):
         expected = one_call_scores.multi_label_f1(of(gold, chosen), of(found, chosen), (*LABELS, "unheard of"))
         assert score(chosen) == expected
@@ -82,7 +84,7 @@ def test_several_classes(random):
 
 def test_numbers(random):
     gold, found, examples, predictions = numbers(random, 200)
-    score = Regression(HeadConfig("sequence", 1, ("score",), "number"), ()).scorer(examples, predictions)
+    score = Regression(HeadConfig("sequence", 1, ("score",), "regression"), ()).scorer(examples, predictions)
     for chosen in drawn(random, 200):
         a, b = of(gold, chosen), of(found, chosen)
         assert score(chosen) == {
@@ -125,6 +127,8 @@ def test_the_interval_of_accuracy_has_a_width_where_all_are_right(random):
 def test_intervals_take_moments(random):
     """Hundredths of a second for each; recomputing from the labels took up to nine seconds."""
     start = time.perf_counter()
-    with_intervals(MultiLabel(HeadConfig("sequence", 3, LABELS, "multi"), ()), *several(random, 2000)[2:])
-    with_intervals(Regression(HeadConfig("sequence", 1, ("score",), "number"), ()), *numbers(random, 5000)[2:])
+    with_intervals(
+        MultiLabel(HeadConfig("sequence", 3, LABELS, "multi_label_classification"), ()), *several(random, 2000)[2:]
+    )
+    with_intervals(Regression(HeadConfig("sequence", 1, ("score",), "regression"), ()), *numbers(random, 5000)[2:])
     assert time.perf_counter() - start < 4

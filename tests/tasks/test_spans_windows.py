@@ -26,16 +26,16 @@ def wordpiece(tokenizers) -> Tokenizer:
 def test_windows_cover_every_token(wordpiece, longest, step):
     task = Spans(SPAN, step_tokens=step)
     examples = examples_of(1, 20, 600 if longest == 384 else 80)
-    features = task.encode(examples, wordpiece, longest)
-    assert max(map(len, features.ids)) <= longest
-    assert len(features.ids) > len(examples), "nothing was long enough"
+    encoded = task.encode(examples, wordpiece, longest)
+    assert max(map(len, encoded.ids)) <= longest
+    assert len(encoded.ids) > len(examples), "nothing was long enough"
     question = wordpiece.encode_batch(["where is it?"])[0].ids
     for owner, example in enumerate(examples):
         tokens = passage_tokens(wordpiece, example.passage)
         seen: dict[int, int] = {}
         starts = []
-        for number in windows_of(features, owner):
-            place, ids = features.decode_info[number], features.ids[number].tolist()
+        for number in windows_of(encoded, owner):
+            place, ids = encoded.decode_info[number], encoded.ids[number].tolist()
             assert ids == [
                 wordpiece.cls_id,
                 *question,
@@ -43,7 +43,7 @@ def test_windows_cover_every_token(wordpiece, longest, step):
                 *ids[place.first : place.last],
                 wordpiece.sep_id,
             ]
-            assert features.segments[number].tolist() == [0] * place.first + [1] * (len(ids) - place.first)
+            assert encoded.segments[number].tolist() == [0] * place.first + [1] * (len(ids) - place.first)
             room = longest - len(question) - 3
             starts.append(len(starts) * min(step, -(-room // 2)))
             for i, token in enumerate(ids[place.first : place.last]):
@@ -57,12 +57,12 @@ def test_windows_start_every_128_tokens(wordpiece):
     """Published settings: of a passage of many tokens, windows of 384 start 128 apart, until the end is in one."""
     passage = " ".join(["river"] * 1000)
     tokens = passage_tokens(wordpiece, passage)
-    features = Spans(SPAN).encode([SpanExample("0", "where is it?", passage)], wordpiece, 384)
-    room = features.decode_info[0].last - features.decode_info[0].first
-    assert [place.offsets[0, 0] for place in features.decode_info] == [
-        wordpiece.encode_batch([passage])[0].offsets[128 * i][0] for i in range(len(features.ids))
+    encoded = Spans(SPAN).encode([SpanExample("0", "where is it?", passage)], wordpiece, 384)
+    room = encoded.decode_info[0].last - encoded.decode_info[0].first
+    assert [place.offsets[0, 0] for place in encoded.decode_info] == [
+        wordpiece.encode_batch([passage])[0].offsets[128 * i][0] for i in range(len(encoded.ids))
     ]
-    assert len(features.ids) == 1 + -(-(len(tokens) - room) // 128)
+    assert len(encoded.ids) == 1 + -(-(len(tokens) - room) // 128)
 
 
 @pytest.mark.parametrize(("longest", "step"), [(384, 128), (40, 7), (30, 5), (20, 1)])
@@ -70,11 +70,11 @@ def test_most_context_is_the_published_rule(wordpiece, longest, step):
     """A token counts in the window with the greatest min(left, right context) + 0.01 x length, the first of equals."""
     task = Spans(SPAN, step_tokens=step)
     examples = examples_of(2, 12, 700 if longest == 384 else 90)
-    features = task.encode(examples, wordpiece, longest)
+    encoded = task.encode(examples, wordpiece, longest)
     num_choices = 0
     for owner in range(len(examples)):
-        numbers = windows_of(features, owner)
-        lengths = [features.decode_info[number].last - features.decode_info[number].first for number in numbers]
+        numbers = windows_of(encoded, owner)
+        lengths = [encoded.decode_info[number].last - encoded.decode_info[number].first for number in numbers]
         room = longest - len(wordpiece.encode_batch(["where is it?"])[0].ids) - 3
         starts = [i * min(step, -(-room // 2)) for i in range(len(numbers))]
         for token in range(starts[-1] + lengths[-1]):
@@ -89,7 +89,7 @@ def test_most_context_is_the_published_rule(wordpiece, longest, step):
                     best, holder = score, window
             for window, (start, length) in enumerate(zip(starts, lengths, strict=True)):
                 if start <= token < start + length:
-                    counts = features.decode_info[numbers[window]].has_most_context[token - start]
+                    counts = encoded.decode_info[numbers[window]].has_most_context[token - start]
                     assert counts == (window == holder)
     assert num_choices > 100
 
@@ -97,11 +97,11 @@ def test_most_context_is_the_published_rule(wordpiece, longest, step):
 def test_short_windows_overlap_by_half(wordpiece):
     """A step of 128 in windows of less would leave answers between two of them that neither holds."""
     examples = examples_of(3, 40)
-    features = Spans(SPAN).encode(examples, wordpiece, 40)
+    encoded = Spans(SPAN).encode(examples, wordpiece, 40)
     room = 40 - 3 - len(wordpiece.encode_batch(["where is it?"])[0].ids)
     for owner, example in enumerate(examples):
         answer = wordpiece.encode_batch([example.answers[0]])[0].ids
-        held = [number for number in windows_of(features, owner) if features.labels[number].any()]
+        held = [number for number in windows_of(encoded, owner) if encoded.labels[number].any()]
         assert held or len(answer) > room // 2
 
 
@@ -116,27 +116,27 @@ def test_targets_give_the_answer_back(tokenizers, kind, longest):
     tokenizer = tokenizers[kind]
     task = Spans(SPAN)
     examples = examples_of(4, 150)
-    features = task.encode(examples, tokenizer, longest)
-    found = gold_scores(features)
-    predictions = task.decode(found, features, examples)
+    encoded = task.encode(examples, tokenizer, longest)
+    found = gold_scores(encoded)
+    predictions = task.decode(found, encoded, examples)
     num_checked = 0
     for owner, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
-        held = [number for number in windows_of(features, owner) if features.labels[number].any()]
+        held = [number for number in windows_of(encoded, owner) if encoded.labels[number].any()]
         counted = [
             number
             for number in held
-            if features.decode_info[number].has_most_context[
-                features.labels[number, 0] - features.decode_info[number].first
+            if encoded.decode_info[number].has_most_context[
+                encoded.labels[number, 0] - encoded.decode_info[number].first
             ]
         ]
         # In windows of a few words the one where a start counts may end before the answer does.
         assert longest == 40 or counted
-        if counted and np.diff(features.labels[counted[0]])[0] < task.max_answer_length:
+        if counted and np.diff(encoded.labels[counted[0]])[0] < task.max_answer_length:
             assert plain(prediction.answer) == plain(example.answers[0])
             assert prediction.answer == example.passage[prediction.start : prediction.end]
             num_checked += 1
         for number in held:
-            place, (start, end) = features.decode_info[number], features.labels[number]
+            place, (start, end) = encoded.decode_info[number], encoded.labels[number]
             first, last = place.offsets[start - place.first, 0], place.offsets[end - place.first, 1]
             assert plain(example.passage[first:last]) == plain(example.answers[0])
     assert num_checked > 100
@@ -144,21 +144,21 @@ def test_targets_give_the_answer_back(tokenizers, kind, longest):
 
 def test_every_window_that_holds_the_answer_points_at_it(wordpiece):
     examples = examples_of(5, 60)
-    features = Spans(SPAN, step_tokens=5).encode(examples, wordpiece, 40)
+    encoded = Spans(SPAN, step_tokens=5).encode(examples, wordpiece, 40)
     num_several = 0
     for owner, example in enumerate(examples):
         encoding = wordpiece.encode_batch([example.passage])[0]
         start, end = example.starts[0], example.starts[0] + len(example.answers[0])
         wanted = [i for i, (a, b) in enumerate(encoding.offsets) if a < end and b > start]
         held = 0
-        for window, number in enumerate(windows_of(features, owner)):
-            place = features.decode_info[number]
+        for window, number in enumerate(windows_of(encoded, owner)):
+            place = encoded.decode_info[number]
             within = [5 * window <= i < 5 * window + place.last - place.first for i in wanted]
             expected = [0, 0]
             if all(within):
                 expected = [place.first + wanted[0] - 5 * window, place.first + wanted[-1] - 5 * window]
                 held += 1
-            assert features.labels[number].tolist() == expected
+            assert encoded.labels[number].tolist() == expected
         num_several += held > 1
     assert num_several > 20
 
@@ -168,11 +168,11 @@ def test_one_word_answer_has_start_equal_to_end(wordpiece):
     for word in ("river", "garden"):
         start = passage.index(word)
         example = SpanExample("0", "where is it?", passage, (word,), (start,))
-        features = Spans(SPAN).encode([example], wordpiece, 64)
+        encoded = Spans(SPAN).encode([example], wordpiece, 64)
         assert len(wordpiece.encode_batch([word])[0].ids) == 1
-        ((first, last),) = features.labels.tolist()
+        ((first, last),) = encoded.labels.tolist()
         assert first == last > 0
-        assert features.ids[0][first] == wordpiece.encode_batch([word])[0].ids[0]
+        assert encoded.ids[0][first] == wordpiece.encode_batch([word])[0].ids[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -191,9 +191,9 @@ def test_one_word_answer_has_start_equal_to_end(wordpiece):
 def test_answers_with_marks_that_are_dropped(tokenizers, kind, passage, answer):
     example = SpanExample("0", "where?", passage, (answer,), (passage.index(answer),))
     task = Spans(SPAN)
-    features = task.encode([example], tokenizers[kind], 64)
-    assert features.labels[0].all()
-    (prediction,) = task.decode(gold_scores(features), features, [example])
+    encoded = task.encode([example], tokenizers[kind], 64)
+    assert encoded.labels[0].all()
+    (prediction,) = task.decode(gold_scores(encoded), encoded, [example])
     marks = "\u200b\x00 "
     assert prediction.answer.strip(marks) == answer.strip(marks)
 
@@ -202,8 +202,8 @@ def test_a_part_of_a_token_points_at_the_whole(wordpiece):
     """An answer within a token: the token is the nearest possible prediction."""
     passage = "the river is in the garden"
     example = SpanExample("0", "where?", passage, ("ive",), (passage.index("ive"),))
-    features = Spans(SPAN).encode([example], wordpiece, 64)
-    assert features.labels[0, 0] == features.labels[0, 1] > 0
+    encoded = Spans(SPAN).encode([example], wordpiece, 64)
+    assert encoded.labels[0, 0] == encoded.labels[0, 1] > 0
 
 
 def test_no_answer_and_unknown_answers(wordpiece):
@@ -217,9 +217,9 @@ def test_no_answer_and_unknown_answers(wordpiece):
 def test_long_questions_are_cut_and_counted(wordpiece):
     long = " ".join(["river"] * 100)
     examples = [SpanExample("0", long, "the garden"), SpanExample("1", "where?", "the garden")]
-    features = Spans(SPAN).encode(examples, wordpiece, 384)
-    assert features.num_truncated == 1
-    assert features.decode_info[0].first == 64 + 2
+    encoded = Spans(SPAN).encode(examples, wordpiece, 384)
+    assert encoded.num_truncated == 1
+    assert encoded.decode_info[0].first == 64 + 2
     small = Spans(SPAN).encode([SpanExample("0", " ".join(["river"] * 30), "the garden")], wordpiece, 43)
     assert small.decode_info[0].first == 20 + 2 and small.num_truncated == 1, (
         "cut to half of a short sequence, and not said"

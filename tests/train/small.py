@@ -12,7 +12,7 @@ from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.objective import TrainingModule
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import (
@@ -72,7 +72,7 @@ def small_settings(**groups) -> LoopSettings:
     return dataclasses.replace(settings, **groups)
 
 
-def small_job(model: Bert | None = None, make_batch=small_batch, objective=None, runtime: Runtime = CPU) -> Job:
+def small_job(model: Bert | None = None, make_batch=small_batch, objective=None, runtime: Runtime = CPU) -> TrainingJob:
     model = model or small_model()
 
     def load(folder: Path) -> None:
@@ -84,4 +84,4 @@ def small_job(model: Bert | None = None, make_batch=small_batch, objective=None,
     def check(micro_tokens: int) -> dict[str, float]:
         return validate(module, held_out, runtime, micro_tokens)
 
-    return Job(module, make_batch, check, lambda folder: save_model(folder, model), load)
+    return TrainingJob(module, make_batch, check, lambda folder: save_model(folder, model), load)

@@ -58,7 +58,7 @@ def probe_command(
     task: TaskName = "classification",
     method: option(str, "logistic (regression); for tags also bilstm, as in BERT's paper.") = "logistic",
     layers: option(str, "Layers to read: last, last4, mean-last4, all, embeddings, or numbers.") = "last4",
-    pooling: option(str | None, "Pooling of texts: cls (GPT: last token) or mean.") = None,
+    pooling: option(str | None, "Pooling of texts: cls (first token), lasttoken (of a causal model) or mean.") = None,
     seed: Seed = 0,
     reading: Reading = None,
     overwrite: Overwrite = False,

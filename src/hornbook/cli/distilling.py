@@ -94,12 +94,12 @@ def distill_command(
     if task is not None and data is None and not resume:
         raise ValueError("--task needs --data; see 'hornbook distill --help'")
     from hornbook.runs.distillation.run import distill
-    from hornbook.runs.finetuning.api import Finetuned
+    from hornbook.runs.finetuning.api import FinetuneResult
 
     replaced = overwriting(out, RUN, overwrite, resume)
     with replaced, report_interruption(out), TrainingDisplay() as display:
         result = distill(teacher, student, out, **options, resume=resume, on_progress=display)
-    if isinstance(result, Finetuned):
+    if isinstance(result, FinetuneResult):
         report_result(result, "another --lr or more --epochs")
         print_json({"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
         return

@@ -54,7 +54,7 @@ def reproduce_command(
         )
     claims = outcome.results["claims"]
     if claims:
-        table([(claim["verdict"], claim["words"]) for claim in claims], ("verdict", "claim"))
+        table([(claim["verdict"], claim["description"]) for claim in claims], ("verdict", "claim"))
     print_result(f"{outcome.num_done} of {outcome.num_jobs} runs done; {out / 'report.html'}")
     if outcome.ended == "stopped":
         log("stopped and saved; rerun with --resume")

@@ -45,7 +45,7 @@ def pretrain_command(
     preset: argument(str, PRESET_HELP),
     out: option(Path | None, "Run folder to write.") = None,
     corpus: option(list[str] | None, "Corpus folder; FOLDER:WEIGHT to mix several.") = None,
-    base: option(str | None, "Initialise from this model, whose size overrides the preset's.", "--from") = None,
+    init_from: option(str | None, "Initialise from this model, whose size overrides the preset's.", "--from") = None,
     steps: option(int | None, "Training steps.") = None,
     tokens: option(int | None, "Training tokens, instead of --steps.") = None,
     minutes: option(float | None, "Minutes of training, instead of --steps; converted to steps by measuring.") = None,
@@ -63,7 +63,13 @@ def pretrain_command(
     device: Device = "auto",
 ) -> None:
     """Pre-train a model on corpora. Ctrl-C saves a checkpoint; --resume continues, on a CPU bit for bit."""
-    options = {"base": base, "steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
+    options = {
+        "init_from": init_from,
+        "steps": steps,
+        "tokens": tokens,
+        "minutes": minutes,
+        "batch_tokens": batch_tokens,
+    }
     options |= {"seed": seed, "recipe": recipe, "graph": graph, "vectors": vectors}
     options["overrides"] = parse_overrides(override, device)
     if show and show_recorded_settings(out, resume):

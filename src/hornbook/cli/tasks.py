@@ -148,9 +148,9 @@ def report_result(result, advice: str = "--seeds 5, another --lr or more --epoch
         ]
         table(rows, ("run", "learning rate", "seed", sweep["metric_for_best"], "degenerate"))
         print_result(f"best {sweep['best']}; median {sweep['median']:.4g}, standard deviation {sweep['spread']:.2g}")
-    outcome, earlier = result.outcome, [stage.record for stage in read_stages(result.out)]
-    steps = outcome.step + sum(record.step for record in earlier)
-    seconds = outcome.seconds + sum(record.seconds for record in earlier)
+    outcome, earlier = result.outcome, [stage.run for stage in read_stages(result.out)]
+    steps = outcome.step + sum(run.step for run in earlier)
+    seconds = outcome.seconds + sum(run.seconds for run in earlier)
     stages = f" in {len(earlier) + 1} stages" if earlier else ""
     print_result(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
     print_scores(result.scores)
@@ -229,7 +229,7 @@ def evaluate(
 @reads_data("label")
 def predict(
     arguments: argument(
-        list[str], "Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its endings."
+        list[str], "Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its choices."
     ),
     file: option(
         Path | None, "File of inputs: .txt, .csv, .tsv, .jsonl, .parquet, .xlsx, column file; - for stdin."
@@ -341,7 +341,9 @@ def features(
     arguments: with_optional_model("FILE", ".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx."),
     out: option(Path, ".npy file to write."),
     layers: option(str, "Layers to write: last, last4, mean-last4, all, embeddings, or numbers: 1,2,-1.") = "last4",
-    pooling: option(str, "Pooling: cls (GPT: last token), mean, or none (every token).") = "cls",
+    pooling: option(
+        str | None, "cls (first token, default), lasttoken (default for GPT), mean, or none: every token."
+    ) = None,
     reading: Reading = None,
     overwrite: flag("--overwrite", "Replace the file --out.") = False,
     device: Device = "auto",

@@ -12,8 +12,8 @@ SAME_NAME = """
 """
 OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
     "augment.model": "--augment-model",
-    "base": "--from",
     "corpora": "--corpus",
+    "init_from": "--from",
     "key": "--id",
     "task.head": "--head",
     "task.pair_encoding": "--pair-encoding",

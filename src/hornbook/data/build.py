@@ -26,7 +26,7 @@ from hornbook.data.readers import Document, DocumentBoundary, FileReader, check_
 from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, parts_of, token_dtype, write_array
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
 from hornbook.data.state import BuildState, remove_progress
-from hornbook.data.tokenizing import DocumentLinker, EncodedDocuments, EncodingPool, clean_text
+from hornbook.data.tokenizing import EncodedDocuments, EncodingPool, EntityLinkerProtocol, clean_text
 from hornbook.data.worker_pool import explaining_interruptions
 from hornbook.files import num_cores, write_json
 from hornbook.lifecycle.locking import run_lock
@@ -75,7 +75,7 @@ def build_corpus(
     near_duplicates: bool = False,
     exclude: Sequence[str | Path | Sequence[str]] = (),
     shard_tokens: int = SHARD_TOKENS,
-    linker: DocumentLinker | None = None,
+    linker: EntityLinkerProtocol | None = None,
     on_progress: Callable[[BuildProgress], None] | None = None,
 ) -> dict:
     """Builds the corpus folder `out` and returns its manifest; the same call resumes an interrupted build.
@@ -132,7 +132,7 @@ def _build(
     tokenizer: "Tokenizer",
     workers: int,
     on_progress: Callable[[BuildProgress], None] | None,
-    linker: DocumentLinker | None,
+    linker: EntityLinkerProtocol | None,
 ) -> dict:
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]

@@ -57,7 +57,7 @@ from hornbook.data.segments import (
 from hornbook.data.shards import Shard, unpack_word_starts
 from hornbook.data.stream import DocumentStream
 
-Layout = Literal["packed", "pairs", "nsp", "sop", "documents"]
+SequenceLayout = Literal["packed", "pairs", "nsp", "sop", "documents"]
 CHUNK_RULES = {"packed": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
 LABELLED = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
@@ -146,7 +146,7 @@ class SequenceSampler:
     weighted_corpora: list[tuple[Corpus, float]]
     length: int
     seed: int
-    layout: Layout
+    layout: SequenceLayout
     short_sequence_probability: float = 0.1
     single_segment_probability: float = 0.1
     held_out: bool = False

@@ -50,8 +50,8 @@ class EncodedDocuments:
     entity_ids: np.ndarray
 
 
-class DocumentLinker(Protocol):
-    """Finds entities in texts: `graph/annotation.py`. It can be pickled."""
+class EntityLinkerProtocol(Protocol):
+    """What `EntityLinker` (`graph/annotation.py`), which this package cannot import, does. It can be pickled."""
 
     fingerprint: str
 
@@ -72,7 +72,7 @@ def encode_documents(
     clean: str | None,
     near_duplicates: bool = False,
     excluded: ExcludedTexts | None = None,
-    linker: DocumentLinker | None = None,
+    linker: EntityLinkerProtocol | None = None,
     file_mentions: Sequence | None = None,
 ) -> EncodedDocuments:
     """Encodes documents; `file_mentions` has the mentions that their files give, None for a text without them."""
@@ -159,7 +159,7 @@ class EncodingPool:
         clean: str | None,
         workers: int,
         near_duplicates: bool = False,
-        linker: DocumentLinker | None = None,
+        linker: EntityLinkerProtocol | None = None,
     ):
         self._encode = _encoder(corpus_folder, tokenizer, clean, near_duplicates, linker)
         # Two batches per worker keep it busy while this process writes a shard; more would only take memory.
@@ -189,7 +189,9 @@ class EncodingPool:
 _encode: Callable[..., EncodedDocuments]  # of a worker process
 
 
-def _start_worker(corpus_folder: Path, clean: str | None, near_duplicates: bool, linker: DocumentLinker | None) -> None:
+def _start_worker(
+    corpus_folder: Path, clean: str | None, near_duplicates: bool, linker: EntityLinkerProtocol | None
+) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
@@ -205,7 +207,7 @@ def _encode_in_worker(texts: list[str], file_mentions: list | None) -> EncodedDo
 
 
 def _encoder(
-    corpus_folder: Path, tokenizer, clean: str | None, near_duplicates: bool, linker: DocumentLinker | None
+    corpus_folder: Path, tokenizer, clean: str | None, near_duplicates: bool, linker: EntityLinkerProtocol | None
 ) -> Callable[..., EncodedDocuments]:
     """`encode_documents` with the options of a build."""
     file = corpus_folder / EXCLUDED

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hornbook.deployment.loading import MeasuredModel
-from hornbook.tasks.features import Features
-from hornbook.tasks.running import outputs_by_unit
+from hornbook.tasks.encoded import EncodedExamples
+from hornbook.tasks.running import outputs_by_group
 
 BATCH_TOKENS = 4096  # tokens per forward pass
 
@@ -30,11 +30,11 @@ class Agreement:
 def agreement(
     original: MeasuredModel,
     exported: MeasuredModel,
-    features: Features,
+    encoded: EncodedExamples,
     on_progress: Callable[[int], None] | None = None,
 ) -> Agreement:
     """Runs both models on the same inputs. `on_progress` is called with the number of inputs done."""
-    pairs = list(zip(answers(original, features), answers(exported, features, on_progress), strict=True))
+    pairs = list(zip(answers(original, encoded), answers(exported, encoded, on_progress), strict=True))
     largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
     if original.head_config is None:
         return Agreement(len(pairs), largest, None, min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs))
@@ -42,7 +42,7 @@ def agreement(
     predicted = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
     if predicted[0][0] is None:
         return Agreement(len(pairs), largest, None)
-    if original.head_config.type.per_token:
+    if original.head_config.output_type.per_token:
         same = np.concatenate([a == b for a, b in predicted])
     else:
         same = np.array([np.array_equal(a, b) for a, b in predicted])
@@ -50,11 +50,11 @@ def agreement(
 
 
 def answers(
-    model: MeasuredModel, features: Features, on_progress: Callable[[int], None] | None = None
+    model: MeasuredModel, encoded: EncodedExamples, on_progress: Callable[[int], None] | None = None
 ) -> list[np.ndarray]:
-    """Returns the output of a model for each unit; for tagging and vectors, for each sequence."""
-    per_token = model.head_config is None or model.head_config.type.per_token
-    return outputs_by_unit(lambda batch: model.answer(batch).numpy(), features, per_token, BATCH_TOKENS, on_progress)
+    """Returns the output of a model for each group; for tagging and vectors, for each sequence."""
+    per_token = model.head_config is None or model.head_config.output_type.per_token
+    return outputs_by_group(lambda batch: model.answer(batch).numpy(), encoded, per_token, BATCH_TOKENS, on_progress)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -26,7 +26,7 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import RECORD, OnCount, recorded
 from hornbook.report.comparison import COMPARISON_FILE
 from hornbook.report.exported import EXPORT_FILE
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 
 NUM_TIMED = 64  # examples of the data, or random inputs, that are timed
 SEED = 0  # of the random inputs
@@ -76,7 +76,7 @@ def compare(
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     scores, info = _score(models, data, split, columns, device, on_progress) if data is not None else _recorded(models)
     inputs = _inputs(models, data, info.get("split"), columns, max(batch_size, NUM_TIMED), length)
-    rows = [_row(model, features) for model, features in zip(models, inputs, strict=True)]
+    rows = [_row(model, encoded) for model, encoded in zip(models, inputs, strict=True)]
     for row, score in zip(rows, scores, strict=True):
         row |= {"score": score} if score else {}
     _add_latency(rows, models, inputs, settings, on_progress)
@@ -210,7 +210,7 @@ def _inputs(
     columns: dict[str, str | None],
     num: int,
     length: int,
-) -> list[Features]:
+) -> list[EncodedExamples]:
     """Returns the same inputs for every model, each encoded with its own tokenizer."""
     if data is None:
         return [model.random_inputs(np.random.default_rng(SEED), [length] * num) for model in models]
@@ -221,43 +221,43 @@ def _inputs(
     return [model.encode(examples) for model in models]
 
 
-def _batches(features: Features, size: int) -> list[Batch]:
+def _batches(encoded: EncodedExamples, size: int) -> list[Batch]:
     """Packs all inputs into batches of `size` inputs; an input may be several sequences."""
-    sequences: list[list[int]] = [[] for _ in range(features.num_examples)]
-    for sequence, example_id in enumerate(features.example_ids.tolist()):
+    sequences: list[list[int]] = [[] for _ in range(encoded.num_examples)]
+    for sequence, example_id in enumerate(encoded.example_ids.tolist()):
         sequences[example_id].append(sequence)
     groups = [sequences[i : i + size] for i in range(0, len(sequences), size)]
 
     def num_tokens(example: list[int]) -> int:
-        return sum(len(features.ids[i]) for i in example)
+        return sum(len(encoded.ids[i]) for i in example)
 
-    return [features.packed([i for example in sorted(group, key=num_tokens) for i in example]) for group in groups]
+    return [encoded.packed([i for example in sorted(group, key=num_tokens) for i in example]) for group in groups]
 
 
 # ---- numbers
 
 
-def _row(model: MeasuredModel, features: Features) -> dict[str, Any]:
-    lengths = [len(each) for each in features.ids]
+def _row(model: MeasuredModel, encoded: EncodedExamples) -> dict[str, Any]:
+    lengths = [len(each) for each in encoded.ids]
     config = model.model.config
     return {
         **{"name": model.name, "kind": model.kind},
         "family": str(read_json(model.folder / "config.json").get("model_type")),
         **{"num_layers": config.num_layers, "width": config.width},
         **{"bytes": model.num_bytes, "parameters": model.parameters},
-        "flops": sum(map(model.flops, lengths)) / features.num_examples,
-        "mean_tokens": sum(lengths) / features.num_examples,
+        "flops": sum(map(model.flops, lengths)) / encoded.num_examples,
+        "mean_tokens": sum(lengths) / encoded.num_examples,
     }
 
 
 def _add_latency(
     rows: list[dict],
     models: Sequence[MeasuredModel],
-    inputs: Sequence[Features],
+    inputs: Sequence[EncodedExamples],
     settings: dict[str, int],
     on_progress: OnCount,
 ) -> None:
-    batches = [_batches(features, 1) for features in inputs]
+    batches = [_batches(encoded, 1) for encoded in inputs]
     answers = _answers(models, batches, settings["threads"])
     with torch_threads(settings["threads"]):
         times = time_interleaved(
@@ -270,14 +270,14 @@ def _add_latency(
 def _add_throughput(
     rows: list[dict],
     models: Sequence[MeasuredModel],
-    inputs: Sequence[Features],
+    inputs: Sequence[EncodedExamples],
     settings: dict[str, int],
     device: str,
     on_progress: OnCount,
 ) -> None:
     """Adds inputs per second; on a GPU in half precision, and not for exported models."""
     threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_PER_BATCH_ROUND)
-    batches = [_batches(features, settings["batch_size"])[:1] for features in inputs]
+    batches = [_batches(encoded, settings["batch_size"])[:1] for encoded in inputs]
     answers = _answers(models, batches, threads)
     num_inputs = min(settings["batch_size"], inputs[0].num_examples)
     with torch_threads(threads):

@@ -26,7 +26,7 @@ from hornbook.lifecycle.run_folder import OnCount, RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.exported import EXPORT_FILE, measurement_rows
 from hornbook.tasks.datasets import find_task
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes
@@ -64,11 +64,11 @@ def export(
     source = open_model(model)
     if is_exported(source.folder):
         raise ValueError(f"{source.folder} is already exported: give the original run or model")
-    if source.head_config is not None and source.head_config.type.is_embedding:
+    if source.head_config is not None and source.head_config.output_type.is_embedding:
         raise ValueError(f"{source.folder}: export of embedding models is not supported: use hornbook embed, or Python")
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
-    features = comparison_inputs(source, texts, data, length, random)
+    encoded = comparison_inputs(source, texts, data, length, random)
     scores_before = None if data is None else _scores(source, data, on_progress)  # bad data are refused before writing
     compared_on = str(texts or data or "random tokens")
     with replacing_folder(out) as folder:
@@ -87,7 +87,7 @@ def export(
             output_names=list(output_names(source.head_config)),
         )
         exported = open_model(folder).with_threads(threads)
-        agreed = agreement(source, exported, features, lambda done: on_progress("inputs compared", done))
+        agreed = agreement(source, exported, encoded, lambda done: on_progress("inputs compared", done))
         record["agreement"] = agreed.to_dict() | {"on": compared_on}
         before, after = _latency([source, exported], length, rounds, threads, random, on_progress)
         record |= {"latency_ms": percentiles_ms(after), "latency_ms_before": percentiles_ms(before)}
@@ -132,7 +132,7 @@ def _write(source: MeasuredModel, format: str, out: Path) -> None:
 
 def comparison_inputs(
     source: MeasuredModel, texts: Path | None, data: Any, length: int, random: np.random.Generator
-) -> Features:
+) -> EncodedExamples:
     """Returns the inputs on which the exported model is compared with the original."""
     if data is not None and source.predictor is None:
         raise ValueError(
@@ -151,7 +151,9 @@ def comparison_inputs(
         examples = inputs_in(texts, find_task("classification"), Notes(needs_labels=False))
         encodings, _ = encode_texts(examples[:NUM_COMPARED], source.tokenizer, source.model.config.max_positions)
         ids = [np.array(each.ids, np.int64) for each in encodings]
-        return Features(ids, [np.array(each.type_ids, np.int64) for each in encodings], np.arange(len(ids)), len(ids))
+        return EncodedExamples(
+            ids, [np.array(each.type_ids, np.int64) for each in encodings], np.arange(len(ids)), len(ids)
+        )
     return source.random_inputs(random, random.integers(1, length, NUM_COMPARED, endpoint=True).tolist())
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.files import read_json
-from hornbook.inference.predictor import Predictor, build_finetuned_model, read_finished_record
+from hornbook.inference.predictor import Predictor, build_task_model, read_finished_record
 from hornbook.interop.folder import weights_files
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_any
@@ -19,7 +19,7 @@ from hornbook.models.flops import forward_flops, shape_of
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.report.exported import EXPORT_FILE
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.text.tokenizer import Tokenizer
 
@@ -65,7 +65,7 @@ class MeasuredModel:
         """FLOPs of the forward pass of one sequence of `num_tokens` tokens."""
         return forward_flops(shape_of(self.model.config, num_tokens, 0.0, head="none"))
 
-    def random_inputs(self, random: np.random.Generator, lengths: Sequence[int]) -> Features:
+    def random_inputs(self, random: np.random.Generator, lengths: Sequence[int]) -> EncodedExamples:
         """Returns inputs of random tokens with these lengths."""
         if max(lengths) > self.model.config.max_positions:
             raise ValueError(
@@ -75,15 +75,17 @@ class MeasuredModel:
         group_size = self.group_size
         ids = [random.integers(self.tokenizer.vocab_size, size=length) for length in np.repeat(lengths, group_size)]
         example_ids = np.repeat(np.arange(len(lengths)), group_size)
-        return Features(ids, [np.zeros_like(each) for each in ids], example_ids, len(lengths), group_size=group_size)
+        return EncodedExamples(
+            ids, [np.zeros_like(each) for each in ids], example_ids, len(lengths), group_size=group_size
+        )
 
-    def encode(self, examples: Sequence[Example]) -> Features:
+    def encode(self, examples: Sequence[Example]) -> EncodedExamples:
         """Encodes examples of the task that can be batched with the first one (`batchable`)."""
         task = self.predictor.task.for_example(examples[0])
         return task.encode(examples, self.tokenizer, self.predictor.max_length)
 
     def batchable(self, examples: Sequence[Example]) -> list[Example]:
-        """The examples that can be batched with the first one: multiple choice needs equally many endings."""
+        """The examples that can be batched with the first one: multiple choice needs equally many choices."""
         task = self.predictor.task
         return [each for each in examples if task.for_example(each) == task.for_example(examples[0])]
 
@@ -97,7 +99,7 @@ def open_model(name: str | Path) -> MeasuredModel:
     model, tokenizer = load_any(folder)
     if model.head_config is not None and model.head_config.graph is not None:
         raise ValueError(f"{name} reads a knowledge graph, so it can be neither exported nor compared: use evaluate")
-    predictor = None if model.head_config is None else Predictor([build_finetuned_model(folder, model, tokenizer, run)])
+    predictor = None if model.head_config is None else Predictor([build_task_model(folder, model, tokenizer, run)])
     if is_exported(folder):
         parameters, files = read_json(folder / EXPORT_FILE)["parameters"], [folder / ONNX_FILE]
     else:

@@ -28,8 +28,8 @@ from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
-from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
-from hornbook.runs.finetuning.run import Finetuned, clean_up, run_once
+from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
+from hornbook.runs.finetuning.run import FinetuneResult, clean_up, run_once
 from hornbook.tasks.records import Example
 from hornbook.train.job import Outcome, Status
 from hornbook.train.randomness import seed_of
@@ -150,7 +150,7 @@ class _Curve:
         options = {"layers": self.layers, "pooling": self.pooling, "word_vectors": self.word_vectors}
         start_run(self.out, "label-curve", self.request, options, self.inputs.data)
 
-    def run(self, name: str, on_progress: Callable[[Status], None], log: Log) -> FinishedRun | Outcome:
+    def run(self, name: str, on_progress: Callable[[Status], None], log: Log) -> TaskResult | Outcome:
         method, size, seed = self.runs[name]
         log(f"{list(self.runs).index(name) + 1} of {len(self.runs)}: {method}, {size:,} examples, seed {seed}")
         request = replace(self.request, seed=seed, overrides=self.request.overrides | {"examples": size})
@@ -251,7 +251,7 @@ def _train(
     inputs: Inputs,
     examples: list[Example],
     on_progress: Callable[[Status], None],
-) -> Finetuned | Outcome:
+) -> FinetuneResult | Outcome:
     settings, overrides = inputs.settings, dict(request.overrides)
     if "epochs" not in overrides:
         steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
@@ -261,14 +261,14 @@ def _train(
         overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
     if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
-    request = replace(request, from_random=method == "random", overrides=overrides)
+    request = replace(request, from_scratch=method == "random", overrides=overrides)
     chosen = _with_train(inputs, request, examples)
     return run_once(folder, request, chosen, on_progress, log=lambda message: None)  # the data were already logged once
 
 
 def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:
     chosen = replace(inputs.with_request(request), train=examples)
-    vars(chosen)["dev_features"] = inputs.dev_features
+    vars(chosen)["encoded_dev"] = inputs.encoded_dev
     return chosen
 
 

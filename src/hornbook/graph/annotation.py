@@ -11,8 +11,8 @@ EntitySpans = list[tuple[int, int, int]]  # (start, end, entity id) of each ment
 
 
 class EntityLinker:
-    """Finds the entities that texts mention, by their ids in the graph; uncertain ones (`MIN_SCORE`) are left out. It
-    can be sent to a worker process, which opens the graph itself.
+    """Links texts to entity ids, as model inputs: the best entity of each mention that a graph's `MentionLinker` finds,
+    without uncertain ones (`MIN_SCORE`). It can be sent to a worker process, which opens the graph itself.
 
     >>> EntityLinker("graph").link(["Two trowels lay in the garden."])
     [[(4, 11, 2), (23, 29, 1)]]

@@ -17,7 +17,7 @@ from hornbook.graph.triples import OPAQUE, SPLITS
 from hornbook.text.lemmas import base_form, normalized
 
 if TYPE_CHECKING:
-    from hornbook.graph.linking import LinkedText, Linker
+    from hornbook.graph.linking import LinkedText, MentionLinker
 
 MAX_SENSES = 20  # entities of an ambiguous name between which paths are looked for
 MAX_SUGGESTIONS = 3
@@ -281,10 +281,10 @@ class Graph:
         return Hop(*(tuple(name for is_out, name in names if is_out == wanted) for wanted in (True, False)))
 
     @cached_property
-    def linker(self) -> "Linker":
-        from hornbook.graph.linking import Linker
+    def linker(self) -> "MentionLinker":
+        from hornbook.graph.linking import MentionLinker
 
-        return Linker(self)
+        return MentionLinker(self)
 
     def link(self, texts: str | Sequence[str]) -> "LinkedText | list[LinkedText]":
         """The entities that a text (or each of several texts) mentions, with character offsets and scores.

@@ -87,8 +87,9 @@ class _NameMatch(NamedTuple):
     form: float
 
 
-class Linker:
-    """Links texts to the entities of a graph. Stop words alone ("the", "in") are no mentions.
+class MentionLinker:
+    """Finds the names of a graph in texts, as mentions with scores and candidates. Stop words alone ("the", "in") are
+    no mentions.
 
     Making one reads all names of the graph; `Graph.link` keeps it for the next call.
     """

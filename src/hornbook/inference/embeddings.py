@@ -13,7 +13,7 @@ from hornbook.batch import pack
 from hornbook.devices import device_of, evaluation_mode
 from hornbook.interop.sentence_transformers import POOLINGS, EmbeddingSettings
 from hornbook.models.pooling import pool_tokens
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 from hornbook.text.tokenizer import Tokenizer
 
 TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
@@ -53,11 +53,11 @@ def embed_texts(
             num_done += lengths.count(0)
             # Longest first: neighbours of equal length are cheap on a CPU, and memory runs out at once or never.
             order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
-            for group in grouped(order, lengths, batch_tokens):
-                batch = pack([ids[i] for i in group]).to(device_of(model))
+            for indices in index_batches(order, lengths, batch_tokens):
+                batch = pack([ids[i] for i in indices]).to(device_of(model))
                 pooled_BD = pool_tokens(model(batch), batch, settings.pooling)
-                vectors_BD[[first + i for i in group]] = pooled_BD.cpu().numpy()
-                num_done += len(group)
+                vectors_BD[[first + i for i in indices]] = pooled_BD.cpu().numpy()
+                num_done += len(indices)
                 if on_progress:
                     on_progress(num_done)
     return l2_normalized(vectors_BD) if settings.normalize else vectors_BD

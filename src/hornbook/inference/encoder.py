@@ -24,7 +24,7 @@ from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
 from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 from hornbook.text.tokenizer import Encoded, Tokenizer
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks
@@ -98,9 +98,9 @@ class EncoderModel(LoadedModel):
         if not all(positions):
             raise ValueError(f"the text has no mask: write {mask} where a word is missing")
         results: dict[int, MaskProbabilities] = {}
-        for group, batch in self._batches(encoded, None if mentions is None else self._aligned(encoded, mentions)):
+        for indices, batch in self._batches(encoded, None if mentions is None else self._aligned(encoded, mentions)):
             x_TD = filler(batch)
-            for i, start in zip(group, batch.offsets_host.tolist(), strict=False):
+            for i, start in zip(indices, batch.offsets_host.tolist(), strict=False):
                 rows = [start + position - filler.mask_offset for position in positions[i]]
                 logits_KV = filler.mlm_logits(x_TD[rows])[:, : filler.config.vocab_size].float()
                 # Embedding rows without a token count in the softmax, but are not returned.
@@ -250,9 +250,9 @@ class EncoderModel(LoadedModel):
         texts = [text] if isinstance(text, str) else list(text)
         encoded = [self.tokenizer.encode(each) for each in texts]
         words: dict[int, list[DetectedWord]] = {}
-        for group, batch in self._batches(encoded):
+        for indices, batch in self._batches(encoded):
             logits = self.model.rtd_logits(self.model(batch)).tolist()
-            for i, start in zip(group, batch.offsets_host.tolist(), strict=False):
+            for i, start in zip(indices, batch.offsets_host.tolist(), strict=False):
                 words[i] = _detected_words(texts[i], encoded[i], logits[start : start + len(encoded[i].ids)])
         return words[0] if isinstance(text, str) else [words[i] for i in range(len(texts))]
 
@@ -293,9 +293,10 @@ class EncoderModel(LoadedModel):
     ) -> Iterator[tuple[list[int], Batch]]:
         """Yields the indices of texts of similar length, and their batch."""
         lengths = [len(each.ids) for each in encoded]
-        for group in grouped(sorted(range(len(encoded)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
-            of_group = None if entities is None else [entities[i] for i in group]
-            yield group, self._pack([encoded[i].ids for i in group], [encoded[i].segments for i in group], of_group)
+        for indices in index_batches(sorted(range(len(encoded)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
+            of_batch = None if entities is None else [entities[i] for i in indices]
+            ids, segments = [encoded[i].ids for i in indices], [encoded[i].segments for i in indices]
+            yield indices, self._pack(ids, segments, of_batch)
 
     def _pack(
         self,

@@ -16,7 +16,7 @@ from hornbook.batch import Batch
 from hornbook.graph.graph import GraphPath
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.models.kagnet import PAIRS
-from hornbook.tasks.features import softmax
+from hornbook.tasks.encoded import softmax
 from hornbook.tasks.records import ChoiceExample
 
 
@@ -101,10 +101,10 @@ def explain(
     example = ChoiceExample("0", f"{context or ''} {question}".strip(), tuple(choices))
     task = predictor.task.for_example(example)
     schema = member.grounder.schema_graphs([example])
-    features = member.grounder.with_schema_graphs(
+    encoded = member.grounder.with_schema_graphs(
         task.encode([example], predictor.tokenizer, predictor.max_length), schema
     )
-    batch = features.packed(range(len(choices))).to(predictor.device)
+    batch = encoded.packed(range(len(choices))).to(predictor.device)
     head = member.model.eval().task
     head.keeps_weights = True
     try:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -34,10 +34,9 @@ from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 
-Pooling = Literal["cls", "mean", "none"]
-POOLINGS = ("cls", "mean", "none")
+Pooling = Literal["cls", "lasttoken", "mean", "none"]
 BATCH_TOKENS = 8_192  # tokens per forward pass, which keeps the hidden states of all layers
 TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
 DEFAULT_LAYERS = "last4"
@@ -106,14 +105,15 @@ def frozen_states(model: nn.Module, batch: Batch, layers: Layers) -> Tensor:
     return torch.stack(chosen).mean(0) if layers.is_mean else torch.cat(chosen, -1)
 
 
-def pool(model: nn.Module, x_TF: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
-    """Pools each sequence (N x F): `cls` takes `[CLS]` (GPT: the last token, the only one that attends to all others),
-    `mean` averages all tokens including special ones; `none` returns the tokens (T x F)."""
-    if pooling == "none":
-        return x_TF
-    if pooling == "cls":
-        return x_TF[model.sequence_tokens(x_TF, batch)]
-    return pool_tokens(x_TF, batch, pooling)
+def choose_pooling(pooling: Pooling | None, model: nn.Module) -> Pooling:
+    """The pooling of the model's texts, by default the token that its task heads read; refuses the first token of a
+    causal model."""
+    pooling = pooling or model.sequence_pooling
+    if pooling not in get_args(Pooling):
+        raise ValueError(f"pooling must be cls, lasttoken, mean or none, not '{pooling}'")
+    if pooling == "cls" and model.config.direction == "causal":
+        raise ValueError("the first token of a causal model attends to no other: set pooling to lasttoken or mean")
+    return pooling
 
 
 def frozen_sequences(
@@ -129,10 +129,11 @@ def frozen_sequences(
     lengths = list(map(len, ids))
     order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
     with evaluation_mode(model):
-        for group in grouped(order, lengths, batch_tokens):
-            batch = pack([ids[i] for i in group], [segments[i] for i in group]).to(device_of(model))
-            x_F = pool(model, frozen_states(model, batch, layers), batch, pooling).cpu().numpy()
-            yield from zip(group, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
+        for indices in index_batches(order, lengths, batch_tokens):
+            batch = pack([ids[i] for i in indices], [segments[i] for i in indices]).to(device_of(model))
+            x_TF = frozen_states(model, batch, layers)
+            x_F = (x_TF if pooling == "none" else pool_tokens(x_TF, batch, pooling)).cpu().numpy()
+            yield from zip(indices, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
 
 
 @lock_output_file
@@ -142,7 +143,7 @@ def extract_features(
     out: str | Path,
     *,
     layers: str = DEFAULT_LAYERS,
-    pooling: Pooling = "cls",
+    pooling: Pooling | None = None,
     text: str | None = None,
     pair: str | None = None,
     delimiter: str | None = None,
@@ -163,11 +164,11 @@ def extract_features(
     one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet, Excel), whose columns `text` and, for pairs,
     `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text longer than the model allows is
     truncated and counted; an empty text, or a row that cannot be read, still has its row in the output. The output file
-    is memory-mapped, so the features need not fit in memory. `on_progress` is called with (texts done, number of
+    is memory-mapped, so the features need not fit in memory. `pooling` is `cls` (the first token, the default),
+    `lasttoken` (the default for a causal model), `mean` over all tokens including special ones, or `none`, which writes
+    every token. `on_progress` is called with (texts done, number of
     texts).
     """
-    if pooling not in POOLINGS:
-        raise ValueError(f"pooling must be cls, mean or none, not '{pooling}'")
     requested = RequestedColumns(text, pair)
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
     if isinstance(texts, str | Path):
@@ -180,6 +181,7 @@ def extract_features(
     network, tokenizer = load_folder(model_folder(model))
     if isinstance(network, Gpt) and network.config.is_hybrid:
         network = network.reading("bidirectional")
+    pooling = choose_pooling(pooling, network)
     network.to(chosen_device(device))
     chosen = choose_layers(layers, network.config.num_layers)
     out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")

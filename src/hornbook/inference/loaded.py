@@ -88,14 +88,14 @@ class LoadedModel:
     @cached_property
     def predictor(self) -> "Predictor":
         """The `Predictor` of a fine-tuned model, sharing its weights."""
-        from hornbook.inference.predictor import Predictor, build_finetuned_model, read_finished_record, with_linker
+        from hornbook.inference.predictor import Predictor, build_task_model, read_finished_record, with_linker
 
         if self.model.head_config is None:
             raise ValueError(
                 f"{self.folder} has no task head, so it cannot predict: fine-tune it with "
                 f"hornbook.finetune({str(self.folder)!r}, data, task)"
             )
-        member = build_finetuned_model(self.folder, self.model, self.tokenizer, read_finished_record(self.folder))
+        member = build_task_model(self.folder, self.model, self.tokenizer, read_finished_record(self.folder))
         return Predictor([with_linker(member)])
 
     def predict(self, items: Any, on_progress: Callable[[int], None] | None = None) -> Any:

@@ -22,7 +22,7 @@ from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import DEFAULT
 from hornbook.tasks.kinds.tagging import word_offsets
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 # Accepted without effect: texts are batched by their number of tokens and never padded; fine-tuned models always
@@ -108,10 +108,12 @@ class FeatureExtraction:
         lengths = [len(encoding.ids) for encoding in encoded]
         features: list[list] = [[[]] for _ in encoded]  # without any token, not even a special one, there is no row
         order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
-        for group in grouped(order, lengths, BATCH_TOKENS):
-            batch = pack([encoded[i].ids for i in group], [encoded[i].type_ids for i in group]).to(self.model.device)
-            rows = self.model.model(batch).float().cpu().split([lengths[i] for i in group])
-            for i, x_TD in zip(group, rows, strict=True):
+        for indices in index_batches(order, lengths, BATCH_TOKENS):
+            batch = pack([encoded[i].ids for i in indices], [encoded[i].type_ids for i in indices]).to(
+                self.model.device
+            )
+            rows = self.model.model(batch).float().cpu().split([lengths[i] for i in indices])
+            for i, x_TD in zip(indices, rows, strict=True):
                 features[i] = [x_TD.tolist()]
         return features[0] if isinstance(inputs, str) else features
 

@@ -31,10 +31,9 @@ from hornbook.interop.sentence_transformers import MODULES, read_embedding_setti
 from hornbook.lifecycle.run_folder import is_task_run
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import find_task
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import tables, with_intervals
-from hornbook.tasks.features import Features
 from hornbook.tasks.items import as_examples
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow
@@ -43,6 +42,7 @@ from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
 from hornbook.tasks.running import run_model
 from hornbook.tasks.spec import TaskSpec, load_task
+from hornbook.tasks.task import Task
 from hornbook.text.tokenizer import Tokenizer
 
 EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
@@ -53,9 +53,10 @@ FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  #
 
 
 @dataclass(frozen=True)
-class FinetunedModel:
-    """One fine-tuned model. `columns` are the column names given to its run, `trained_on` is the fingerprint of its
-    training data, and `seed` is the seed by which a validation split was held out of them."""
+class TaskModel:
+    """A fine-tuned model, loaded with all that prediction needs. `columns` are the column names given to its run,
+    `trained_on` is the fingerprint of its training data, and `seed` is the seed by which a validation split was held
+    out of them."""
 
     folder: Path
     model: nn.Module
@@ -68,16 +69,16 @@ class FinetunedModel:
     grounder: Grounder | None = None
     linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
 
-    def grounded(self, features: Features, examples: Sequence[Example]) -> Features:
-        """The features with the schema graphs of the examples, for a model that reads a knowledge graph."""
-        return features if self.grounder is None else self.grounder.attach(features, examples)
+    def grounded(self, encoded: EncodedExamples, examples: Sequence[Example]) -> EncodedExamples:
+        """The encoded examples with the schema graphs of the examples, for a model that reads a knowledge graph."""
+        return encoded if self.grounder is None else self.grounder.attach(encoded, examples)
 
 
 class Predictor:
     """One fine-tuned model, or an ensemble. After a call, `num_truncated` is the number of truncated texts, and
     `num_unlike` the number of single texts given to a model trained on pairs, or the reverse."""
 
-    def __init__(self, members: Sequence[FinetunedModel]):
+    def __init__(self, members: Sequence[TaskModel]):
         check_agreement(members)
         self.members = list(members)
         self.tokenizer, self.spec = members[0].tokenizer, members[0].spec
@@ -86,7 +87,7 @@ class Predictor:
         self.num_truncated = self.num_unlike = 0
 
     @property
-    def task(self) -> TaskKind:
+    def task(self) -> Task:
         return self.spec.task
 
     @property
@@ -107,7 +108,7 @@ class Predictor:
     def predict(self, items: Any, on_progress: Callable[[int], None] | None = None) -> Any:
         """Returns one prediction per item, in the same order; None for an item without text.
 
-        An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, endings), a
+        An item is a text, a (text, pair), a (question, passage), a sentence or its words, a (context, choices), a
         dictionary of these by name, or an `Example`. For a data frame (pandas or polars) a data frame is returned: its
         columns followed by those of the predictions. `on_progress` is called with the number of items done.
         """
@@ -145,32 +146,32 @@ class Predictor:
     def _examples(self, items: Any) -> list[Example]:
         return as_examples(items, self.spec.kind, self.spec.roles)
 
-    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[TaskKind, list[int]]]:
-        """Yields the task and the indices of examples to predict together: a limited number, equally many endings."""
-        by_task: dict[TaskKind, list[int]] = defaultdict(list)
+    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
+        """Yields the task and the indices of examples to predict together: a limited number, equally many choices."""
+        by_task: dict[Task, list[int]] = defaultdict(list)
         for i, example in enumerate(examples):
             by_task[self.task.for_example(example)].append(i)
         for task, indices in by_task.items():
             for start in range(0, len(indices), EXAMPLES_AT_ONCE):
                 yield task, indices[start : start + EXAMPLES_AT_ONCE]
 
-    def _predict(self, task: TaskKind, examples: list[Example], report: Callable[[float], None]) -> list:
-        unlinked: Features | None = None  # the features for members without a graph
+    def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None]) -> list:
+        unlinked: EncodedExamples | None = None  # the examples for members without a graph
         outputs = []
         for i, member in enumerate(self.members):
             if member.linker is not None:
                 linked = with_entities(examples, member.linker, member.model.has_vector)
-                features = task.encode(linked, self.tokenizer, self.max_length)
+                encoded = task.encode(linked, self.tokenizer, self.max_length)
             else:
-                features = unlinked = unlinked or task.encode(examples, self.tokenizer, self.max_length)
+                encoded = unlinked = unlinked or task.encode(examples, self.tokenizer, self.max_length)
 
-            def on_units(num_done: int, i: int = i, num_units: int = features.num_units) -> None:
-                report((i + num_done / num_units) / len(self.members))
+            def on_groups(num_done: int, i: int = i, num_groups: int = encoded.num_groups) -> None:
+                report((i + num_done / num_groups) / len(self.members))
 
-            grounded = member.grounded(features, examples)
-            outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_units).outputs)
-        self.num_truncated += features.num_truncated
-        predictions = task.decode(combine(task, outputs), features, examples)
+            grounded = member.grounded(encoded, examples)
+            outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_groups).outputs)
+        self.num_truncated += encoded.num_truncated
+        predictions = task.decode(combine(task, outputs), encoded, examples)
         return [task.in_own_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
 
     def autocast(self) -> contextlib.AbstractContextManager:
@@ -314,24 +315,24 @@ def load_predictor(
     return Predictor([_load_member(name, graph, task) for name in names]).to(chosen_device(device))
 
 
-def combine(task: TaskKind, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
+def combine(task: Task, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
     """Averages the outputs of several models: returns logits that decode to the mean of their probabilities."""
     if len(outputs) == 1:
         return outputs[0]
     return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
 
 
-def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> FinetunedModel:
+def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> TaskModel:
     folder = model_folder(name)
     run = read_finished_record(folder)
     model, tokenizer = load_any(folder)
-    if task is not None and model.head_config is not None and not model.head_config.type.is_embedding:
+    if task is not None and model.head_config is not None and not model.head_config.output_type.is_embedding:
         raise ValueError(f"{folder} has the head of another task: leave out task=, or give the model it started from")
     if model.head_config is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
-        model.add_task_head(HeadConfig("vectors", problem_type="number", pooling=settings.pooling))
-        member = build_finetuned_model(folder, model, tokenizer, run)
+        model.add_task_head(HeadConfig("vectors", problem_type="regression", pooling=settings.pooling))
+        member = build_task_model(folder, model, tokenizer, run)
         return replace(member, max_length=min(member.max_length, settings.max_length or member.max_length))
     if model.head_config is None:
         if is_exported(folder):
@@ -342,11 +343,11 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
             f"texts, evaluate it with task={SIMILARITY!r})"
         )
     with refusing_damage(folder / "run.json"):
-        member = build_finetuned_model(folder, model, tokenizer, run, graph)
+        member = build_task_model(folder, model, tokenizer, run, graph)
     return with_linker(member, graph)
 
 
-def with_linker(member: FinetunedModel, graph: str | Path | None = None) -> FinetunedModel:
+def with_linker(member: TaskModel, graph: str | Path | None = None) -> TaskModel:
     """The member with the entity linker of its graph, if it reads entities. The graph is `graph`, or where it was in
     training."""
     trained_with = member.spec.graph
@@ -372,10 +373,10 @@ def read_finished_record(folder: Path) -> dict[str, Any]:
     return run
 
 
-def build_finetuned_model(
+def build_task_model(
     folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any], graph: str | Path | None = None
-) -> FinetunedModel:
-    """Builds a `FinetunedModel` from a model with a task head, its folder and the contents of its `run.json`. `graph`
+) -> TaskModel:
+    """Builds a `TaskModel` from a model with a task head, its folder and the contents of its `run.json`. `graph`
     is the folder of the knowledge graph whose paths it reads, if it was moved."""
     spec = load_task(folder, model.head_config)
     settings, request = run.get("settings") or {}, run.get("request") or {}
@@ -386,7 +387,7 @@ def build_finetuned_model(
     trained_on = ((run.get("inputs") or {}).get("data") or {}).get("fingerprint")
     seed = (settings.get("runtime") or {}).get("seed", 0)
     grounder = None if model.head_config.graph is None else open_saved_grounder(spec.reason or {}, folder, graph)
-    return FinetunedModel(folder, model, tokenizer, spec, max_length, columns, trained_on, seed, grounder)
+    return TaskModel(folder, model, tokenizer, spec, max_length, columns, trained_on, seed, grounder)
 
 
 def _is_diagnostic(data: Any) -> bool:
@@ -411,12 +412,12 @@ def _refuse_other_labels(of_data: set[str], of_model: tuple[str, ...]) -> None:
         raise ValueError(f"none of the labels of the data ({first}) is a label of the model ({known})")
 
 
-TRAITS: dict[str, Callable[[FinetunedModel], Any]] = {  # that members of an ensemble must share
+TRAITS: dict[str, Callable[[TaskModel], Any]] = {  # that members of an ensemble must share
     "their task kind": lambda member: member.spec.kind,
     "their labels": lambda member: member.spec.task.head_config.labels,
     "their problem type": lambda member: member.spec.task.head_config.problem_type,
     "how they encode pairs": lambda member: member.spec.task.head_config.pairs,
-    "how they detect unanswerable questions": lambda member: member.spec.task.head_config.answerable,
+    "how they detect unanswerable questions": lambda member: member.spec.task.head_config.has_answer_classifier,
     "whether they may give no answer": lambda member: getattr(member.spec.task, "allows_no_answer", False),
     "the knowledge graph whose entities they read": lambda member: (member.spec.graph or {}).get("fingerprint"),
     "how they read a knowledge graph": lambda member: member.spec.task.head_config.graph,
@@ -424,7 +425,7 @@ TRAITS: dict[str, Callable[[FinetunedModel], Any]] = {  # that members of an ens
 }
 
 
-def check_agreement(members: Sequence[FinetunedModel]) -> None:
+def check_agreement(members: Sequence[TaskModel]) -> None:
     """Raises unless all members have the same task, outputs and tokenizer."""
     first = members[0]
     for other in members[1:]:

@@ -17,7 +17,7 @@ from hornbook.config import checked
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 
 HEAD_TOKENS = 1024  # positions whose vocabulary logits are computed at once
 
@@ -171,10 +171,10 @@ def window_scores(
     results: dict[int, Continuation] = {}
     num_tokens = 0
     # Sorted by length: neighbouring sequences of equal length share one attention call.
-    for group in grouped(sorted(range(len(sequences)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
-        batch = pack([sequences[sequence] for sequence in group])
+    for indices in index_batches(sorted(range(len(sequences)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
+        batch = pack([sequences[sequence] for sequence in indices])
         starts = {
-            i: start for sequence, start in zip(group, batch.offsets_host, strict=False) for i in windows_of[sequence]
+            i: start for sequence, start in zip(indices, batch.offsets_host, strict=False) for i in windows_of[sequence]
         }
         chosen = [windows[i] for i in starts]
         positions = np.concatenate(
@@ -220,8 +220,10 @@ def masked_scores(
     sizes = [(end - first) * len(texts[i].ids) for i, first, end in spans]
     num_remaining = np.bincount([i for i, _, _ in spans], minlength=len(texts))
     # Sorted by length: neighbouring sequences of equal length share one attention call.
-    for group in grouped(sorted(range(len(spans)), key=lambda i: len(texts[spans[i][0]].ids)), sizes, BATCH_TOKENS):
-        chosen = [spans[span] for span in group]
+    for indices in index_batches(
+        sorted(range(len(spans)), key=lambda i: len(texts[spans[i][0]].ids)), sizes, BATCH_TOKENS
+    ):
+        chosen = [spans[span] for span in indices]
         copies = [_masked_copies(texts[i], first, end, mask_id) for i, first, end in chosen]
         x_TD = model(pack([ids for each in copies for ids in each]).to(model.embeddings.tokens.weight.device))
         positions, targets, start = [], [], 0

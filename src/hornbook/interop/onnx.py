@@ -49,10 +49,10 @@ def write_onnx(model: Transformer, file: Path) -> None:
     padded = PaddedModel(model).eval()
     names, head_config = input_names(model.config), model.head_config
     # Small example rows; the exporter would treat a size of 1 as fixed.
-    group = (3 if head_config.type.is_grouped else 2,) if rows_together(head_config) else ()
+    group = (3 if head_config.output_type.is_grouped else 2,) if rows_together(head_config) else ()
     shape = (2, *group, min(8, model.config.max_positions))
     sizes = {0: Dim("batch_size"), len(shape) - 1: Dim("sequence_length", max=model.config.max_positions)}
-    if head_config is not None and head_config.type.is_grouped:
+    if head_config is not None and head_config.output_type.is_grouped:
         sizes[1] = Dim("num_choices")
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
@@ -116,7 +116,7 @@ class OnnxModel(nn.Module):
     def outputs(self, batch: Batch) -> Tensor:
         """Returns the task outputs per sequence or token (`models/head_config.py` lists the shapes)."""
         outputs, mask_NS = self._run(batch)
-        return torch.from_numpy(HEADS[self.head_config.kind].from_rows(outputs, mask_NS))
+        return torch.from_numpy(HEADS[self.head_config.output].from_rows(outputs, mask_NS))
 
     def _run(self, batch: Batch) -> tuple[list[np.ndarray], np.ndarray]:
         lengths_N = np.diff(batch.offsets_host)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hornbook import config as configuration
 from hornbook.lifecycle.requests import RunRequest
 
-SHOWN_AS = {"base": "base="}  # named as an argument, as the option of the command line has another name
+SHOWN_AS = {"init_from": "init_from="}  # named as an argument, as the option of the command line has another name
 
 
 class Difference(NamedTuple):

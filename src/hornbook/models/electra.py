@@ -104,7 +104,7 @@ class Electra(Encoder):
     def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
         if not reads_cls(head_config):
             return None
-        return ClsLayer(config.width, F.gelu, 0.0 if head_config.type.is_grouped else config.head_dropout)
+        return ClsLayer(config.width, F.gelu, 0.0 if head_config.output_type.is_grouped else config.head_dropout)
 
     def rtd_logits(self, x_TD: Tensor) -> Tensor:
         """The logit that each token was replaced, T."""

@@ -15,11 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
-from hornbook.models.pooling import first_token_indices, last_token_indices, upcast
+from hornbook.models.pooling import TokenPooling, upcast
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 from hornbook.nn.fused_ops import ACTIVATIONS
@@ -104,8 +103,9 @@ class Encoder(Transformer):
             if self.mlm.weight is not None:
                 self.mlm.weight.copy_(self.embeddings.tokens.weight)
 
-    def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        return last_token_indices(batch) if self.config.direction == "causal" else first_token_indices(x_TD, batch)
+    @property
+    def sequence_pooling(self) -> TokenPooling:
+        return "lasttoken" if self.config.direction == "causal" else "cls"
 
     def pooled(self, cls_ND: Tensor) -> Tensor:
         """tanh of the pooler layer over the hidden states at `[CLS]`, N x D."""

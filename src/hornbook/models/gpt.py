@@ -20,11 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.naming import TASK_CLASSES, Naming
-from hornbook.models.pooling import last_token_indices, upcast
+from hornbook.models.pooling import TokenPooling, upcast
 from hornbook.models.transformer import Activation, Transformer, TransformerConfig
 from hornbook.nn.int8 import Int8Linear
 
@@ -208,9 +207,9 @@ class Gpt(Transformer):
         """Logits of masked tokens, K x V, from the hidden states at the positions before them."""
         return self.clm_logits(x_KD)
 
-    def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """The last tokens: only they attend to the whole sequence."""
-        return last_token_indices(batch)
+    @property
+    def sequence_pooling(self) -> TokenPooling:
+        return "lasttoken"
 
 
 BLOCK = {

@@ -69,12 +69,12 @@ class TaskHead(nn.Module):
 
     @staticmethod
     def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
-        """Numbers per unit and per token, when outputs are cached as rows."""
+        """Numbers per group and per token, when outputs are cached as rows."""
         return head_config.num_labels, 0
 
     @staticmethod
     def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
-        """Outputs as rows of tokens (or of units, if they have no tokens)."""
+        """Outputs as rows of tokens (or of groups, if they have no tokens)."""
         return outputs
 
     @staticmethod
@@ -92,15 +92,15 @@ class SequenceHead(TaskHead):
         features = width = config.width
         if head_config.pairs == "separate":
             features = 3 * width
-        elif head_config.head == "mlp":
+        elif head_config.layers == "mlp":
             self.inner = nn.Linear(width, width)
-        elif head_config.head == "cnn":
+        elif head_config.layers == "cnn":
             self.convolutions = nn.ModuleList(nn.Conv1d(width, CNN_CHANNELS, window) for window in CNN_WINDOWS)
             features = CNN_CHANNELS * len(CNN_WINDOWS)
-        elif head_config.head == "bilstm":
+        elif head_config.layers == "bilstm":
             self.lstm = nn.LSTM(width, width // 2, batch_first=True, bidirectional=True)
             features = 2 * (width // 2)
-        elif head_config.head == "attention":
+        elif head_config.layers == "attention":
             self.inner, self.query = nn.Linear(width, width), nn.Linear(width, 1, bias=False)
         self.out = nn.Linear(features, head_config.num_labels, bias=with_bias)
 
@@ -113,12 +113,12 @@ class SequenceHead(TaskHead):
             return torch.cat([u, v, (u - v).abs()], -1)
         if self.head_config.pairs == "both":
             return pooled_ND.unflatten(0, (-1, 2)).sum(1)
-        if self.head_config.head == "linear":
+        if self.head_config.layers == "linear":
             return pooled_ND
-        if self.head_config.head == "mlp":
+        if self.head_config.layers == "mlp":
             return torch.tanh(self.inner(self.dropout(pooled_ND)))
         x_NSD, mask_NS = to_padded(x_TD, batch)
-        return getattr(self, f"_{self.head_config.head}")(x_NSD, mask_NS)
+        return getattr(self, f"_{self.head_config.layers}")(x_NSD, mask_NS)
 
     def _cnn(self, x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
         """Kim 2014: convolutions over 2, 3 and 4 tokens, with max pooling over the tokens where they start."""
@@ -141,23 +141,23 @@ class SequenceHead(TaskHead):
 
     @staticmethod
     def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if head_config.problem_type == "number":
+        if head_config.problem_type == "regression":
             errors = (outputs[:, 0] - values) ** 2
             return errors, errors < 0.25
-        if head_config.problem_type == "multi":
+        if head_config.problem_type == "multi_label_classification":
             losses = F.binary_cross_entropy_with_logits(outputs, values.to(outputs.dtype), reduction="none").mean(-1)
             return losses, ((outputs > 0) == (values > 0.5)).all(-1)
         return TaskHead.losses(head_config, outputs, values)
 
     @staticmethod
     def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
-        if head_config.problem_type == "number":
+        if head_config.problem_type == "regression":
             return (upcast(ours) - upcast(theirs))[:, 0] ** 2
-        return row_losses(ours, theirs, is_binary=head_config.problem_type == "multi")
+        return row_losses(ours, theirs, is_binary=head_config.problem_type == "multi_label_classification")
 
 
 class ChoiceHead(TaskHead):
-    """One logit from the pooled `[CLS]` of every ending; the softmax runs over the endings of a question."""
+    """One logit from the pooled `[CLS]` of every choice; the softmax runs over the choices of a question."""
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
@@ -197,14 +197,14 @@ class TokenHead(TaskHead):
 
 
 class SpanHead(TaskHead):
-    """Start and end logits for every token and, if `answerable`, a classifier of answerability on the token that
-    represents the sequence."""
+    """Start and end logits for every token and, if `has_answer_classifier`, a classifier of answerability on the token
+    that represents the sequence."""
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
         super().__init__()
         self.dropout = nn.Dropout(config.span_head_dropout)
         self.out = nn.Linear(config.width, 2)
-        self.answerable = nn.Linear(config.width, 2) if head_config.answerable else None
+        self.answerable = nn.Linear(config.width, 2) if head_config.has_answer_classifier else None
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         logits_NS2, mask_NS = to_padded(self.out(self.dropout(x_TD)), batch)
@@ -216,10 +216,10 @@ class SpanHead(TaskHead):
 
     @staticmethod
     def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        spans_KS2 = outputs[:, :-1] if head_config.answerable else outputs
+        spans_KS2 = outputs[:, :-1] if head_config.has_answer_classifier else outputs
         losses = F.cross_entropy(spans_KS2, values, reduction="none").mean(-1)
         is_correct = (spans_KS2.argmax(1) == values).all(-1)
-        if head_config.answerable:
+        if head_config.has_answer_classifier:
             has_none = (values[:, 1] == 0).long()
             losses = losses * (1 - has_none) + F.cross_entropy(outputs[:, -1], has_none, reduction="none")
         return losses, is_correct
@@ -227,18 +227,18 @@ class SpanHead(TaskHead):
     @staticmethod
     def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
         """The mean of the start and end losses, plus that of answerability if it is predicted."""
-        ends = slice(None, -1) if head_config.answerable else slice(None)
+        ends = slice(None, -1) if head_config.has_answer_classifier else slice(None)
         losses_K = row_losses(ours[:, ends], theirs[:, ends], dim=1).mean(-1)
-        return losses_K + row_losses(ours[:, -1], theirs[:, -1]) if head_config.answerable else losses_K
+        return losses_K + row_losses(ours[:, -1], theirs[:, -1]) if head_config.has_answer_classifier else losses_K
 
     @staticmethod
     def padded_names(head_config: HeadConfig) -> tuple[str, ...]:
-        return ("start_logits", "end_logits", *(("answerable_logits",) if head_config.answerable else ()))
+        return ("start_logits", "end_logits", *(("answerable_logits",) if head_config.has_answer_classifier else ()))
 
     @staticmethod
     def to_rows(head_config: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
         start_NS, end_NS = logits[:, :length].unbind(-1)
-        return (start_NS, end_NS, logits[:, length]) if head_config.answerable else (start_NS, end_NS)
+        return (start_NS, end_NS, logits[:, length]) if head_config.has_answer_classifier else (start_NS, end_NS)
 
     @staticmethod
     def from_rows(rows: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""KagNet (Lin et al. 2019, arXiv 1909.02151): a multiple-choice head that also reads the schema graph of every ending.
+"""KagNet (Lin et al. 2019, arXiv 1909.02151): a multiple-choice head that also reads the schema graph of every choice.
 
 The vectors of the concepts pass through graph convolutions. An LSTM reads the concepts and relations along every path;
 attention pools the paths of a pair of concepts, and then the pairs of a statement. The result and the statement vector
-of the encoder give the logit of the ending. A statement without paths has a graph vector of 0.
+of the encoder give the logit of the choice. A statement without paths has a graph vector of 0.
 
 As in the paper, and unlike the published code, a convolution adds the node itself to the mean (not the sum) of its
 neighbours. Vectors of concepts are fixed inputs that a linear layer maps to a width of `CONCEPT_WIDTH`.

@@ -64,14 +64,14 @@ class Naming:
     encoder: Mapping[str, str] = field(default_factory=lambda: ENCODER)
     block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BLOCK)
     block_prefix: Callable[[Any, int], str] = lambda config, i: f"encoder.layer.{i}"  # of block i
-    task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # task heads by kind, where not as in BERT
+    task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # task heads by output, where not as in BERT
     defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of `transformers` where they are not ours
     tied_bias_names: tuple[str, ...] = ()  # the bias of the vocabulary head, and the name of its copy
     prefix: str = ""  # default: the model type
     settings: Mapping[str, str] = field(default_factory=lambda: SETTINGS)  # our settings -> keys of `config.json`
     activation: str = "hidden_act"
     activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS_READ)  # their names -> ours
-    task_classes: Mapping[str, str] = field(default_factory=lambda: TASK_CLASSES)  # kind of output -> class ending
+    task_classes: Mapping[str, str] = field(default_factory=lambda: TASK_CLASSES)  # output -> class ending
     is_decoder: bool = False  # the family reads from left to right
     tied_heads: tuple[str, ...] = ()  # heads that have no weight if the embeddings are tied
     transposed: tuple[str, ...] = ()  # modules of a block whose matrices are stored as input x output
@@ -90,12 +90,12 @@ class Naming:
         is_usual = model.config.direction == ("causal" if self.is_decoder else "bidirectional")
         if not is_usual and (self.is_decoder or reads_cls(model.head_config)):
             return False
-        return model.head_config.has_transformers_class and model.head_config.kind in self.task_classes
+        return model.head_config.has_transformers_class and model.head_config.output in self.task_classes
 
     def class_of(self, model: nn.Module) -> str:
         """The name of the `transformers` class that has the heads of this model."""
         if model.head_config is not None:
-            ending = self.task_classes[model.head_config.kind] if self.has_class(model) else "Model"
+            ending = self.task_classes[model.head_config.output] if self.has_class(model) else "Model"
         elif model.config.direction == "causal" and "mlm" in model.heads:
             ending = self.causal
         else:
@@ -130,15 +130,17 @@ class Naming:
         return (ours.replace("task.", f"{OWN_HEAD}.", 1),)
 
     def _task_names(self, head_config: HeadConfig) -> Mapping[str, str]:
-        return self.task.get(head_config.kind, {"task.out": head_config.type.hf_weight})
+        return self.task.get(head_config.output, {"task.out": head_config.output_type.hf_weight})
 
     def head_config_in(self, hf_config: dict, weights: dict[str, Tensor]) -> HeadConfig | None:
         """The output of a folder's task head, if it has a supported one."""
         class_name = (hf_config.get("architectures") or [""])[0]
-        kind = next((kind for kind, ending in self.task_classes.items() if class_name == self.stem + ending), None)
-        name = f"{OWN_HEAD}.out" if kind is None else self._task_names(HeadConfig(kind))["task.out"]
+        output = next(
+            (output for output, ending in self.task_classes.items() if class_name == self.stem + ending), None
+        )
+        name = f"{OWN_HEAD}.out" if output is None else self._task_names(HeadConfig(output))["task.out"]
         head = weights.get(f"{name}.weight")
-        return read_head_config(hf_config, None if head is None else kind, 1 if head is None else len(head))
+        return read_head_config(hf_config, None if head is None else output, 1 if head is None else len(head))
 
     def hf_config(self, model: nn.Module) -> dict:
         """`config.json` as `transformers` writes it; settings that it does not have keep our names."""

@@ -4,9 +4,9 @@ Training and prediction use packed batches without padding. An exported model (`
 with the input and output names of `transformers`:
 
     input_ids, attention_mask, token_type_ids (families with segments)    N x S, or N x C x S if rows are classified in
-                                  groups: multiple-choice endings, pairs encoded separately or in both orders
-    logits                        N x L for sequences, N x C for endings, N x S x L for tokens
-    start_logits, end_logits      N x S for spans; with `answerable`, also answerable_logits, N x 2
+                                  groups: the choices of a question, pairs encoded separately or in both orders
+    logits                        N x L for sequences, N x C for choices, N x S x L for tokens
+    start_logits, end_logits      N x S for spans; with `has_answer_classifier`, also answerable_logits, N x 2
     last_hidden_state             N x S x D for a model without a task
 
 Rows are padded at the end. Shapes: T = N x S tokens, N rows, S row length, C rows per group, L labels, D width; in
@@ -75,7 +75,7 @@ class PaddedModel(nn.Module):
 
     def __init__(self, model: Transformer):
         super().__init__()
-        if model.head_config is not None and model.head_config.head == "bilstm":
+        if model.head_config is not None and model.head_config.layers == "bilstm":
             raise ValueError(
                 "the bilstm head needs the length of each sequence and cannot be exported with padded inputs: "
                 "fine-tune with another head (task.head=): linear, mlp, cnn or attention"
@@ -109,7 +109,7 @@ class PaddedModel(nn.Module):
         if head_config is None:
             return (x_TD.unflatten(0, (num_rows, length)),)
         logits = self.model.outputs_of(x_TD, batch)
-        return HEADS[head_config.kind].to_rows(head_config, logits, num_rows, length)
+        return HEADS[head_config.output].to_rows(head_config, logits, num_rows, length)
 
 
 def input_names(config: TransformerConfig) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def input_names(config: TransformerConfig) -> tuple[str, ...]:
 def output_names(head_config: HeadConfig | None) -> tuple[str, ...]:
     if head_config is None:
         return ("last_hidden_state",)
-    return HEADS[head_config.kind].padded_names(head_config)
+    return HEADS[head_config.output].padded_names(head_config)
 
 
 def rows_together(head_config: HeadConfig | None) -> bool:

@@ -66,11 +66,11 @@ class Roberta(Encoder):
     @classmethod
     def heads_for(cls, head_config: HeadConfig) -> tuple[str, ...]:
         """Multiple choice uses the pooler, as published; other tasks add a layer."""
-        return ("pooler",) if head_config.type.is_grouped else ()
+        return ("pooler",) if head_config.output_type.is_grouped else ()
 
     @classmethod
     def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
-        if head_config.type.is_grouped or not reads_cls(head_config):
+        if head_config.output_type.is_grouped or not reads_cls(head_config):
             return super().cls_layer(config, head_config)
         return ClsLayer(config.width, torch.tanh, config.head_dropout)
 

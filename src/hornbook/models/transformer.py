@@ -18,6 +18,7 @@ from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import HEADS, ClsLayer
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
+from hornbook.models.pooling import TokenPooling, token_indices
 from hornbook.nn.attention import prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
 from hornbook.nn.cache import KeyValueCache
@@ -169,7 +170,7 @@ class Transformer(nn.Module):
     def add_task_head(self, head_config: HeadConfig) -> None:
         """Adds the head of a task; its weights, if it has any, are not initialised yet."""
         cls = self.cls_layer(self.config, head_config)
-        make = HEADS[head_config.kind] if head_config.graph is None else KagNetHead
+        make = HEADS[head_config.output] if head_config.graph is None else KagNetHead
         self.head_config, self.task = head_config, make(self.config, head_config, cls, self.classifier_bias)
 
     @classmethod
@@ -286,8 +287,10 @@ class Transformer(nn.Module):
         self(batch, hidden_states)
         return hidden_states
 
-    def sequence_tokens(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """The index of the token that represents each sequence in a task, N."""
+    @property
+    def sequence_pooling(self) -> TokenPooling:
+        """The token that represents a sequence in a task: the first or, in a causal model, the last, which alone
+        attends to all others."""
         raise NotImplementedError
 
     def pooled(self, token_ND: Tensor) -> Tensor:
@@ -300,10 +303,10 @@ class Transformer(nn.Module):
 
     def outputs_of(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """The outputs of the task head from the last hidden states."""
-        if not reads_cls(self.head_config) and not self.head_config.answerable:
+        if not reads_cls(self.head_config) and not self.head_config.has_answer_classifier:
             return self.task(x_TD, batch, None)
-        token_ND = x_TD[self.sequence_tokens(x_TD, batch)]
-        if self.head_config.answerable:
+        token_ND = x_TD[token_indices(x_TD, batch, self.sequence_pooling)]
+        if self.head_config.has_answer_classifier:
             return self.task(x_TD, batch, token_ND)
         pool = self.pooled if self.task.cls is None else self.task.cls
         return self.task(x_TD, batch, pool(token_ND))

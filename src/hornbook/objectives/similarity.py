@@ -42,7 +42,7 @@ class SimilarityObjective:
     @property
     def shares_vectors(self) -> bool:
         """Whether the loss compares the texts of the whole batch."""
-        return self.head_config.problem_type != "number"
+        return self.head_config.problem_type != "regression"
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         num_real = batch.num_real_sequences

@@ -9,7 +9,7 @@ from hornbook.files import refusing_damage, write_text
 from hornbook.lifecycle.run_folder import RECORD
 from hornbook.metrics.words import number
 from hornbook.report import finetuned, wording
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.rendering import Table, plain, render
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -38,7 +38,7 @@ SHOWN_SETTINGS = (
 
 def write_card(folder: str | Path) -> Path:
     """Writes `README.md` into the folder of a finished fine-tuning run, and returns its path."""
-    run = FinetunedRun.load(folder)
+    run = ReportedTaskRun.load(folder)
     if not run.is_finished:
         raise ValueError(f"{folder} has no scores.json yet: finish the run, then write its model card")
     with refusing_damage(run.folder / RECORD):
@@ -48,7 +48,7 @@ def write_card(folder: str | Path) -> Path:
     return path
 
 
-def _text(run: FinetunedRun) -> str:
+def _text(run: ReportedTaskRun) -> str:
     scores = [
         (plain(split), wording.metric_label(name), run.format_interval(name, score))
         for split, scores in run.splits.items()
@@ -59,10 +59,10 @@ def _text(run: FinetunedRun) -> str:
         run=run,
         data=run.data,
         examples=run.data.get("examples") or {},
-        runtime=run.run.get("runtime") or {},
+        runtime=run.record.get("runtime") or {},
         scores=Table(("split", "metric", "value (95% interval)"), scores),
         settings=Table(("setting", "value"), _settings(run)),
-        num_steps=run.step + sum(stage.record.step for stage in run.earlier_stages),
+        num_steps=run.step + sum(stage.run.step for stage in run.earlier_stages),
         commands=finetuned.usage(run),
         has_test_score=any(split.startswith("test") for split in run.splits),
         dev_interval=_dev_interval(run),
@@ -78,7 +78,7 @@ def with_yaml_header(text: str, **data: object) -> str:
     return str(ModelCard(f"---\n{head}\n---\n\n{text.strip()}\n"))
 
 
-def _header(run: FinetunedRun) -> dict[str, object]:
+def _header(run: ReportedTaskRun) -> dict[str, object]:
     tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
     return {
         "library_name": "transformers" if run.has_transformers_class else None,
@@ -99,7 +99,7 @@ def is_hub_name(model: str) -> bool:
     return bool(HUB_NAME.fullmatch(model)) and not Path(model).exists()
 
 
-def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
+def _settings(run: ReportedTaskRun) -> list[tuple[str, str]]:
     rows = []
     schedule, layers = (run.settings.get(group) or {} for group in ("schedule", "layers"))
     is_left_out = {
@@ -120,7 +120,7 @@ def _settings(run: FinetunedRun) -> list[tuple[str, str]]:
     return rows
 
 
-def _dev_interval(run: FinetunedRun) -> str:
+def _dev_interval(run: ReportedTaskRun) -> str:
     """For example `70.0% to 80.0%`; empty if the dev score has no interval."""
     ends = [number(run.dev_score.get(name)) for name in ("low", "high")]
     return (

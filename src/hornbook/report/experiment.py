@@ -137,7 +137,9 @@ def _claims(results: dict) -> Table:
     rows = []
     for claim in results["claims"]:
         decide = f" To decide it: {claim['would_decide']}." if claim["would_decide"] else ""
-        rows.append((claim["words"], f"**{claim['verdict']}**", f"{claim['reason']}.{decide}", claim["published"]))
+        rows.append(
+            (claim["description"], f"**{claim['verdict']}**", f"{claim['reason']}.{decide}", claim["published"])
+        )
     return Table(("claim", "verdict", "reason", "published"), rows)
 
 
@@ -175,8 +177,8 @@ def _score_cells(results: dict, arm: str, share: float) -> list[str]:
 
 
 def _sentences(results: dict) -> Table:
-    classifiers = {arm["label"]: arm["crossed"] for arm in results["arms"].values()}
-    classifiers["shared-word classifier"] = results["overlap"]
+    classifiers = {arm["label"]: arm["sentence_head"] for arm in results["arms"].values()}
+    classifiers["shared-word classifier"] = results["shared_words"]
     rows = [
         (name, *(format_interval(accuracies[task]) for task in ("nsp", "sop")))
         for name, accuracies in classifiers.items()
@@ -226,7 +228,7 @@ def describe_experiment(folder: Path) -> dict:
             **{name: results[name] for name in ("title", "flops", "seeds", "num_done", "num_jobs")},
             "words": results.get("words", 0),
             "arms": [arm["label"] for arm in results["arms"].values()],
-            "claims": {claim["words"]: claim["verdict"] for claim in results["claims"]},
+            "claims": {claim["description"]: claim["verdict"] for claim in results["claims"]},
         }
     record = read_json(folder / "run.json")
     experiment = record["settings"]

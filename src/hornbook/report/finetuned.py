@@ -12,10 +12,10 @@ from hornbook.metrics.breakdown import Judged
 from hornbook.metrics.words import number
 from hornbook.report import wording
 from hornbook.report.rendering import render
-from hornbook.report.run import ReportedStage, RunRecord, read_stages
-from hornbook.tasks.kind import TaskKind
+from hornbook.report.run import ReportedRun, ReportedStage, read_stages
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.multi_label import THRESHOLD
+from hornbook.tasks.task import Task
 
 
 def _json_file(name: str) -> cached_property:
@@ -23,15 +23,16 @@ def _json_file(name: str) -> cached_property:
     return cached_property(lambda run: read_json_if_exists(run.folder / name))
 
 
-class FinetunedRun(RunRecord):
-    """A fine-tuning run, finished or not. Values whose file or key is missing are empty."""
+class ReportedTaskRun(ReportedRun):
+    """A fine-tuning run, finished or not, as reports read it from its folder. Values whose file or key is missing are
+    empty."""
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         run = super().load(folder)
         if not run.is_of_task:
             raise ValueError(
-                f"{folder} is not a fine-tuning run: its run.json was written by '{run.run.get('command')}'"
+                f"{folder} is not a fine-tuning run: its run.json was written by '{run.record.get('command')}'"
             )
         return run
 
@@ -57,7 +58,7 @@ class FinetunedRun(RunRecord):
     @property
     def seconds(self) -> float:
         """Duration of all stages in seconds."""
-        return super().seconds + sum(stage.record.seconds for stage in self.earlier_stages)
+        return super().seconds + sum(stage.run.seconds for stage in self.earlier_stages)
 
     @cached_property
     def predictions(self) -> list[dict]:
@@ -71,16 +72,16 @@ class FinetunedRun(RunRecord):
 
     @property
     def name(self) -> str:
-        return str(self.run.get("task", "a task"))
+        return str(self.record.get("task", "a task"))
 
     @property
     def kind(self) -> str:
-        return str(self.run.get("kind") or self.task.get("kind") or "")
+        return str(self.record.get("kind") or self.task.get("kind") or "")
 
     @property
-    def task_kind(self) -> type[TaskKind]:
+    def task_kind(self) -> type[Task]:
         """The kind of task; the base class if the record does not name one that is known."""
-        return KINDS.get(self.kind, TaskKind)
+        return KINDS.get(self.kind, Task)
 
     @property
     def kind_description(self) -> str:
@@ -88,15 +89,15 @@ class FinetunedRun(RunRecord):
 
     @property
     def model(self) -> str:
-        return str(self.run.get("model", "a model"))
+        return str(self.record.get("model", "a model"))
 
     @property
     def is_from_scratch(self) -> bool:
-        return bool((self.run.get("request") or {}).get("from_random"))
+        return bool((self.record.get("request") or {}).get("from_scratch"))
 
     @property
     def labels(self) -> list[str]:
-        return [str(label) for label in self.run.get("labels") or []]
+        return [str(label) for label in self.record.get("labels") or []]
 
     @property
     def data(self) -> dict:
@@ -109,7 +110,7 @@ class FinetunedRun(RunRecord):
 
     @property
     def metric_for_best(self) -> str:
-        return str(self.scores.get("metric_for_best") or self.run.get("metric_for_best") or "")
+        return str(self.scores.get("metric_for_best") or self.record.get("metric_for_best") or "")
 
     @property
     def dev_score(self) -> dict:
@@ -132,7 +133,7 @@ class FinetunedRun(RunRecord):
     @property
     def label_threshold(self) -> float | None:
         """Minimum probability of a predicted label in a multi-label task, if one was chosen on dev; else None."""
-        threshold = self.task.get("threshold") if self.task_kind.problem_type == "multi" else None
+        threshold = self.task.get("threshold") if self.task_kind.problem_type == "multi_label_classification" else None
         return threshold if isinstance(threshold, float) and threshold != THRESHOLD else None
 
     @property
@@ -141,7 +142,7 @@ class FinetunedRun(RunRecord):
 
     @property
     def sample_input(self) -> object:
-        """An example input of the task: a text, a pair, a question with its passage, or a context with its endings."""
+        """An example input of the task: a text, a pair, a question with its passage, or a context with its choices."""
         return self.task_kind.sample_input(self.is_pair)
 
     @property
@@ -150,7 +151,7 @@ class FinetunedRun(RunRecord):
         head = self.config.get("hornbook_head") or {}
         has_class = "For" in self.hf_class or self.has_double_heads
         has_class = has_class and self.config.get("model_type") != "hornbook-ernie"  # only Hornbook opens it
-        return has_class and not head.get("answerable") and head.get("head", "linear") == "linear"
+        return has_class and not head.get("has_answer_classifier") and head.get("layers", "linear") == "linear"
 
     @property
     def hf_class(self) -> str:
@@ -170,12 +171,12 @@ class FinetunedRun(RunRecord):
 
     @property
     def train_examples(self) -> int | None:
-        return self.run.get("train_examples") or (self.data.get("examples") or {}).get("train")
+        return self.record.get("train_examples") or (self.data.get("examples") or {}).get("train")
 
     @property
     def copies_note(self) -> str:
         """For example `1,450 augmented copies of them`; empty if there are none."""
-        count = self.run.get("augmented_examples")
+        count = self.record.get("augmented_examples")
         return f"{count:,} augmented {'copy' if count == 1 else 'copies'} of them" if count else ""
 
     @property
@@ -186,13 +187,13 @@ class FinetunedRun(RunRecord):
     def status(self) -> str:
         stages = self.earlier_stages
         if not self.is_finished and stages and not self.step:
-            where = "after" if stages[-1].record.is_finished else "in"
+            where = "after" if stages[-1].run.is_finished else "in"
             return f"not finished: {where} stage {stages[-1].number} of {self.num_stages}"
         if not self.is_finished:
             return "trained, not scored yet" if super().is_finished else super().status
         if self.ended_early:
             return super().status
-        steps = [*(stage.record.step for stage in stages), self.step]
+        steps = [*(stage.run.step for stage in stages), self.step]
         return f"finished after {' and '.join(f'{step:,}' for step in steps)} steps"
 
     def format_score(self, name: str, value: float) -> str:
@@ -209,16 +210,16 @@ class FinetunedRun(RunRecord):
         return f"{wording.metric_label(name)} {self.format_interval(name, self.dev_score)}"
 
 
-def load_run(folder: str | Path) -> RunRecord:
-    """The run in a folder: a `FinetunedRun` if it learned a task."""
-    record = RunRecord.load(folder)
-    return FinetunedRun.load(folder) if record.is_of_task else record
+def load_run(folder: str | Path) -> ReportedRun:
+    """The run in a folder: a `ReportedTaskRun` if it learned a task."""
+    run = ReportedRun.load(folder)
+    return ReportedTaskRun.load(folder) if run.is_of_task else run
 
 
 # ---- hornbook info
 
 
-def describe_finetuned(run: FinetunedRun) -> dict:
+def describe_finetuned(run: ReportedTaskRun) -> dict:
     data = run.data
     return {
         "kind": "fine-tuned run",
@@ -227,11 +228,11 @@ def describe_finetuned(run: FinetunedRun) -> dict:
         "what": run.kind_description,
         "model": run.model,
         "teacher": run.teacher,
-        "graph": ((run.run.get("settings") or {}).get("reason") or {}).get("graph"),
-        "from_random": run.is_from_scratch,
+        "graph": ((run.record.get("settings") or {}).get("reason") or {}).get("graph"),
+        "from_scratch": run.is_from_scratch,
         "labels": run.labels,
-        "parameters": run.run.get("parameters"),
-        "trained_parameters": run.run.get("trained_parameters"),
+        "parameters": run.record.get("parameters"),
+        "trained_parameters": run.record.get("trained_parameters"),
         "finished": run.is_finished,
         "state": run.status,
         "step": run.step,
@@ -255,7 +256,7 @@ def finetuned_lines(info: dict) -> list[tuple[str, str]]:
     data = info["data"]
     out = [
         ("task", f"{info['task']}: {info['what']}"),
-        ("model", info["model"] + (", trained from random weights" if info["from_random"] else "")),
+        ("model", info["model"] + (", trained from random weights" if info["from_scratch"] else "")),
         ("teacher", info["teacher"] or ""),
         ("graph", info.get("graph") or ""),
         ("parameters", format_parameters(info["parameters"], info["trained_parameters"])),
@@ -279,7 +280,7 @@ def describe_baseline(folder: Path) -> dict:
     run = read_json(folder / "run.json")
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
     scores = read_json_if_exists(folder / "scores.json")
-    in_percent = KINDS.get(str(run.get("kind")), TaskKind).in_percent
+    in_percent = KINDS.get(str(run.get("kind")), Task).in_percent
     splits = scores["splits"] if scores else {}
     return {
         "kind": run["command"],
@@ -320,7 +321,7 @@ def format_labels(labels: list[str], most: int = 12) -> str:
 # ---- usage
 
 
-def usage(run: FinetunedRun) -> list[tuple[str, str]]:
+def usage(run: ReportedTaskRun) -> list[tuple[str, str]]:
     """(title, command or code); `transformers` only if it has a class for the head."""
     snippets = [
         ("On the command line", predict_command(run)),
@@ -332,20 +333,20 @@ def usage(run: FinetunedRun) -> list[tuple[str, str]]:
     return [(title, code) for title, code in snippets if code]
 
 
-def predict_command(run: FinetunedRun) -> str:
+def predict_command(run: ReportedTaskRun) -> str:
     """A `hornbook predict` command; inputs other than a single text are read from a file."""
     inputs = [run.sample_input] if isinstance(run.sample_input, str) else ["--file", "inputs.jsonl"]
     return shlex.join(["hornbook", "predict", str(run.folder), *inputs])
 
 
-def python_code(run: FinetunedRun) -> str:
+def python_code(run: ReportedTaskRun) -> str:
     return (
         "from hornbook.inference.predictor import load_predictor\n\n"
         f"predictor = load_predictor({str(run.folder)!r})\npredictor.predict([{run.sample_input!r}])"
     )
 
 
-def transformers_code(run: FinetunedRun) -> str:
+def transformers_code(run: ReportedTaskRun) -> str:
     """Code that runs the model in `transformers`; empty if it has no class for the head."""
     if not run.has_transformers_class or not run.task_kind.pipeline:
         return ""

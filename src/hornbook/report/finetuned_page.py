@@ -6,7 +6,7 @@ from pathlib import Path
 from hornbook.metrics.breakdown import Confusion
 from hornbook.metrics.words import number
 from hornbook.report import finetuned, wording
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure, thresholds_figure
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
@@ -20,7 +20,7 @@ NUM_LIKELIEST = 3
 ENDS = ("start", "end")
 
 
-def write_finetuned_page(run: FinetunedRun) -> Path:
+def write_finetuned_page(run: ReportedTaskRun) -> Path:
     """Writes `report.html` into the folder of a fine-tuning run and returns its path.
 
     Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression), and
@@ -54,15 +54,17 @@ def write_finetuned_page(run: FinetunedRun) -> Path:
     )
 
 
-def _subtitle(run: FinetunedRun) -> str:
+def _subtitle(run: ReportedTaskRun) -> str:
     start = "trained from random weights, architecture of" if run.is_from_scratch else "fine-tuned from"
-    size = finetuned.format_parameters(run.run.get("parameters"), run.run.get("trained_parameters"), " parameters")
-    version = f"hornbook {run.run['hornbook']}" if "hornbook" in run.run else ""
+    size = finetuned.format_parameters(
+        run.record.get("parameters"), run.record.get("trained_parameters"), " parameters"
+    )
+    version = f"hornbook {run.record['hornbook']}" if "hornbook" in run.record else ""
     distilled = f"distilled from {run.teacher}" if run.teacher else ""
     return " · ".join(filter(None, (f"{start} {run.model}", distilled, size, version, str(run.folder))))
 
 
-def _scores(run: FinetunedRun) -> Table:
+def _scores(run: ReportedTaskRun) -> Table:
     names = dict.fromkeys(name for scores in run.splits.values() for name in scores)
     rows = [
         (
@@ -75,32 +77,32 @@ def _scores(run: FinetunedRun) -> Table:
 
 
 def _stage_curves(stage: ReportedStage) -> Plot | None:
-    record = stage.record
-    if not record.train:
+    run = stage.run
+    if not run.train:
         return None
-    return picture(curves_figure(record), f"Curves of {stage.title}", record.folder / "curves.png")
+    return picture(curves_figure(run), f"Curves of {stage.title}", run.folder / "curves.png")
 
 
-def _curves_title(run: FinetunedRun) -> str:
+def _curves_title(run: ReportedTaskRun) -> str:
     if not run.earlier_stages:
         return "Learning curves"
     terms = [name for name in (run.train or [{}])[0] if name not in NOT_LOSSES]
     return f"Stage {run.num_stages} of {run.num_stages}" + (f": {', '.join(terms)}" if terms else "")
 
 
-def _curves(run: FinetunedRun) -> Plot | None:
+def _curves(run: ReportedTaskRun) -> Plot | None:
     if not has_curves(run):
         return None
     return picture(learning_figure(run), "Training loss, dev loss and dev scores by step", run.folder / "curves.png")
 
 
-def _errors(run: FinetunedRun) -> dict[str, object]:
+def _errors(run: ReportedTaskRun) -> dict[str, object]:
     """The errors on dev: confusion matrix, scatter plot, counts per class, missed answers."""
     kind, scatter = run.task_kind, None
     confusion = kind.confusion(run.judged)
     if confusion is not None:
         picture(confusion_figure(confusion), "Confusion matrix", run.folder / "confusion.png")
-    if kind.label_kind == "number" and run.predictions:
+    if kind.problem_type == "regression" and run.predictions:
         scatter = picture(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
     tallies = kind.tallies(run.judged)
     rows = [
@@ -129,7 +131,7 @@ def _errors(run: FinetunedRun) -> dict[str, object]:
     }
 
 
-def _thresholds(run: FinetunedRun, threshold: float) -> Plot | None:
+def _thresholds(run: ReportedTaskRun, threshold: float) -> Plot | None:
     points = run.task_kind.by_threshold(run.predictions, str(run.task.get("rules")))
     if not points:
         return None
@@ -137,7 +139,7 @@ def _thresholds(run: FinetunedRun, threshold: float) -> Plot | None:
     return picture(thresholds_figure(points, threshold), alt, run.folder / "thresholds.png")
 
 
-def _illustration(run: FinetunedRun, example: dict) -> dict[str, object]:
+def _illustration(run: ReportedTaskRun, example: dict) -> dict[str, object]:
     """A question, its answers, the likeliest tokens, and the passage in pieces of (text, style, title, whether it is
     in the predicted answer); text between tokens has no style. A token is (start, stop, probability that the answer
     starts there, and that it ends there)."""
@@ -159,7 +161,7 @@ def _illustration(run: FinetunedRun, example: dict) -> dict[str, object]:
         likeliest.append((name, ", ".join(texts)))
     if run.allows_no_answer:
         score = f"no-answer score {example['no_answer_score']:.2f}"
-        if not (run.config.get("hornbook_head") or {}).get("answerable"):
+        if not (run.config.get("hornbook_head") or {}).get("has_answer_classifier"):
             start, end = map(wording.percent, example["none"])
             score = f"start {start}, end {end}; {score}"
         likeliest.append(("no answer", score))
@@ -184,7 +186,7 @@ def _confusion_rows(confusion: Confusion) -> list[tuple[str, list[tuple[str, flo
     ]
 
 
-def _attention(run: FinetunedRun) -> dict[str, object] | None:
+def _attention(run: ReportedTaskRun) -> dict[str, object] | None:
     tokens, mean = [str(token) for token in run.attention.get("tokens") or []], run.attention.get("mean") or []
     if not tokens or len(mean) != len(tokens):
         return None
@@ -201,7 +203,7 @@ def _attention(run: FinetunedRun) -> dict[str, object] | None:
     return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(heads), "heads": image}
 
 
-def _problems(run: FinetunedRun) -> list[str]:
+def _problems(run: ReportedTaskRun) -> list[str]:
     lines = []
     for kind, problem in (run.data.get("problems") or {}).items():
         example = next(iter(problem.get("examples") or []), {})

@@ -12,7 +12,7 @@ from hornbook.report.comparison import COMPARISON_FILE, describe_comparison
 from hornbook.report.experiment import describe_experiment, experiment_lines
 from hornbook.report.exported import EXPORT_FILE, describe_exported, exported_lines
 from hornbook.report.finetuned import (
-    FinetunedRun,
+    ReportedTaskRun,
     baseline_lines,
     describe_baseline,
     describe_finetuned,
@@ -22,7 +22,7 @@ from hornbook.report.finetuned import (
 )
 from hornbook.report.graphs import describe_graph, describe_vectors, graph_lines, is_graph, vector_lines
 from hornbook.report.prompting import describe_prompted, prompted_lines
-from hornbook.report.run import TOKENS, RunRecord
+from hornbook.report.run import TOKENS, ReportedRun
 from hornbook.report.trials import describe_several, is_several
 from hornbook.tasks.kinds import KINDS
 
@@ -33,7 +33,6 @@ TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
 # Keys of config.json by model family.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
-PROBLEMS = {"single_label_classification": "single", "multi_label_classification": "multi", "regression": "number"}
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 REPAIR = "restore it, or create the folder again"
 DESCRIBERS = {  # by the command that wrote the record
@@ -72,7 +71,7 @@ def _describe(path: Path) -> dict:
         description = describe_several(path)
     elif command is not None:
         run = load_run(path)
-        description = describe_finetuned(run) if isinstance(run, FinetunedRun) else _run(run)
+        description = describe_finetuned(run) if isinstance(run, ReportedTaskRun) else _run(run)
     elif (path / COMPARISON_FILE).is_file():
         with refusing_damage(path / COMPARISON_FILE, REPAIR):
             description = describe_comparison(path)
@@ -167,29 +166,29 @@ def _index_lines(info: dict) -> list[tuple[str, str]]:
     ]
 
 
-def _run(record: RunRecord) -> dict:
+def _run(run: ReportedRun) -> dict:
     return {
         "kind": "run",
-        "preset": record.preset,
-        "is_of_text": record.is_of_text,
-        "from": record.run.get("from"),
-        "teacher": record.teacher,
-        "parameters": record.run.get("parameters"),
-        "kept_parameters": record.run.get("kept_parameters"),
-        "finished": record.is_finished,
-        "step": record.step,
-        "num_steps": record.num_steps,
-        "state": record.status,
-        "tokens": record.tokens,
-        "seconds": record.seconds,
-        "tokens_per_second": record.tokens_per_second,
-        "device": record.device,
-        "corpora": record.corpora,
-        "last_train": record.train[-1] if record.train else None,
-        "last_validation": record.last_validation,
-        "best_validation": record.best_validation,
-        "unigram_baseline": record.baseline,
-        "resume": None if record.is_finished else record.resume_command,
+        "preset": run.preset,
+        "is_of_text": run.is_of_text,
+        "from": run.record.get("from"),
+        "teacher": run.teacher,
+        "parameters": run.record.get("parameters"),
+        "kept_parameters": run.record.get("kept_parameters"),
+        "finished": run.is_finished,
+        "step": run.step,
+        "num_steps": run.num_steps,
+        "state": run.status,
+        "tokens": run.tokens,
+        "seconds": run.seconds,
+        "tokens_per_second": run.tokens_per_second,
+        "device": run.device,
+        "corpora": run.corpora,
+        "last_train": run.train[-1] if run.train else None,
+        "last_validation": run.last_validation,
+        "best_validation": run.best_validation,
+        "unigram_baseline": run.baseline,
+        "resume": None if run.is_finished else run.resume_command,
     }
 
 
@@ -312,8 +311,8 @@ def _head(folder: Path, config: dict) -> dict:
     """The task of a fine-tuned model: from task.json if a run wrote the folder, otherwise from its class."""
     hf_class = str((config.get("architectures") or [""])[0])
     head, task = config.get("hornbook_head") or {}, read_json_if_exists(folder / "task.json")
-    problem_type = head.get("problem_type") or PROBLEMS.get(config.get("problem_type"))
-    fitting = [kind for kind in KINDS.values() if head.get("kind") == kind.output_kind or _is_class_of(kind, hf_class)]
+    problem_type = head.get("problem_type") or config.get("problem_type")
+    fitting = [kind for kind in KINDS.values() if head.get("output") == kind.output or _is_class_of(kind, hf_class)]
     fitting.sort(key=lambda kind: kind.problem_type != problem_type)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
     labels = config.get("id2label") or {}

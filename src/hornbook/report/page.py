@@ -7,13 +7,13 @@ from hornbook.files import read_json_if_exists, refusing_damage
 from hornbook.report import wording
 from hornbook.report.comparison import COMPARISON_FILE, write_comparison_page
 from hornbook.report.experiment import RESULTS, write_experiment_page
-from hornbook.report.finetuned import FinetunedRun, load_run
+from hornbook.report.finetuned import ReportedTaskRun, load_run
 from hornbook.report.finetuned_page import write_finetuned_page
 from hornbook.report.plots.drawing import picture
 from hornbook.report.plots.learning import curves_figure
 from hornbook.report.prompting import SCORES, write_prompted_page
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import RunRecord
+from hornbook.report.run import ReportedRun
 from hornbook.report.samples import mask_token, split_sample
 from hornbook.report.trials import is_several, several_sections
 
@@ -39,45 +39,45 @@ def write_report(folder: str | Path) -> Path:
         if is_several(folder):
             return write_page(folder, "several.html", f"several runs in {folder}", **several_sections(folder))
         run = load_run(folder)
-        return write_finetuned_page(run) if isinstance(run, FinetunedRun) else _write_run_page(run)
+        return write_finetuned_page(run) if isinstance(run, ReportedTaskRun) else _write_run_page(run)
 
 
-def _write_run_page(record: RunRecord) -> Path:
+def _write_run_page(run: ReportedRun) -> Path:
     curves = None
-    if record.train or record.validations:
+    if run.train or run.validations:
         alt = "Losses, accuracy, learning rate and speed by step"
-        curves = picture(curves_figure(record), alt, record.folder / "curves.png")
-    mask = mask_token(record.folder)
-    samples = [split_sample(sample, mask) for sample in record.samples]
+        curves = picture(curves_figure(run), alt, run.folder / "curves.png")
+    mask = mask_token(run.folder)
+    samples = [split_sample(sample, mask) for sample in run.samples]
     is_right = [[token == sample["answer"] for token, _ in sample["guesses"]] for sample in samples]
     return write_page(
-        record.folder,
+        run.folder,
         "run.html",
-        f"{record.preset}, {record.status}",
-        record=record,
-        about=_subtitle(record),
+        f"{run.preset}, {run.status}",
+        run=run,
+        about=_subtitle(run),
         curves=curves,
-        last=record.last_validation,
-        best=record.best_validation,
-        has_best_folder=(record.folder / "best").is_dir(),
+        last=run.last_validation,
+        best=run.best_validation,
+        has_best_folder=(run.folder / "best").is_dir(),
         mask=mask,
         samples=samples,
         num_first=sum(any(of_sample[:1]) for of_sample in is_right),
         num_listed=sum(map(any, is_right)),
-        corpora=_corpora(record),
-        commands=_commands(record, mask),
+        corpora=_corpora(run),
+        commands=_commands(run, mask),
     )
 
 
-def _subtitle(record: RunRecord) -> str:
-    size = wording.parameters(record.run.get("parameters"), record.run.get("kept_parameters"), " parameters")
-    start = f"initialised from {record.run['from']}" if record.run.get("from") else "trained from scratch"
-    start = f"distilled from {record.teacher}" if record.teacher else start
-    version = f"hornbook {record.run['hornbook']}" if "hornbook" in record.run else ""
-    return " · ".join(filter(None, (size, start, version, str(record.folder))))
+def _subtitle(run: ReportedRun) -> str:
+    size = wording.parameters(run.record.get("parameters"), run.record.get("kept_parameters"), " parameters")
+    start = f"initialised from {run.record['from']}" if run.record.get("from") else "trained from scratch"
+    start = f"distilled from {run.teacher}" if run.teacher else start
+    version = f"hornbook {run.record['hornbook']}" if "hornbook" in run.record else ""
+    return " · ".join(filter(None, (size, start, version, str(run.folder))))
 
 
-def _corpora(record: RunRecord) -> Table:
+def _corpora(run: ReportedRun) -> Table:
     rows = [
         (
             str(corpus.get("folder", "")),
@@ -86,17 +86,17 @@ def _corpora(record: RunRecord) -> Table:
             f"{corpus.get('weight', 1):g}",
             wording.times(corpus["epochs"]),
         )
-        for corpus in record.corpora
+        for corpus in run.corpora
     ]
     return Table(("corpus", "documents", "tokens", "weight", "read"), rows)
 
 
-def _commands(record: RunRecord, mask: str) -> list[tuple[str, str]]:
+def _commands(run: ReportedRun, mask: str) -> list[tuple[str, str]]:
     sentence = f"The {mask} sat on the mat."
-    commands = [] if record.is_finished else [("Resume from the last checkpoint", record.resume_command)]
-    can_fill = "mlm" in record.run.get("heads", ["mlm"]) or record.run.get("family") == "electra"
-    if can_fill and ((record.folder / "model.safetensors").is_file() or record.is_finished):
-        fill = shlex.join(["hornbook", "fill-mask", str(record.folder), sentence])
-        code = f"import hornbook\n\nmodel = hornbook.load({str(record.folder)!r})\nmodel.fill_mask({sentence!r})"
+    commands = [] if run.is_finished else [("Resume from the last checkpoint", run.resume_command)]
+    can_fill = "mlm" in run.record.get("heads", ["mlm"]) or run.record.get("family") == "electra"
+    if can_fill and ((run.folder / "model.safetensors").is_file() or run.is_finished):
+        fill = shlex.join(["hornbook", "fill-mask", str(run.folder), sentence])
+        code = f"import hornbook\n\nmodel = hornbook.load({str(run.folder)!r})\nmodel.fill_mask({sentence!r})"
         commands += [("Predict a masked word", fill), ("The same in Python", code)]
     return commands

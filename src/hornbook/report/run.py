@@ -32,11 +32,12 @@ NOT_LOSSES = {"kind", "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_s
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """A run folder. `metrics`: lines of metrics.jsonl; `state`: state of the newest checkpoint (empty if none)."""
+class ReportedRun:
+    """A run as reports read it from its folder. `record`: content of run.json; `metrics`: lines of metrics.jsonl;
+    `state`: state of the newest checkpoint (empty if none)."""
 
     folder: Path
-    run: dict
+    record: dict
     metrics: list[dict] = field(default_factory=list)
     samples: list[dict] = field(default_factory=list)
     state: dict = field(default_factory=dict)
@@ -48,25 +49,25 @@ class RunRecord:
             raise ValueError(f"{folder} is an exported model, not a run: describe it with hornbook info {folder}")
         if not (folder / "run.json").is_file():
             raise ValueError(f"{folder} is not a run: it has no run.json; give the folder of a run")
-        run = read_json(folder / "run.json")
-        if (command := run.get("command")) in RESULTS_OF:
+        record = read_json(folder / "run.json")
+        if (command := record.get("command")) in RESULTS_OF:
             raise ValueError(
                 f"{folder} is a {command} without training curves: see its {RESULTS_OF[command]}, or run hornbook info "
                 f"{folder}"
             )
-        if not isinstance(run.get("settings"), dict):
+        if not isinstance(record.get("settings"), dict):
             raise ValueError(f"{folder} is not a run: its run.json has no settings and was not written by hornbook")
-        return cls(folder, run, read_metrics(folder), read_samples(folder), newest_state(folder))
+        return cls(folder, record, read_metrics(folder), read_samples(folder), newest_state(folder))
 
     @property
     def is_of_task(self) -> bool:
         """Whether this is a fine-tuning run, with or without a teacher."""
-        return is_task_run(self.run)
+        return is_task_run(self.record)
 
     @property
     def is_of_text(self) -> bool:
         """Whether this run fine-tuned a language model on several tasks in text form."""
-        return self.run.get("command") == "finetune-text"
+        return self.record.get("command") == "finetune-text"
 
     @property
     def predicted_tokens(self) -> dict[str, str]:
@@ -135,16 +136,16 @@ class RunRecord:
     @property
     def baseline(self) -> dict:
         """Loss and accuracy of the unigram baseline: `mlm` and `mlm_accuracy`, or those of `clm`; may be empty."""
-        return self.run.get("unigram_baseline") or {}
+        return self.record.get("unigram_baseline") or {}
 
     @property
     def settings(self) -> dict:
-        return self.run["settings"]
+        return self.record["settings"]
 
     @property
     def setting_groups(self) -> dict[str, dict[str, str]]:
         """The settings as texts, by group and full name, without those listed as unused in run.json."""
-        unused, groups = set(self.run.get("unused") or []), {}
+        unused, groups = set(self.record.get("unused") or []), {}
         ungrouped = {name: value for name, value in self.settings.items() if not isinstance(value, dict)}
         for group, values in {**self.settings, "other": ungrouped}.items():
             if isinstance(values, dict) and group not in unused:
@@ -155,11 +156,11 @@ class RunRecord:
     @property
     def inputs(self) -> dict:
         """What the run reads: corpora or labelled data, and its teacher."""
-        return self.run.get("inputs") or {}
+        return self.record.get("inputs") or {}
 
     @property
     def preset(self) -> str:
-        return str(self.run.get("preset", "a model"))
+        return str(self.record.get("preset", "a model"))
 
     @property
     def teacher(self) -> str | None:
@@ -168,7 +169,7 @@ class RunRecord:
 
     @property
     def device(self) -> str:
-        return str(self.run.get("runtime", {}).get("device", "unknown"))
+        return str(self.record.get("runtime", {}).get("device", "unknown"))
 
     @property
     def corpora(self) -> list[dict]:
@@ -194,7 +195,7 @@ class RunRecord:
     def resume_command(self) -> str:
         if self.is_of_text:
             data = (self.inputs.get("data") or {}).get("path", "TASKS.toml")
-            arguments = ["finetune", str(self.run.get("from", "MODEL")), "--task", "text", "--data", data]
+            arguments = ["finetune", str(self.record.get("from", "MODEL")), "--task", "text", "--data", data]
             return shlex.join(["hornbook", *arguments, "--out", str(self.folder), "--resume"])
         corpora = []
         for corpus in self.inputs.get("corpora") or []:
@@ -229,7 +230,7 @@ class ReportedStage:
     number: int
     num_stages: int
     terms: tuple[str, ...]
-    record: RunRecord
+    run: ReportedRun
 
     @property
     def title(self) -> str:
@@ -238,10 +239,10 @@ class ReportedStage:
     @property
     def took(self) -> str:
         """For example `1,500 steps at learning rate 5e-05, 42 s`."""
-        record = self.record
-        steps = wording.counted(record.step, "step")
-        steps += "" if record.is_finished else f" of {record.num_steps:,} so far"
-        return f"{steps} at learning rate {record.settings['optimizer']['lr']:g}, {wording.duration(record.seconds)}"
+        run = self.run
+        steps = wording.counted(run.step, "step")
+        steps += "" if run.is_finished else f" of {run.num_steps:,} so far"
+        return f"{steps} at learning rate {run.settings['optimizer']['lr']:g}, {wording.duration(run.seconds)}"
 
     @property
     def summary(self) -> str:
@@ -255,8 +256,8 @@ def read_stages(run: Path) -> list[ReportedStage]:
         stage, folder = read_json(file), file.parent
         terms = tuple(stage["terms"])
         metrics = [_trained_terms(line, terms) for line in read_metrics(folder)]
-        record = RunRecord(folder, stage, metrics, state=newest_state(folder))
-        stages.append(ReportedStage(stage["number"], stage["num_stages"], terms, record))
+        run = ReportedRun(folder, stage, metrics, state=newest_state(folder))
+        stages.append(ReportedStage(stage["number"], stage["num_stages"], terms, run))
     return sorted(stages, key=lambda stage: stage.number)
 
 

@@ -20,12 +20,12 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
     if example.problem:
         raise ValueError(f"{example.problem}: give a question and a passage")
     answer = predictor.predict_examples([example])[0]
-    features = predictor.task.encode([example], predictor.tokenizer, predictor.max_length)
-    if len(features.ids) > 1:
+    encoded = predictor.task.encode([example], predictor.tokenizer, predictor.max_length)
+    if len(encoded.ids) > 1:
         raise ValueError("the passage is longer than the model reads at once: give a shorter one")
     member = predictor.members[0]
-    logits_S2 = run_model(member.model, features, contextlib.nullcontext, predictor.max_length).outputs[0]
-    window, ids = features.decode_info[0], features.ids[0].tolist()
+    logits_S2 = run_model(member.model, encoded, contextlib.nullcontext, predictor.max_length).outputs[0]
+    window, ids = encoded.decode_info[0], encoded.ids[0].tolist()
     found = token_probabilities(logits_S2, len(ids), window)
     tokens = [readable_token(predictor.tokenizer, token_id) for token_id in ids[window.first : window.last]]
     rows, cells = [], []

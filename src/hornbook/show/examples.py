@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hornbook.config import checked
 from hornbook.data.corpus import Corpus
-from hornbook.data.sequences import Layout, SequenceSampler
+from hornbook.data.sequences import SequenceLayout, SequenceSampler
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.show.masking import bounds, masked_cells, masking_of
 from hornbook.show.picture import Cell, Picture, Strip, readable_token, token_cells
@@ -25,7 +25,7 @@ LABELS = {
 
 def show_example(
     corpus: str | Path,
-    layout: Layout = "nsp",
+    layout: SequenceLayout = "nsp",
     length: int = 64,
     number: int = 0,
     settings: MaskingSettings | None = None,

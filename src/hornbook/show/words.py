@@ -105,7 +105,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "form.first order": ("similarity, first order", "유사도, 첫 번째 순서"),
     "form.second order": ("similarity, second order (the two are summed)", "유사도, 두 번째 순서 (두 결과를 더합니다)"),
     "form.choice": (
-        "multiple choice, one sequence per ending (a logit from {reads}, a softmax over the endings)",
+        "multiple choice, one sequence per choice (a logit from {reads}, a softmax over the choices)",
         "여러 보기, 보기마다 시퀀스 하나 ({reads}에서 로짓을 얻고 보기들에 소프트맥스를 씁니다)",
     ),
     "form.answering": (

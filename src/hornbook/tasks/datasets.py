@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading import choices, columns, coqa, marked, published, squad, triviaqa
-from hornbook.tasks.reading.layout import Layout, TabularLayout
+from hornbook.tasks.reading.layout import FileLayout, TabularLayout
 from hornbook.tasks.reading.tables import OwnSpans
+from hornbook.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RegisteredTask:
 
     name: str
     kind: str  # the name of a kind of task
-    layout: Layout
+    layout: FileLayout
     metrics: tuple[str, ...]
     labels: tuple[str, ...] = ()
     positive: str | None = None  # the class whose F1 is reported
@@ -50,12 +50,12 @@ ANSWERS = ("f1", "exact")
 
 
 def _glue(name: str, layout: published.TableLayout, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
-    kind = "regression" if layout.kind == "number" else "classification"
+    kind = "regression" if layout.problem_type == "regression" else "classification"
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
     return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
 
 
-def _own(kind: type[TaskKind]) -> RegisteredTask:
+def _own(kind: type[Task]) -> RegisteredTask:
     return RegisteredTask(kind.name, kind.name, kind.own_layout(), kind.default_metrics)
 
 
@@ -129,7 +129,7 @@ def find_task(name: str) -> RegisteredTask:
     raise ValueError(f"unknown task '{name}'; {hint}")
 
 
-def register(kind: type[TaskKind]) -> None:
+def register(kind: type[Task]) -> None:
     """Makes a kind of task known under its name, also for users' own files (`--task NAME`)."""
     KINDS[kind.name], KNOWN[kind.name] = kind, _own(kind)
 

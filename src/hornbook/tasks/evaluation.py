@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from hornbook.metrics.bootstrap import intervals, wilson_interval
 from hornbook.metrics.breakdown import Judged, as_tables
-from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.tasks.running import AutoCast, run_model
+from hornbook.tasks.task import Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,20 +28,20 @@ class Evaluation:
 
 def evaluate_split(
     model: "nn.Module",
-    task: TaskKind,
+    task: Task,
     examples: Sequence[Example],
-    features: Features,
+    encoded: EncodedExamples,
     autocast: AutoCast,
     micro_tokens: int,
 ) -> Evaluation:
-    result = run_model(model, features, autocast, micro_tokens)
-    predictions = task.decode(result.outputs, features, examples)
+    result = run_model(model, encoded, autocast, micro_tokens)
+    predictions = task.decode(result.outputs, encoded, examples)
     if not examples or any(example.gold is None for example in examples):
         return Evaluation(predictions)
     return Evaluation(predictions, task.scorer(examples, predictions)(None), result.loss)
 
 
-def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
+def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
     """Every score (`value`) with its 95% interval over the examples (`low`, `high`): Wilson's for accuracy, for other
     scores by bootstrap."""
     score = task.scorer(examples, predictions)
@@ -51,7 +51,7 @@ def with_intervals(task: TaskKind, examples: Sequence[Example], predictions: lis
     return {name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in scores.items()}
 
 
-def rescored(task: TaskKind, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
+def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
     """The evaluation with the threshold of `task` applied and the scores recomputed."""
     predictions = task.thresholded(evaluation.predictions)
     if predictions is evaluation.predictions:
@@ -59,7 +59,7 @@ def rescored(task: TaskKind, examples: Sequence[Example], evaluation: Evaluation
     return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)(None))
 
 
-def rows(task: TaskKind, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
+def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
     """Predictions as written to `predictions-dev.jsonl`: the example's key, its gold label, and the prediction."""
     return [
         {"key": example.key, "gold": example.gold, **task.describe(example, prediction)}
@@ -67,7 +67,7 @@ def rows(task: TaskKind, examples: Sequence[Example], predictions: list) -> list
     ]
 
 
-def tables(task: TaskKind, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
+def tables(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
     """Scores per class and the confusion matrix, where the task has them."""
     has_entities = "entity_f1" in task.metrics
     judged = Judged(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hornbook.metrics.spans import have_common_word
-from hornbook.tasks.features import Features, softmax
+from hornbook.tasks.encoded import EncodedExamples, softmax
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.windows import PassageWindow
 
@@ -34,12 +34,12 @@ def token_probabilities(logits_S2: np.ndarray, num_tokens: int, window: PassageW
     return TokenProbabilities(window.offsets, start_S[passage], end_S[passage], (float(start_S[0]), float(end_S[0])))
 
 
-def choose(examples: Sequence[SpanExample], answers: Iterable[str], features: Features) -> list[int]:
+def choose(examples: Sequence[SpanExample], answers: Iterable[str], encoded: EncodedExamples) -> list[int]:
     """The indices of a few questions whose passage is short enough to be shown: by turns one of each outcome, such as
     right, wrong, and answered though there is no answer; in the order of the examples within an outcome."""
-    num_windows = np.bincount(features.example_ids, minlength=len(examples))
+    num_windows = np.bincount(encoded.example_ids, minlength=len(examples))
     sizes = dict(
-        zip(features.example_ids.tolist(), (window.last - window.first for window in features.decode_info), strict=True)
+        zip(encoded.example_ids.tolist(), (window.last - window.first for window in encoded.decode_info), strict=True)
     )
     outcomes: dict[tuple[bool, bool, bool], list[int]] = {}
     for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):

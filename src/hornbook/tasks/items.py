@@ -1,4 +1,4 @@
-"""Inputs to predict, given in Python, as examples: texts, pairs, questions with passages, sentences, endings."""
+"""Inputs to predict, given in Python, as examples: texts, pairs, questions with passages, sentences, choices."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

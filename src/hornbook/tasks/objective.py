@@ -28,7 +28,7 @@ class TaskObjective:
     def __init__(self, head_config: HeadConfig, class_weights: Tensor | None = None):
         self.weights = {"task": 1.0}
         # Targets are part of the batch, so a CUDA graph can replay them; but an LSTM needs the lengths on the host.
-        self.is_capturable = head_config.head != "bilstm" and head_config.graph is None
+        self.is_capturable = head_config.layers != "bilstm" and head_config.graph is None
         self.head_config = head_config
         self.class_weights = class_weights
 
@@ -45,7 +45,7 @@ class TaskObjective:
     def _targets(self, batch: Batch) -> Targets:
         """One target per group of sequences; an unknown class (-1) has weight 0."""
         values, weights = batch.labels_N[:: batch.group_size][: batch.num_real_sequences // batch.group_size], None
-        if self.head_config.type.of_sequences and self.head_config.problem_type == "single":
+        if self.head_config.output_type.of_sequences and self.head_config.problem_type == "single_label_classification":
             weights = (values >= 0).float()
             values = values.clamp(min=0)
             weights = weights * self._class_weights(values)
@@ -71,7 +71,7 @@ class TaskObjective:
         targets = step_inputs.targets["task"]
         num = min(len(outputs), len(targets.values_K))
         outputs, values, weights = outputs[:num], targets.values_K[:num], targets.weights_K[:num]
-        return *HEADS[self.head_config.kind].losses(self.head_config, outputs, values), weights
+        return *HEADS[self.head_config.output].losses(self.head_config, outputs, values), weights
 
 
 def class_weights(features_labels: np.ndarray, num_labels: int) -> Tensor:

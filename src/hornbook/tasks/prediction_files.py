@@ -1,4 +1,4 @@
-"""Predictions as files and tables: rows of `TaskKind.describe` as JSON lines, JSON or CSV, or shortened for a terminal.
+"""Predictions as files and tables: rows of `Task.describe` as JSON lines, JSON or CSV, or shortened for a terminal.
 
 In files the original columns of each input come first, under their names. A prediction column whose name the input
 already has is prefixed with `predicted_`."""
@@ -16,7 +16,7 @@ from hornbook.metrics.words import cut
 Rows = Sequence[dict[str, Any]]
 Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty if the inputs have none
 FORMATS = (".jsonl", ".json", ".csv", ".tsv")
-INPUT_FIELDS = ("text", "pair", "question", "context", "endings")  # of a described row; the others are predicted
+INPUT_FIELDS = ("text", "pair", "question", "context", "choices")  # of a described row; the others are predicted
 NESTED = ("entities", "n_best")  # lists of objects
 SPLIT = {"words", "tokens"}  # input columns that already contain the words
 SHORT_CHARACTERS = 60

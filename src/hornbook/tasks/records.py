@@ -15,11 +15,11 @@ SPLITS = ("train", "dev", "test")
 
 
 class PromptParts(NamedTuple):
-    """What a prompted task uses of an example. `endings`: those to choose from."""
+    """What a prompted task uses of an example. `choices`: those to choose from."""
 
     fields: dict[str, Any]
     answers: tuple
-    endings: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 class Example:
@@ -209,38 +209,38 @@ class TaggedExample(Example):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample(Example):
-    """A context, the beginning that each ending completes (possibly empty), and the endings; `label` is the index of
-    the correct ending."""
+    """A context, the beginning that each choice completes (possibly empty), and the choices; `label` is the index of
+    the correct choice."""
 
     key: str
     context: str
-    endings: tuple[str, ...]
+    choices: tuple[str, ...]
     beginning: str = ""
     label: int | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        return () if self.label is None else (f"ending {self.label + 1}",)
+        return () if self.label is None else (f"choice {self.label + 1}",)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return self.context, self.beginning, *self.endings
+        return self.context, self.beginning, *self.choices
 
     @property
     def sequence(self) -> tuple[str, str | None]:
-        return self.context, f"{self.beginning} {self.endings[self.label]}".strip()
+        return self.context, f"{self.beginning} {self.choices[self.label]}".strip()
 
     @property
     def inputs(self) -> dict[str, Any]:
-        return {"context": self.context, "endings": list(self.endings)}
+        return {"context": self.context, "choices": list(self.choices)}
 
     @property
     def problem(self) -> str:
-        return _first_empty({"context": self.context + self.beginning, "endings": "".join(self.endings)})
+        return _first_empty({"context": self.context + self.beginning, "choices": "".join(self.choices)})
 
     def prompt(self) -> PromptParts:
-        answers = () if self.label is None else (self.endings[self.label],)
-        return PromptParts({"context": self.context, "beginning": self.beginning}, answers, self.endings)
+        answers = () if self.label is None else (self.choices[self.label],)
+        return PromptParts({"context": self.context, "beginning": self.beginning}, answers, self.choices)
 
     def changeable(self) -> list[Changeable]:
         return [Changeable("context", self.context)]

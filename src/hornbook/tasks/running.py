@@ -1,4 +1,4 @@
-"""Runs a model over features: its outputs per unit, in order, and the loss if labels are known."""
+"""Runs a model over encoded examples: its outputs per group, in order, and the loss if labels are known."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from torch import nn
 
 from hornbook.batch import Batch
 from hornbook.devices import device_of, evaluation_mode
-from hornbook.tasks.features import Features, Outputs
+from hornbook.tasks.encoded import EncodedExamples, Outputs
 from hornbook.tasks.objective import TaskObjective
 
 AutoCast = Callable[[], object]
@@ -23,16 +23,16 @@ class RunResult(NamedTuple):
 @torch.no_grad()
 def run_model(
     model: nn.Module,
-    features: Features,
+    encoded: EncodedExamples,
     autocast: AutoCast,
     micro_tokens: int,
     on_progress: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Runs batches of at most `micro_tokens` tokens, short sequences first; the outputs are in the order of the
-    features. `on_progress` receives the number of units done."""
+    """Runs batches of at most `micro_tokens` tokens, short sequences first; the outputs are in the order of
+    `encoded`. `on_progress` receives the number of groups done."""
     device = device_of(model)
     objective = TaskObjective(model.head_config)
-    has_labels = features.labels is not None or features.token_labels is not None
+    has_labels = encoded.labels is not None or encoded.token_labels is not None
     loss = count = 0.0
 
     def run(batch: Batch) -> np.ndarray:
@@ -48,44 +48,44 @@ def run_model(
         return outputs.float().cpu().numpy()
 
     with evaluation_mode(model):
-        outputs = outputs_by_unit(run, features, model.head_config.type.per_token, micro_tokens, on_progress)
+        outputs = outputs_by_group(run, encoded, model.head_config.output_type.per_token, micro_tokens, on_progress)
     return RunResult(outputs, loss / count if count else None)
 
 
-def outputs_by_unit(
+def outputs_by_group(
     run: Callable[[Batch], np.ndarray],
-    features: Features,
+    encoded: EncodedExamples,
     per_token: bool,
     max_tokens: int,
     on_progress: Callable[[int], None] | None = None,
 ) -> Outputs:
-    """What `run` returns for batches of at most `max_tokens` tokens, short sequences first, by unit in the order of the
-    features. `per_token`: `run` returns a row per token, otherwise one per unit."""
-    outputs: list[np.ndarray | None] = [None] * features.num_units
+    """What `run` returns for batches of at most `max_tokens` tokens, short sequences first, by group in the order of
+    `encoded`. `per_token`: `run` returns a row per token, otherwise one per group."""
+    outputs: list[np.ndarray | None] = [None] * encoded.num_groups
     num_done = 0
-    lengths = np.array([len(each) for each in features.ids]).reshape(-1, features.group_size)
+    lengths = np.array([len(each) for each in encoded.ids]).reshape(-1, encoded.group_size)
     order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
-    for units in grouped(order, lengths.sum(1).tolist(), max_tokens):
-        batch = features.packed([unit * features.group_size + i for unit in units for i in range(features.group_size)])
+    for groups in index_batches(order, lengths.sum(1).tolist(), max_tokens):
+        batch = encoded.packed([group * encoded.group_size + i for group in groups for i in range(encoded.group_size)])
         rows = run(batch)
-        by_unit = np.split(rows, batch.offsets_host[1:-1]) if per_token else rows
-        for unit, output in zip(units, by_unit, strict=True):
-            outputs[unit] = output
-        num_done += len(units)
+        by_group = np.split(rows, batch.offsets_host[1:-1]) if per_token else rows
+        for group, output in zip(groups, by_group, strict=True):
+            outputs[group] = output
+        num_done += len(groups)
         if on_progress:
             on_progress(num_done)
     return outputs
 
 
-def grouped(order: Iterable[int], num_tokens: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Consecutive units of `order` in groups of at most `max_tokens` tokens; a longer unit is a group of its own."""
-    group: list[int] = []
+def index_batches(order: Iterable[int], num_tokens: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Consecutive indices of `order` in batches of at most `max_tokens` tokens; a longer one is a batch of its own."""
+    batch: list[int] = []
     tokens = 0
-    for unit in order:
-        if group and tokens + num_tokens[unit] > max_tokens:
-            yield group
-            group, tokens = [], 0
-        group.append(unit)
-        tokens += num_tokens[unit]
-    if group:
-        yield group
+    for index in order:
+        if batch and tokens + num_tokens[index] > max_tokens:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(index)
+        tokens += num_tokens[index]
+    if batch:
+        yield batch

@@ -1,7 +1,7 @@
 """The task of a fine-tuned model: built from data, saved to `task.json` in the model folder, loaded to predict.
 
 `config.json` holds what `transformers` reads too (the head, `id2label`); `task.json` holds the rest: metrics, the
-no-answer threshold, the number of endings, the tag scheme, the maximum sequence length.
+no-answer threshold, the number of choices, the tag scheme, the maximum sequence length.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from pathlib import Path
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import RegisteredTask
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
+from hornbook.tasks.task import Task
 
 TASK_FILE = "task.json"
 # Fields of `TaskSpec` in `task.json`.
@@ -30,7 +30,7 @@ class TaskSpec:
     fingerprint of the graph to which texts are linked. None where unknown."""
 
     name: str
-    task: TaskKind
+    task: Task
     scheme: str | None = None
     max_length: int | None = None
     has_pairs: bool | None = None
@@ -45,9 +45,11 @@ class TaskSpec:
         return self.task.name
 
 
-def head_config_for(data: DataSet, head: str = "linear", pairs: str = "joint", answerable: bool = False) -> HeadConfig:
+def head_config_for(
+    data: DataSet, layers: str = "linear", pairs: str = "joint", has_answer_classifier: bool = False
+) -> HeadConfig:
     """The model output that the data needs."""
-    return KINDS[data.kind].head_config_for(data, head, pairs, answerable)
+    return KINDS[data.kind].head_config_for(data, layers, pairs, has_answer_classifier)
 
 
 def make_task(registered: RegisteredTask, data: DataSet, head_config: HeadConfig) -> TaskSpec:

@@ -69,9 +69,9 @@ def window_of(encoding, window, has_most_context: np.ndarray) -> PassageWindow:
     return PassageWindow(first, last, np.array(window.offsets, np.int64).reshape(-1, 2), has_most_context)
 
 
-def none_score(logits: np.ndarray, answerable: bool) -> float:
-    """The score of "no answer" in a window: that of the span at the first token, or with `answerable` the classifier's
-    logit of no answer minus its logit of an answer."""
-    if answerable:
+def none_score(logits: np.ndarray, has_answer_classifier: bool) -> float:
+    """The score of "no answer" in a window: that of the span at the first token, or with `has_answer_classifier` the
+    classifier's logit of no answer minus its logit of an answer."""
+    if has_answer_classifier:
         return float(logits[-1, 1] - logits[-1, 0])
     return float(logits[0, 0] + logits[0, 1])

@@ -1,4 +1,4 @@
-"""Inputs and outputs of the training loop (`loop.py`): job, state, progress and outcome."""
+"""Inputs and outputs of the training loop (`loop.py`): training job, state, progress and outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from hornbook.train.objective import Objective, TrainingModule
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is trained, and how to make batch k, validate, save and load the model.
+class TrainingJob:
+    """What the loop trains, and how to make batch k, validate, save and load the model.
 
     `make_batch` takes the number of a batch and, if several processes train together, also `part=(index, count)`, and
     makes only that part of it. `validate` takes the largest number of tokens in a forward pass and returns metrics by
@@ -75,7 +75,7 @@ class State:
     step: int = 0  # updates done
     tokens: int = 0
     seconds: float = 0.0
-    best: float | None = None  # best validation value of `Job.metric_for_best`
+    best: float | None = None  # best validation value of `TrainingJob.metric_for_best`
     best_step: int = 0
     loss_of_best: float | None = None  # loss at the best validation
     validations_since_best: int = 0

@@ -1,8 +1,8 @@
 """The training loop of pre-training, fine-tuning and distillation, which differ only in the objective.
 
-A `Job` supplies batch k and functions to validate, save and load the model; the loop knows no task and no model family.
-Its state is the step, the weights, the optimizer, the loss statistics of the spike detector, and the best validation
-score.
+A `TrainingJob` supplies batch k and functions to validate, save and load the model; the loop knows no task and no model
+family. Its state is the step, the weights, the optimizer, the loss statistics of the spike detector, and the best
+validation score.
 """
 
 import time
@@ -15,7 +15,7 @@ from hornbook.data.loader import batches
 from hornbook.lifecycle.locking import run_lock
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.ema import WEIGHTS
-from hornbook.train.job import Job, OnProgress, Outcome, State, Status
+from hornbook.train.job import OnProgress, Outcome, State, Status, TrainingJob
 from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
 from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, optimizer_tensors
@@ -32,7 +32,7 @@ class Diverged(RuntimeError):
     skipping the batch did not help."""
 
 
-def train(run: Path, job: Job, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
+def train(run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
     """Starts or resumes the training in the folder `run`, until the last step, a signal, or `on_progress` stops it. All
     processes that torchrun started call it with the same arguments."""
     settings.refuse_steps_beyond_the_run()
@@ -51,7 +51,7 @@ class _Loop:
     def __init__(
         self,
         run: Path,
-        job: Job,
+        job: TrainingJob,
         settings: LoopSettings,
         runtime: Runtime,
         on_progress: OnProgress,

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from hornbook.train.ema import AveragedWeights
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks
@@ -28,7 +28,7 @@ class TrainingSetup(NamedTuple):
     stepper: Stepper
 
 
-def set_up(job: Job, settings: LoopSettings, runtime: Runtime, ranks: Ranks) -> TrainingSetup:
+def set_up(job: TrainingJob, settings: LoopSettings, runtime: Runtime, ranks: Ranks) -> TrainingSetup:
     """Moves the module of the job to the device, or its shards to the devices of the ranks. All ranks get the weights
     of the main one."""
     is_sharded = settings.parallel.shard and ranks.size > 1

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from hornbook.batch import Batch
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
@@ -31,7 +31,7 @@ def num_to_time(num_steps: int, most: int = NUM_TIMED) -> int:
 
 
 def seconds_per_step(
-    job: Job, settings: LoopSettings, runtime: Runtime, batch_numbers: Iterable[int], most_seconds: float
+    job: TrainingJob, settings: LoopSettings, runtime: Runtime, batch_numbers: Iterable[int], most_seconds: float
 ) -> float:
     """Seconds per step, measured on these batches: the median, or the mean of short steps on a GPU, which the host
     queues without waiting for each, as the training loop does. A step that also compiles or captures a CUDA graph is

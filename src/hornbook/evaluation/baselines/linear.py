@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.task import Task
 from hornbook.train.randomness import seed_of
 
 Matrix = Any  # a NumPy array or a SciPy sparse matrix
@@ -32,11 +32,11 @@ class Fitted(NamedTuple):
     strength: float | list[float] | None  # C (one per class for multi-label), or alpha for numbers
 
 
-def fit_labels(task: TaskKind, features: Matrix, targets: np.ndarray, seed: int) -> Fitted:
-    """The linear model for the kind of label of a task, fitted on one target per row; unknown classes are left out."""
-    if task.label_kind == "number":
+def fit_labels(task: Task, features: Matrix, targets: np.ndarray, seed: int) -> Fitted:
+    """The linear model for the problem type of a task, fitted on one target per row; unknown classes are left out."""
+    if task.problem_type == "regression":
         return fit_number(features, targets)
-    if task.label_kind == "classes":
+    if task.problem_type == "multi_label_classification":
         return fit_several(features, targets, seed)
     known = targets >= 0
     return fit_classes(features[known], targets[known], task.head_config.num_labels, seed, task.metrics[0])

@@ -1,6 +1,6 @@
 """The feature-based approach (Devlin et al. 2018, section 5.3): a separate model on activations of a frozen encoder.
 
-Texts, pairs and endings go through logistic regression (ridge regression for numbers), words through logistic
+Texts, pairs and choices go through logistic regression (ridge regression for numbers), words through logistic
 regression or a two-layer BiLSTM. To train a probe by gradient descent, fine-tune with `layers.frozen=-1`.
 """
 
@@ -14,13 +14,13 @@ import numpy as np
 from hornbook.evaluation.baselines.linear import Fitted, fit_classes, fit_labels, sampled_words
 from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
-from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, frozen_sequences
+from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
-from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
-from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind
+from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
+from hornbook.tasks.task import Task
 from hornbook.train.job import Outcome, Status
 from hornbook.train.runtime import choose_runtime, torch_settings_restored
 
@@ -49,17 +49,17 @@ def probe(
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> FinishedRun | Outcome:
+) -> TaskResult | Outcome:
     """Fits a separate model on frozen features of the encoder `model`, and writes its scores to the folder `out`.
 
     >>> import hornbook
     >>> 0 <= hornbook.probe("runs/first", "reviews.csv", "classification", "runs/probe").score <= 1
     True
 
-    `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (for a GPT the last token) or `mean` over the
-    tokens of a text (the default); words are read at their first token. `overrides` are fine-tuning settings by their
-    dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the BiLSTM, `epochs` and
-    `optimizer.lr`. Returns an `Outcome` if training was stopped.
+    `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (the first token), `lasttoken` (for a
+    causal model) or `mean` over the tokens of a text (the default); words are read at their first token. `overrides`
+    are fine-tuning settings by their dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for
+    the BiLSTM, `epochs` and `optimizer.lr`. Returns an `Outcome` if training was stopped.
     """
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     request = FinetuneRequest.of(model, data, task, **reading, seed=seed, strict=strict, overrides=overrides)
@@ -85,11 +85,11 @@ def probe_inputs(
     pooling: Pooling | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> FinishedRun | Outcome:
+) -> TaskResult | Outcome:
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.spec.task
     _check(task, method, pooling)
-    pooling = None if task.label_scope == "word" else pooling or DEFAULT_POOLING
+    pooling = None if task.label_scope == "word" else choose_pooling(pooling or DEFAULT_POOLING, inputs.pretrained)
     chosen = choose_layers(layers, inputs.pretrained.config.num_layers)
     options = {"method": method, "layers": layers, "pooling": pooling}
     if done := start_run(out, "probe", request, options, inputs.data):
@@ -100,28 +100,28 @@ def probe_inputs(
         if method == "bilstm":
             return fit_tagger(out, inputs, chosen, runtime, on_progress, log)
         return _tag_by_word(out, inputs, chosen, log)
-    features = inputs.train_features
-    if features.num_truncated:
-        log(f"{features.num_truncated:,} texts of train are longer than {inputs.max_length} tokens and were truncated")
+    encoded = inputs.encoded_train
+    if encoded.num_truncated:
+        log(f"{encoded.num_truncated:,} texts of train are longer than {inputs.max_length} tokens and were truncated")
     log(f"computing frozen features of {len(inputs.train):,} examples: {layers}, {pooling}")
-    vectors = _vectors(inputs, features, chosen, pooling)
-    fitted = _fit(inputs, vectors, features)
+    vectors = _vectors(inputs, encoded, chosen, pooling)
+    fitted = _fit(inputs, vectors, encoded)
 
     def predict(examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
         logits = fitted.score(_vectors(inputs, encoded, chosen, pooling))
-        if task.label_scope == "ending":
+        if task.label_scope == "choice":
             logits = (logits[:, 1] - logits[:, 0]).reshape(-1, encoded.group_size)
         return task.decode(list(logits), encoded, examples)
 
     return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
 
 
-def _check(task: TaskKind, method: str, pooling: str | None) -> None:
+def _check(task: Task, method: str, pooling: str | None) -> None:
     if method not in ("logistic", "bilstm"):
         raise ValueError(f"a probe must be logistic or bilstm, not '{method}'")
-    if pooling not in (None, "cls", "mean"):
-        raise ValueError(f"pooling must be cls or mean, not '{pooling}'")
+    if pooling not in (None, "cls", "lasttoken", "mean"):
+        raise ValueError(f"pooling must be cls, lasttoken or mean, not '{pooling}'")
     if task.label_scope == "passage":
         raise ValueError(f"there is no probe for {task.name}: fine-tune with layers.frozen=-1 to train only the head")
     if method == "bilstm" and task.label_scope != "word":
@@ -130,11 +130,11 @@ def _check(task: TaskKind, method: str, pooling: str | None) -> None:
         raise ValueError("words are read at their first token and are not pooled: leave pooling out")
 
 
-def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Pooling) -> np.ndarray:
+def _vectors(inputs: Inputs, encoded: EncodedExamples, layers: Layers, pooling: Pooling) -> np.ndarray:
     """One feature row per sequence. Separately encoded pairs u, v give one row [u, v, |u - v|, u * v] per pair; pairs
     encoded in both orders give the sum."""
-    vectors = np.zeros((len(features.ids), layers.width(inputs.pretrained.config.width)), np.float32)
-    for i, vector in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, pooling):
+    vectors = np.zeros((len(encoded.ids), layers.width(inputs.pretrained.config.width)), np.float32)
+    for i, vector in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, pooling):
         vectors[i] = vector
     if inputs.spec.task.head_config.pairs == "joint":
         return vectors
@@ -144,32 +144,32 @@ def _vectors(inputs: Inputs, features: Features, layers: Layers, pooling: Poolin
     return np.concatenate([u, v, np.abs(u - v), u * v], 1)
 
 
-def _fit(inputs: Inputs, vectors: np.ndarray, features: Features) -> Fitted:
+def _fit(inputs: Inputs, vectors: np.ndarray, encoded: EncodedExamples) -> Fitted:
     task, seed = inputs.spec.task, inputs.settings.runtime.seed
-    # Each ending is classified as right or wrong; the likeliest per question is chosen.
-    if task.label_scope == "ending":
-        is_right = np.tile(np.arange(features.group_size), features.num_units) == features.labels
+    # Each choice is classified as right or wrong; the likeliest per question is chosen.
+    if task.label_scope == "choice":
+        is_right = np.tile(np.arange(encoded.group_size), encoded.num_groups) == encoded.labels
         return fit_classes(vectors, is_right.astype(int), 2, seed)
-    return fit_labels(task, vectors, features.labels[:: features.group_size], seed)
+    return fit_labels(task, vectors, encoded.labels[:: encoded.group_size], seed)
 
 
-def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> FinishedRun:
+def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> TaskResult:
     """Logistic regression at each word's first token."""
-    features, width = inputs.train_features, layers.width(inputs.pretrained.config.width)
+    encoded, width = inputs.encoded_train, layers.width(inputs.pretrained.config.width)
     positions = [
-        (sequence, token) for sequence, words in enumerate(features.decode_info) for _, token in words
-        if features.token_labels[sequence][token] >= 0
+        (sequence, token) for sequence, words in enumerate(encoded.decode_info) for _, token in words
+        if encoded.token_labels[sequence][token] >= 0
     ]  # fmt: skip
     positions = [positions[i] for i in sampled_words(len(positions), inputs.settings.runtime.seed, log)]
     rows_of: dict[int, list[tuple[int, int]]] = {}  # row and token of each chosen word, by sequence
     for row, (sequence, token) in enumerate(positions):
         rows_of.setdefault(sequence, []).append((row, token))
     sequences = sorted(rows_of)
-    ids, segments = [features.ids[i] for i in sequences], [features.segments[i] for i in sequences]
+    ids, segments = [encoded.ids[i] for i in sequences], [encoded.segments[i] for i in sequences]
     vectors, labels = np.zeros((len(positions), width), np.float32), np.zeros(len(positions), int)
     for i, states in frozen_sequences(inputs.pretrained, ids, segments, layers, "none"):
         for row, token in rows_of[sequences[i]]:
-            vectors[row], labels[row] = states[token], features.token_labels[sequences[i]][token]
+            vectors[row], labels[row] = states[token], encoded.token_labels[sequences[i]][token]
     num_labels = inputs.spec.task.head_config.num_labels
     fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
 

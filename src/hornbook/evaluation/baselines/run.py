@@ -1,6 +1,6 @@
 """Baselines without pre-training, to compare fine-tuned models with.
 
-| name     | texts and pairs          | words                    | endings                | spans            |
+| name     | texts and pairs          | words                    | choices                | spans            |
 |----------|--------------------------|--------------------------|------------------------|------------------|
 | majority | most frequent class      | most frequent tag        | most frequent position | no answer        |
 | tfidf    | word unigrams and bigrams| most frequent tag of word| nearest to context     | a sliding window |
@@ -21,7 +21,7 @@ from hornbook.evaluation.baselines.shallow import finish, start_run
 from hornbook.evaluation.baselines.tfidf import (
     TfidfFeatures,
     most_frequent_tags,
-    nearest_ending,
+    nearest_choice,
     tfidf_cosines,
     window_answers,
 )
@@ -29,12 +29,12 @@ from hornbook.evaluation.baselines.vectors import Average, averages, cosines, pa
 from hornbook.files import absolute
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
-from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun
+from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
 from hornbook.runs.finetuning.run import open_and_run
-from hornbook.tasks.features import softmax
-from hornbook.tasks.kind import Predict
+from hornbook.tasks.encoded import softmax
 from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import TaggedExample
+from hornbook.tasks.task import Predict
 from hornbook.train.job import Outcome, Status
 from hornbook.train.runtime import torch_settings_restored
 
@@ -62,7 +62,7 @@ def baseline(
     overrides: dict | None = None,
     on_progress: Callable[[Status], None] = lambda status: None,
     log: Log = lambda message: None,
-) -> FinishedRun | Outcome:
+) -> TaskResult | Outcome:
     """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
     >>> import hornbook
@@ -79,7 +79,7 @@ def baseline(
         taken = "the size of its network" if name == "random" else "its vectors if no file is given (word_vectors=)"
         raise ValueError(f"the baseline {name} takes {taken} from a model: name one (model=)")
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    options = {"seed": seed, "strict": strict, "overrides": overrides, "from_random": name == "random"}
+    options = {"seed": seed, "strict": strict, "overrides": overrides, "from_scratch": name == "random"}
     request, out = FinetuneRequest.of(model, data, task, **reading, **options), Path(out)
     if name == "random":
         return open_and_run(out, request, data, on_progress, log)
@@ -94,7 +94,7 @@ def baseline_labelled(
     *,
     word_vectors: str | Path | None = None,
     log: Log = lambda message: None,
-) -> FinishedRun:
+) -> TaskResult:
     """Like `baseline`, for data that is already read; any baseline except `random`."""
     source, model = None if word_vectors is None else absolute(word_vectors), request.model
     if done := start_run(out, "baseline", request, {"baseline": name, "word_vectors": source}, labelled.data):
@@ -114,7 +114,7 @@ def _tfidf(labelled: Labelled, fitted: dict[str, Any]) -> Predict:
     by_scope = {
         "text": lambda: _linear(labelled, TfidfFeatures(train).features, fitted),
         "word": lambda: most_frequent_tags(train),
-        "ending": lambda: nearest_ending(task, tfidf_cosines(train)),
+        "choice": lambda: nearest_choice(task, tfidf_cosines(train)),
         "passage": lambda: window_answers(train),
     }
     return by_scope[task.label_scope]()
@@ -127,7 +127,7 @@ def _word_vectors(
     by_scope = {
         "text": lambda: _linear(labelled, lambda examples: paired(average, examples), fitted),
         "word": lambda: _tagged(labelled, average, fitted, log),
-        "ending": lambda: nearest_ending(task, lambda context, endings: cosines(average, endings, context)),
+        "choice": lambda: nearest_choice(task, lambda context, choices: cosines(average, choices, context)),
     }
     if task.label_scope not in by_scope:
         raise ValueError(f"the vectors baseline does not predict {task.name}: use the tfidf baseline")

@@ -14,14 +14,14 @@ from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
 from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Labelled
-from hornbook.runs.finetuning.record import FinetuneRequest, FinishedRun, refuse_other_data, write_task_record
-from hornbook.tasks.kind import Predict
+from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult, refuse_other_data, write_task_record
 from hornbook.tasks.records import DataSet
+from hornbook.tasks.task import Predict
 
 
 def start_run(
     out: Path, command: str, request: FinetuneRequest, options: dict[str, Any], data: DataSet
-) -> FinishedRun | None:
+) -> TaskResult | None:
     """Records the request and returns None, or returns the scores if the same request is already finished in `out`.
     Raises a `ValueError` for a different request, unless the earlier one produced nothing."""
     folder = RunFolder(out, command)
@@ -36,7 +36,7 @@ def start_run(
     return None
 
 
-def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]) -> FinishedRun:
+def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]) -> TaskResult:
     """Scores `predict` on every labelled split and writes the results."""
     scored = score_splits(inputs, lambda name, examples: predict(examples))
     write_predictions(out, inputs, scored)
@@ -49,6 +49,6 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
     return read_scored(out)
 
 
-def read_scored(out: Path) -> FinishedRun:
+def read_scored(out: Path) -> TaskResult:
     scores = read_json(out / SCORES)
-    return FinishedRun(out, scores["splits"], scores["metric_for_best"], scores["degenerate"])
+    return TaskResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"])

@@ -24,13 +24,13 @@ from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import to_padded
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.record import FinishedRun
+from hornbook.runs.finetuning.record import TaskResult
 from hornbook.runs.finetuning.steps import TaskBatches, with_steps
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
-from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
-from hornbook.train.job import Job, Outcome, Status
+from hornbook.train.job import Outcome, Status, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
@@ -65,11 +65,11 @@ class Tagger(nn.Module):
 
 def fit_tagger(
     out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: Callable[[Status], None], log: Log
-) -> FinishedRun | Outcome:
+) -> TaskResult | Outcome:
     """Trains the tagger in the folder `out`, or resumes its training, and scores it."""
-    splits: dict[str, tuple[list[Example], Features]] = {
-        "train": (inputs.train, inputs.train_features),
-        "dev": (inputs.dev, inputs.dev_features),
+    splits: dict[str, tuple[list[Example], EncodedExamples]] = {
+        "train": (inputs.train, inputs.encoded_train),
+        "dev": (inputs.dev, inputs.encoded_dev),
     }
     for name, examples in inputs.other_splits().items():
         splits[name] = (examples, inputs.encode(examples))
@@ -85,8 +85,8 @@ def fit_tagger(
     objective.is_capturable = False  # features are copied from the host at each step
 
     def predict(name: str) -> Evaluation:
-        examples, features = splits[name][0], sentences[name]
-        return evaluate_split(model, task, examples, features, runtime.autocast, settings.batch.micro_tokens)
+        examples, encoded = splits[name][0], sentences[name]
+        return evaluate_split(model, task, examples, encoded, runtime.autocast, settings.batch.micro_tokens)
 
     def check(micro_tokens: int) -> dict[str, float]:
         evaluation = predict("dev")
@@ -100,7 +100,7 @@ def fit_tagger(
 
     batches = TaskBatches(sentences["train"], settings.batch_size, settings.runtime.seed)
     module = TrainingModule(model, objective)
-    job = Job(module, batches, check, save, load, metric_for_best=task.metrics[0])
+    job = TrainingJob(module, batches, check, save, load, metric_for_best=task.metrics[0])
     outcome = train(out, job, settings, runtime, on_progress)
     if outcome.ended == "stopped":
         return outcome
@@ -116,33 +116,35 @@ def fit_tagger(
 
 
 def _write_words(
-    file: Path, inputs: Inputs, layers: Layers, splits: dict[str, tuple[list[Example], Features]]
-) -> tuple[np.ndarray, dict[str, Features]]:
+    file: Path, inputs: Inputs, layers: Layers, splits: dict[str, tuple[list[Example], EncodedExamples]]
+) -> tuple[np.ndarray, dict[str, EncodedExamples]]:
     """Writes the features of every word's first token; returns them, and for each split the sentences as row
     numbers."""
     numbered, num_words = {}, 0
-    for name, (examples, features) in splits.items():
-        numbered[name] = _sentences(examples, features, inputs.spec.task.head_config, num_words)
+    for name, (examples, encoded) in splits.items():
+        numbered[name] = _sentences(examples, encoded, inputs.spec.task.head_config, num_words)
         num_words += sum(map(len, numbered[name].ids))
     if not file.exists():
         with replacing(file) as temporary:
             shape = (max(num_words, 1), layers.width(inputs.pretrained.config.width))
             rows = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-            for name, (_, features) in splits.items():
+            for name, (_, encoded) in splits.items():
                 word_of = _word_numbers(numbered[name])
-                for i, states in frozen_sequences(inputs.pretrained, features.ids, features.segments, layers, "none"):
-                    for word, token in features.decode_info[i]:
-                        rows[word_of[int(features.example_ids[i])][word]] = states[token]
+                for i, states in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, "none"):
+                    for word, token in encoded.decode_info[i]:
+                        rows[word_of[int(encoded.example_ids[i])][word]] = states[token]
             rows.flush()
     with refusing_damage(file, "remove it and run the same command again"):
         return load_array(file, mmap_mode="r"), numbered
 
 
-def _sentences(examples: list[Example], features: Features, head_config: HeadConfig, first: int) -> Features:
+def _sentences(
+    examples: list[Example], encoded: EncodedExamples, head_config: HeadConfig, first: int
+) -> EncodedExamples:
     """One sequence of row numbers per sentence with at least one token, merging the windows it was split into. Numbers
     start at `first`."""
     words: dict[int, list[int]] = {}
-    for example_id, positions in zip(features.example_ids.tolist(), features.decode_info, strict=True):
+    for example_id, positions in zip(encoded.example_ids.tolist(), encoded.decode_info, strict=True):
         words.setdefault(example_id, []).extend(word for word, _ in positions)
     label_ids = {label: i for i, label in enumerate(head_config.labels)}
     ids, example_ids, decode_info, labels = [], [], [], []
@@ -157,16 +159,16 @@ def _sentences(examples: list[Example], features: Features, head_config: HeadCon
         tags = examples[example_id].tags
         labels.append(np.array([-1 if tags is None else label_ids.get(tags[word], -1) for word in of_sentence]))
     return dataclasses.replace(
-        features,
+        encoded,
         ids=ids,
         segments=[np.zeros_like(each) for each in ids],
         example_ids=np.array(example_ids, int),
         decode_info=decode_info,
-        token_labels=None if features.token_labels is None else labels,
+        token_labels=None if encoded.token_labels is None else labels,
     )
 
 
-def _word_numbers(sentences: Features) -> dict[int, dict[int, int]]:
+def _word_numbers(sentences: EncodedExamples) -> dict[int, dict[int, int]]:
     """For each sentence, the row number of each of its words."""
     return {
         example_id: {word: int(ids[position]) for word, position in positions}

@@ -1,4 +1,4 @@
-"""Word-count baselines without a network: TF-IDF features, TF-IDF similarity of endings, overlap with a question, and
+"""Word-count baselines without a network: TF-IDF features, TF-IDF similarity of choices, overlap with a question, and
 the most frequent tag of a word."""
 
 import re
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.tasks.kind import Predict
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction
 from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
+from hornbook.tasks.task import Predict
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 CONTEXTS = (2, 5, 10)  # words on either side of a candidate answer in which question words are counted
@@ -81,18 +81,18 @@ def most_frequent_tags(train: Sequence[TaggedExample]) -> Predict:
     return predict
 
 
-def nearest_ending(task: Choice, cosines: Callable[[str, Sequence[str]], np.ndarray]) -> Predict:
-    """Predicts the ending with the highest cosine to the context, which `cosines` computes for all endings."""
-    return lambda examples: task.decode([cosines(_context(each), each.endings) for each in examples], None, examples)
+def nearest_choice(task: Choice, cosines: Callable[[str, Sequence[str]], np.ndarray]) -> Predict:
+    """Predicts the choice with the highest cosine to the context, which `cosines` computes for all choices."""
+    return lambda examples: task.decode([cosines(_context(each), each.choices) for each in examples], None, examples)
 
 
 def tfidf_cosines(train: Sequence[ChoiceExample]) -> Callable[[str, Sequence[str]], np.ndarray]:
-    """The cosines of the TF-IDF features of endings with those of a context."""
+    """The cosines of the TF-IDF features of choices with those of a context."""
     counter = vectorizer(num_grams=1)
-    counter.fit([text for each in train for text in (_context(each), *each.endings)])
+    counter.fit([text for each in train for text in (_context(each), *each.choices)])
 
-    def cosines(context: str, endings: Sequence[str]) -> np.ndarray:
-        rows = counter.transform([context, *endings])
+    def cosines(context: str, choices: Sequence[str]) -> np.ndarray:
+        rows = counter.transform([context, *choices])
         return (rows[1:] @ rows[0].T).toarray()[:, 0]
 
     return cosines

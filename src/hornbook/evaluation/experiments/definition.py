@@ -157,36 +157,36 @@ class Sentences(ValidatedSettings):
 
 @dataclass(frozen=True)
 class Condition(ValidatedSettings):
-    """Bounds on a quantity. The condition holds if the interval of the quantity is inside the bounds, does not hold if
+    """Bounds on a metric. The condition holds if the interval of the metric is inside the bounds, does not hold if
     it is outside, and is not decided if the interval contains a bound."""
 
-    words: str = setting("", "the condition in words")
-    quantity: Literal["score", "level", "minutes", "crossed", "overlap", "parameters"] = setting(
-        "score",
+    description: str = setting("", "the condition in words")
+    metric: Literal["score-difference", "score", "minutes", "sentence-head", "shared-words", "parameters"] = setting(
+        "score-difference",
         "score difference, score, minutes of training and scoring, accuracy of the sentence head or of the shared-word "
         "classifier, or parameters in percent",
     )
-    of: str = setting("", "arm that the condition is about")
-    minus: str = setting("", "score: arm to compare with")
+    arm: str = setting("", "arm that the condition is about")
+    minus: str = setting("", "score-difference: arm to compare with")
     over: str = setting("", "parameters: arm that counts as 100 percent")
-    task: str = setting("", "score and level: use this task only; default: the mean over all tasks")
-    pairs: Literal["nsp", "sop"] = setting("nsp", "crossed and overlap: kind of pairs")
-    least: float | None = setting(None, "lower bound, exclusive; scores are in points out of 100")
-    most: float | None = setting(None, "upper bound, exclusive")
+    task: str = setting("", "score-difference and score: use this task only; default: the mean over all tasks")
+    pairs: Literal["nsp", "sop"] = setting("nsp", "sentence-head and shared-words: kind of pairs")
+    min: float | None = setting(None, "lower bound, exclusive; scores are in points out of 100")
+    max: float | None = setting(None, "upper bound, exclusive")
     premise: bool = setting(
         False, "if this does not hold, other conditions of the claim on the same arm are not decided"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.least is None and self.most is None:
-            raise ValueError(f"the condition '{self.words}' has no bound: set least, most, or both")
-        needed = {"score": ("of", "minus"), "level": ("of",), "minutes": ("of",), "crossed": ("of",), "overlap": ()}
-        needed["parameters"] = ("of", "over")
-        for name in ("of", "minus", "over"):
-            if bool(getattr(self, name)) != (name in needed[self.quantity]):
-                expected = " and ".join(needed[self.quantity]) or "none of of, minus and over"
-                raise ValueError(f"the condition '{self.words}' has quantity {self.quantity}: set {expected}")
+        if self.min is None and self.max is None:
+            raise ValueError(f"the condition '{self.description}' has no bound: set min, max, or both")
+        needed = {"score": ("arm",), "minutes": ("arm",), "sentence-head": ("arm",), "shared-words": ()}
+        needed |= {"score-difference": ("arm", "minus"), "parameters": ("arm", "over")}
+        for name in ("arm", "minus", "over"):
+            if bool(getattr(self, name)) != (name in needed[self.metric]):
+                expected = " and ".join(needed[self.metric]) or "none of arm, minus and over"
+                raise ValueError(f"the condition '{self.description}' has metric {self.metric}: set {expected}")
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Claim(ValidatedSettings):
     premise and whose premise holds."""
 
     name: str = setting("", "short name")
-    words: str = setting("", "the claim in one sentence")
+    description: str = setting("", "the claim in one sentence")
     published: str = setting("", "published numbers behind the claim, with their source")
     would_decide: str = setting("", "what would decide the claim, reported if it is not decided")
     conditions: tuple[Condition, ...] = setting((), "conditions that must all hold")
@@ -208,7 +208,7 @@ class Claim(ValidatedSettings):
     @property
     def arms(self) -> set[str]:
         """The arms named by the conditions."""
-        named = {name for each in self.conditions for name in (each.of, each.minus, each.over)}
+        named = {name for each in self.conditions for name in (each.arm, each.minus, each.over)}
         return named - {""}
 
 
@@ -252,24 +252,24 @@ class Experiment(ValidatedSettings):
     @property
     def fewest_arms(self) -> int:
         """Two, which are compared, unless an arm is measured against a bar."""
-        return 1 if any(each.quantity == "level" for claim in self.claims for each in claim.conditions) else 2
+        return 1 if any(each.metric == "score" for claim in self.claims for each in claim.conditions) else 2
 
     def _refuse_unknown_arms(self) -> None:
         arms, tasks = {arm.name for arm in self.arms}, {task.name for task in self.tasks}
         for condition in (condition for claim in self.claims for condition in claim.conditions):
-            for name in filter(None, (condition.of, condition.minus, condition.over)):
+            for name in filter(None, (condition.arm, condition.minus, condition.over)):
                 if name not in arms:
                     known_arms = ", ".join(sorted(arms))
                     raise ValueError(
-                        f"the condition '{condition.words}' names an unknown arm '{name}': use {known_arms}"
+                        f"the condition '{condition.description}' names an unknown arm '{name}': use {known_arms}"
                     )
             if condition.task and condition.task not in tasks:
-                raise ValueError(f"the condition '{condition.words}' names an unknown task '{condition.task}'")
-            if condition.quantity in ("crossed", "overlap") and not self.sentences.pairs:
-                raise ValueError(f"the condition '{condition.words}' needs pairs: set pairs in [sentences]")
-            if condition.quantity == "crossed" and self.settings_of(self.arm(condition.of)).layout not in LABELLED:
+                raise ValueError(f"the condition '{condition.description}' names an unknown task '{condition.task}'")
+            if condition.metric in ("sentence-head", "shared-words") and not self.sentences.pairs:
+                raise ValueError(f"the condition '{condition.description}' needs pairs: set pairs in [sentences]")
+            if condition.metric == "sentence-head" and self.settings_of(self.arm(condition.arm)).layout not in LABELLED:
                 raise ValueError(
-                    f"the condition '{condition.words}' needs a sentence head, which {condition.of} does not have"
+                    f"the condition '{condition.description}' needs a sentence head, but {condition.arm} has none"
                 )
 
     def with_arms(self, names: Sequence[str]) -> "Experiment":

@@ -16,7 +16,7 @@ from hornbook.evaluation.experiments.definition import TaskPlan
 from hornbook.evaluation.experiments.memory import PeakMemory
 from hornbook.evaluation.experiments.plan import ExperimentJob
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment, open_for
-from hornbook.evaluation.experiments.sentences import crossed, overlap
+from hornbook.evaluation.experiments.sentences import sentence_head_accuracies, shared_words_accuracies
 from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_model
@@ -168,15 +168,15 @@ def task_data(plan: TaskPlan, path: Path) -> DataSet | str:
 
 
 def run_sentence_task(job: ExperimentJob, out: Path, resolved: ResolvedExperiment, corpora: list[str]) -> dict:
-    """Runs a job on sentence pairs, `crossed` or `overlap`, and records its accuracies."""
+    """Runs a job on sentence pairs, `sentence-head` or `shared-words`, and records its accuracies."""
     experiment, began = resolved.experiment, time.monotonic()
     arm = experiment.arm(job.arm) if job.arm else experiment.arms[0]
     settings, sentences = experiment.settings_of(arm), experiment.sentences
     opened_corpora = open_for(settings, corpora)
-    if job.kind == "overlap":
-        accuracies = overlap(settings, opened_corpora, sentences.pairs, sentences.fit_pairs)
+    if job.kind == "shared-words":
+        accuracies = shared_words_accuracies(settings, opened_corpora, sentences.pairs, sentences.fit_pairs)
     else:
-        accuracies = crossed(job.weights(out, resolved), settings, opened_corpora, sentences.pairs)
+        accuracies = sentence_head_accuracies(job.weights(out, resolved), settings, opened_corpora, sentences.pairs)
     accuracies = accuracies | {"seconds": time.monotonic() - began}
     write_json(job.file(out), accuracies)
     return accuracies

@@ -19,7 +19,7 @@ from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.files import read_json
 from hornbook.train.checkpoint import kept_folder
 
-Kind = Literal["overlap", "pretrain", "crossed", "finetune", "score"]
+Kind = Literal["shared-words", "pretrain", "sentence-head", "finetune", "score"]
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class ExperimentJob:
         """The name of the job in file names."""
         if self.is_task:
             return f"{self.kind}-{self.arm}-{self.seed}-at-{self.fraction:g}-{self.task}-{self.task_seed}"
-        return self.kind if self.kind == "overlap" else f"{self.kind}-{self.arm}-{self.seed}"
+        return self.kind if self.kind == "shared-words" else f"{self.kind}-{self.arm}-{self.seed}"
 
     @property
     def description(self) -> str:
         """Describes the job in log messages."""
-        if self.kind == "overlap":
+        if self.kind == "shared-words":
             return "shared-word classifier on sentence pairs"
         seed = f", seed {self.seed}" if self.seed else ""
         if self.kind == "pretrain":
             return f"pre-training {self.arm}{seed}"
-        if self.kind == "crossed":
+        if self.kind == "sentence-head":
             return f"both sentence tasks with the head of {self.arm}{seed}"
         task_seed = f", seed {self.task_seed}" if self.kind == "finetune" else ""
         return f"{self.task}{task_seed}, on {self.arm}{seed} at {self.fraction:.4g} of the FLOPs"
@@ -100,7 +100,7 @@ def jobs_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[ExperimentJo
     experiment = resolved.experiment
     plans = [task for task in experiment.tasks if task.name in tasks]
     has_sentences = experiment.sentences.pairs > 0
-    jobs = [ExperimentJob("overlap")] if has_sentences else []
+    jobs = [ExperimentJob("shared-words")] if has_sentences else []
 
     # Every task with its first seed, then every task with its second, and so on.
     num_seeds = max((len(task.seeds) for task in plans), default=0)
@@ -109,7 +109,7 @@ def jobs_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[ExperimentJo
         for arm in experiment.arms:
             jobs.append(ExperimentJob("pretrain", arm.name, seed))
             if has_sentences and experiment.settings_of(arm).layout in LABELLED:
-                jobs.append(ExperimentJob("crossed", arm.name, seed))
+                jobs.append(ExperimentJob("sentence-head", arm.name, seed))
             for fraction in reversed(experiment.equal.checkpoints):
                 jobs += [task_job(task, arm.name, seed, fraction, task_seed) for task, task_seed in task_seeds]
     return jobs

@@ -47,7 +47,7 @@ def write_results(
         "arms": {arm.name: _arm(arm.name, out, resolved) for arm in experiment.arms},
         "scores": scores.rows(resolved),
         "degenerate": _degenerate(out, jobs),
-        "overlap": _accuracies([ExperimentJob("overlap")], out),
+        "shared_words": _accuracies([ExperimentJob("shared-words")], out),
         "claims": [judge(claim, out, resolved, scores) for claim in experiment.claims],
     }
     write_json(out / RESULTS_FILE, results)
@@ -67,7 +67,7 @@ def _arm(name: str, out: Path, resolved: ResolvedExperiment) -> dict[str, Any]:
         "planned_words": budget.steps * budget.step_words,
         "minutes": minutes_of(name, out, resolved),
         "record": ExperimentJob("pretrain", name, seeds[0]).result(out),
-        "crossed": _accuracies([ExperimentJob("crossed", name, seed) for seed in seeds], out),
+        "sentence_head": _accuracies([ExperimentJob("sentence-head", name, seed) for seed in seeds], out),
     }
 
 
@@ -96,10 +96,10 @@ def _missing(jobs: list[ExperimentJob]) -> dict[str, int]:
     counts: dict[str, int] = Counter()
     kinds = {
         "pretrain": "pre-training",
-        "crossed": "sentence tasks",
+        "sentence-head": "sentence tasks",
         "finetune": "fine-tuning",
         "score": "scoring",
-        "overlap": "shared words",
+        "shared-words": "shared words",
     }
     for job in jobs:
         name = f"{kinds[job.kind]} {job.arm}".strip()

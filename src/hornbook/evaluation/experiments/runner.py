@@ -235,7 +235,7 @@ class _Runner:
     def _can_run(self, job: ExperimentJob) -> bool:
         """Whether the data of a job and the weights of its pre-training run are available; logs missing weights
         once."""
-        if job.kind in ("pretrain", "overlap"):
+        if job.kind in ("pretrain", "shared-words"):
             return True
         pretraining = ExperimentJob("pretrain", job.arm, job.seed)
         if (job.is_task and job.task not in self.data_paths) or not pretraining.is_done(self.out):

@@ -22,7 +22,9 @@ PAIRS_PER_BATCH = 256
 
 
 @torch_settings_restored()
-def crossed(weights: Path, settings: PretrainSettings, corpora: Corpora, num_pairs: int) -> dict[str, dict]:
+def sentence_head_accuracies(
+    weights: Path, settings: PretrainSettings, corpora: Corpora, num_pairs: int
+) -> dict[str, dict]:
     """Accuracy in percent of a saved sentence head on `num_pairs` held-out pairs of each task, with intervals."""
     runtime = choose_runtime(settings.runtime, 0.0)
     configure_torch(runtime)
@@ -40,9 +42,11 @@ def crossed(weights: Path, settings: PretrainSettings, corpora: Corpora, num_pai
     return accuracies
 
 
-def overlap(settings: PretrainSettings, corpora: Corpora, num_pairs: int, num_fitted: int) -> dict[str, dict]:
+def shared_words_accuracies(
+    settings: PretrainSettings, corpora: Corpora, num_pairs: int, num_fitted: int
+) -> dict[str, dict]:
     """Accuracy of logistic regression on shared-word features, fitted to `num_fitted` training pairs, as in
-    `crossed`."""
+    `sentence_head_accuracies`."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

@@ -1,6 +1,6 @@
 """The verdict on each claim, by the rule stated in the experiment.
 
-A condition is a quantity with an interval, and bounds. It holds if the interval is within the bounds, and does not hold
+A condition is a metric with an interval, and bounds. It holds if the interval is within the bounds, and does not hold
 at this scale if the interval is outside. It is not decided if the interval contains a bound, while jobs are missing,
 or if an arm learned next to nothing. A claim holds if all its conditions hold, and does not hold if one of them does
 not. A premise alone does not refute a claim: if it does not hold, the other conditions on its arm are not decided.
@@ -20,7 +20,7 @@ HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Measurement:
     """A measured value with its interval. `missing`: what is not measured yet. `deviation`: standard deviation of the
     score of one pre-training run, for differences between arms. `says_nothing`: why the value is meaningless, if it is.
     `note` is appended to the text."""
@@ -42,33 +42,33 @@ class Quantity:
         return f"{self.value:{sign}.1f}{self.unit}{interval}{self.note}"
 
 
-def verdict_of_interval(low: float, high: float, least: float | None, most: float | None) -> str:
+def verdict_of_interval(low: float, high: float, minimum: float | None, maximum: float | None) -> str:
     """Whether an interval is inside its bounds (holds), outside (does not hold), or contains one (not decided).
 
     >>> [verdict_of_interval(low, high, 0.0, None) for low, high in ((0.4, 2.0), (-3.0, -1.0), (-1.0, 1.0))]
     ['holds', 'does not hold at this scale', 'not decided']
     """
-    least = -math.inf if least is None else least
-    most = math.inf if most is None else most
-    if low > least and high < most:
+    minimum = -math.inf if minimum is None else minimum
+    maximum = math.inf if maximum is None else maximum
+    if low > minimum and high < maximum:
         return HOLDS
-    return FAILS if high <= least or low >= most else OPEN
+    return FAILS if high <= minimum or low >= maximum else OPEN
 
 
 def judge(claim: Claim, out: Path, resolved: ResolvedExperiment, scores: Scores) -> dict:
     """The verdict on a claim with its reason, and the results of its conditions."""
     conditions = []
     for condition in claim.conditions:
-        quantity = measured(condition, out, resolved, scores)
-        is_open = bool(quantity.missing or quantity.says_nothing) or math.isnan(quantity.low)
-        interval = (quantity.low, quantity.high)
-        verdict = OPEN if is_open else verdict_of_interval(*interval, condition.least, condition.most)
-        conditions.append(_result_of(condition, quantity, verdict))
+        measurement = measured(condition, out, resolved, scores)
+        is_open = bool(measurement.missing or measurement.says_nothing) or math.isnan(measurement.low)
+        interval = (measurement.low, measurement.high)
+        verdict = OPEN if is_open else verdict_of_interval(*interval, condition.min, condition.max)
+        conditions.append(_result_of(condition, measurement, verdict))
     doubtful = _doubtful(claim, conditions)
     verdict = _overall_verdict(claim, conditions, doubtful)
     return {
         "name": claim.name,
-        "words": claim.words,
+        "description": claim.description,
         "verdict": verdict,
         "reason": "; ".join(each["reason"] for each in conditions),
         "would_decide": _would_decide(claim, conditions, doubtful) if verdict == OPEN else "",
@@ -80,7 +80,7 @@ def judge(claim: Claim, out: Path, resolved: ResolvedExperiment, scores: Scores)
 def _doubtful(claim: Claim, results: list[dict]) -> set[str]:
     """The arms whose premise does not hold."""
     judged = zip(claim.conditions, results, strict=True)
-    return {condition.of for condition, each in judged if condition.premise and each["verdict"] != HOLDS}
+    return {condition.arm for condition, each in judged if condition.premise and each["verdict"] != HOLDS}
 
 
 def _overall_verdict(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
@@ -88,39 +88,39 @@ def _overall_verdict(claim: Claim, results: list[dict], doubtful: set[str]) -> s
         return HOLDS
     judged = zip(claim.conditions, results, strict=True)
     fails = [condition for condition, each in judged if each["verdict"] == FAILS and not condition.premise]
-    return FAILS if any(condition.of not in doubtful for condition in fails) else OPEN
+    return FAILS if any(condition.arm not in doubtful for condition in fails) else OPEN
 
 
-def _result_of(condition: Condition, quantity: Quantity, verdict: str) -> dict:
-    bounds = [f"above {condition.least:g}"] if condition.least is not None else []
-    bounds += [f"below {condition.most:g}"] if condition.most is not None else []
-    reason = f"{condition.words}: {verdict}"
-    if not math.isnan(quantity.value):
-        reason += f", {quantity.text}, must be {' and '.join(bounds)}"
-    reason += "".join(f", because {why}" for why in (quantity.missing, quantity.says_nothing) if why)
-    can_narrow = verdict == OPEN and not (quantity.missing or quantity.says_nothing)
-    numbers = {name: getattr(quantity, name) for name in ("value", "low", "high")}
+def _result_of(condition: Condition, measurement: Measurement, verdict: str) -> dict:
+    bounds = [f"above {condition.min:g}"] if condition.min is not None else []
+    bounds += [f"below {condition.max:g}"] if condition.max is not None else []
+    reason = f"{condition.description}: {verdict}"
+    if not math.isnan(measurement.value):
+        reason += f", {measurement.text}, must be {' and '.join(bounds)}"
+    reason += "".join(f", because {why}" for why in (measurement.missing, measurement.says_nothing) if why)
+    can_narrow = verdict == OPEN and not (measurement.missing or measurement.says_nothing)
+    numbers = {name: getattr(measurement, name) for name in ("value", "low", "high")}
     return {
-        "words": condition.words,
+        "description": condition.description,
         "verdict": verdict,
         **{name: None if math.isnan(number) else number for name, number in numbers.items()},
         "reason": reason,
-        "missing": quantity.missing,
-        "seeds_needed": _seeds_needed(condition, quantity) if can_narrow else None,
+        "missing": measurement.missing,
+        "seeds_needed": _seeds_needed(condition, measurement) if can_narrow else None,
     }
 
 
-def _seeds_needed(condition: Condition, quantity: Quantity) -> int | None:
+def _seeds_needed(condition: Condition, measurement: Measurement) -> int | None:
     """The number of pre-training seeds per arm for which Welch's interval no longer contains the nearest bound, if the
     value and the deviation stay the same."""
     from scipy.special import stdtrit
 
-    bounds = [bound for bound in (condition.least, condition.most) if bound is not None]
-    distance = min(abs(quantity.value - bound) for bound in bounds)
-    if math.isnan(quantity.deviation) or distance < 1e-9:
+    bounds = [bound for bound in (condition.min, condition.max) if bound is not None]
+    distance = min(abs(measurement.value - bound) for bound in bounds)
+    if math.isnan(measurement.deviation) or distance < 1e-9:
         return None
-    num_seeds = max(2, math.ceil(2 * (NORMAL_95 * quantity.deviation / distance) ** 2))  # a slight underestimate
-    while stdtrit(2 * num_seeds - 2, 0.975) * quantity.deviation * math.sqrt(2 / num_seeds) > distance:
+    num_seeds = max(2, math.ceil(2 * (NORMAL_95 * measurement.deviation / distance) ** 2))  # a slight underestimate
+    while stdtrit(2 * num_seeds - 2, 0.975) * measurement.deviation * math.sqrt(2 / num_seeds) > distance:
         num_seeds += 1
     return num_seeds
 
@@ -131,62 +131,62 @@ def _would_decide(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
         return "the missing jobs"
     judged = zip(claim.conditions, results, strict=True)
     needed = [
-        each["seeds_needed"] for condition, each in judged if each["seeds_needed"] and condition.of not in doubtful
+        each["seeds_needed"] for condition, each in judged if each["seeds_needed"] and condition.arm not in doubtful
     ]
     more_seeds = f"about {max(needed)} pre-training seeds per arm, if the means stay the same" if needed else ""
     return "; ".join(filter(None, (claim.would_decide, more_seeds)))
 
 
-def measured(condition: Condition, out: Path, resolved: ResolvedExperiment, scores: Scores) -> Quantity:
-    """The quantity of a condition, at the full FLOPs."""
-    if condition.quantity == "score":
+def measured(condition: Condition, out: Path, resolved: ResolvedExperiment, scores: Scores) -> Measurement:
+    """The value of the metric of a condition, at the full FLOPs."""
+    if condition.metric == "score-difference":
         return _difference(condition, scores)
-    if condition.quantity == "level":
-        return _level(condition, scores)
-    if condition.quantity == "minutes":
+    if condition.metric == "score":
+        return _score(condition, scores)
+    if condition.metric == "minutes":
         return _minutes(condition, out, resolved)
-    if condition.quantity == "parameters":
+    if condition.metric == "parameters":
         return _parameters(condition, out, resolved)
     return _accuracy(condition, out, resolved)
 
 
-def _difference(condition: Condition, scores: Scores) -> Quantity:
+def _difference(condition: Condition, scores: Scores) -> Measurement:
     tasks = [condition.task] if condition.task else None
     if tasks and condition.task not in [task.name for task in scores.tasks]:
-        return Quantity(missing=f"there is no data for {condition.task}")
+        return Measurement(missing=f"there is no data for {condition.task}")
     if not scores.tasks:
-        return Quantity(missing="there is no task to fine-tune on")
-    a, b = (scores.mean_scores(arm, 1.0, tasks) for arm in (condition.of, condition.minus))
+        return Measurement(missing="there is no task to fine-tune on")
+    a, b = (scores.mean_scores(arm, 1.0, tasks) for arm in (condition.arm, condition.minus))
     are_scored = all(task.is_zero_shot for task in scores.tasks if tasks is None or task.name in tasks)
-    counts = {arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.of, condition.minus)}
+    counts = {arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.arm, condition.minus)}
     missing = _missing(counts, "score" if are_scored else "fine-tuning run")
     if not a or not b:
-        return Quantity(missing=missing)
+        return Measurement(missing=missing)
     if min(len(a), len(b)) < 2:
         value = math.fsum(a) / len(a) - math.fsum(b) / len(b)
-        return Quantity(value, missing=missing or "a single score has no interval")
-    idle = [arm for arm in (condition.of, condition.minus) if not scores.has_learned(arm, 1.0, tasks)]
+        return Measurement(value, missing=missing or "a single score has no interval")
+    idle = [arm for arm in (condition.arm, condition.minus) if not scores.has_learned(arm, 1.0, tasks)]
     says_nothing = f"most fine-tuning runs of {' and '.join(idle)} are degenerate" if idle else ""
     few = tasks is None and len(scores.tasks) < scores.num_planned
     note = f" over {len(scores.tasks)} of {scores.num_planned} tasks" if few else ""
-    return Quantity(
+    return Measurement(
         *scores.difference(a, b, tasks), missing, scores.deviation(a, b, tasks), says_nothing=says_nothing, note=note
     )
 
 
-def _level(condition: Condition, scores: Scores) -> Quantity:
+def _score(condition: Condition, scores: Scores) -> Measurement:
     """The score of one arm, with its interval over seeds."""
     tasks = [condition.task] if condition.task else None
     if not scores.tasks or (tasks and condition.task not in [task.name for task in scores.tasks]):
-        return Quantity(missing=f"there is no data for {condition.task or 'any task'}", unit="")
-    values = scores.mean_scores(condition.of, 1.0, tasks)
-    missing = _missing({condition.of: scores.num_missing(condition.of, 1.0, tasks)}, "score")
+        return Measurement(missing=f"there is no data for {condition.task or 'any task'}", unit="")
+    values = scores.mean_scores(condition.arm, 1.0, tasks)
+    missing = _missing({condition.arm: scores.num_missing(condition.arm, 1.0, tasks)}, "score")
     if not values:
-        return Quantity(missing=missing, unit="")
+        return Measurement(missing=missing, unit="")
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
-        return Quantity(mean, missing=missing or "a single score has no interval", unit="")
-    return Quantity(mean, *mean_interval(values), missing, unit="")
+        return Measurement(mean, missing=missing or "a single score has no interval", unit="")
+    return Measurement(mean, *mean_interval(values), missing, unit="")
 
 
 def minutes_of(arm: str, out: Path, resolved: ResolvedExperiment) -> float | None:
@@ -200,11 +200,11 @@ def minutes_of(arm: str, out: Path, resolved: ResolvedExperiment) -> float | Non
     return max(totals, default=None)
 
 
-def _minutes(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
-    minutes = minutes_of(condition.of, out, resolved)
+def _minutes(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Measurement:
+    minutes = minutes_of(condition.arm, out, resolved)
     if minutes is None:
-        return Quantity(missing=f"{condition.of} is not trained and scored yet")
-    return Quantity(minutes, minutes, minutes, unit=" minutes")
+        return Measurement(missing=f"{condition.arm} is not trained and scored yet")
+    return Measurement(minutes, minutes, minutes, unit=" minutes")
 
 
 def _missing(counts: dict[str, int], noun: str) -> str:
@@ -214,24 +214,24 @@ def _missing(counts: dict[str, int], noun: str) -> str:
     return f"{' and '.join(phrases)} {is_or_are} missing" if phrases else ""
 
 
-def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
+def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Measurement:
     seed = resolved.experiment.equal.seeds[0]
-    of, over = (ExperimentJob("pretrain", arm, seed).result(out) for arm in (condition.of, condition.over))
+    of, over = (ExperimentJob("pretrain", arm, seed).result(out) for arm in (condition.arm, condition.over))
     if of is None or over is None:
-        untrained = condition.of if of is None else condition.over
-        return Quantity(missing=f"{untrained} is not pre-trained yet")
+        untrained = condition.arm if of is None else condition.over
+        return Measurement(missing=f"{untrained} is not pre-trained yet")
     percent = 100 * of["parameters"] / over["parameters"]
-    return Quantity(percent, percent, percent, unit="%")
+    return Measurement(percent, percent, percent, unit="%")
 
 
-def _accuracy(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Quantity:
-    if condition.quantity == "overlap":
-        jobs = [ExperimentJob("overlap")]
+def _accuracy(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Measurement:
+    if condition.metric == "shared-words":
+        jobs = [ExperimentJob("shared-words")]
     else:
-        jobs = [ExperimentJob("crossed", condition.of, seed) for seed in resolved.experiment.equal.seeds]
+        jobs = [ExperimentJob("sentence-head", condition.arm, seed) for seed in resolved.experiment.equal.seeds]
     accuracies = [result[condition.pairs] for job in jobs if (result := job.result(out)) is not None]
     missing = " and ".join(f"{job.description} is not done yet" for job in jobs if not job.is_done(out))
     if not accuracies:
-        return Quantity(missing=missing)
+        return Measurement(missing=missing)
     combined = over_seeds(accuracies)
-    return Quantity(combined["value"], combined["low"], combined["high"], missing, unit="%")
+    return Measurement(combined["value"], combined["low"], combined["high"], missing, unit="%")

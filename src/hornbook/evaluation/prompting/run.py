@@ -36,7 +36,7 @@ from hornbook.report.page import write_report
 from hornbook.tasks.text.definition import AS_WRITTEN, Normalize, TextTask, read_task
 from hornbook.tasks.text.metrics import METRICS, TextAnswer
 from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
-from hornbook.tasks.text.sources import Item, Splits, read_items
+from hornbook.tasks.text.sources import Item, ItemSplits, read_items
 from hornbook.train.randomness import seed_of
 
 OnAnswered = Callable[[int, int, str], None]  # answered questions, their total, and the current run
@@ -139,7 +139,7 @@ def prompt(
     try:
         _answer_all(runs, out, PromptEvaluator(defined, loaded), pool, test, on_progress, log)
     finally:  # also when the run is stopped
-        scores = write_scores(out, request, defined, runs, Splits(splits.train, test))
+        scores = write_scores(out, request, defined, runs, ItemSplits(splits.train, test))
         write_report(out)
     return scores
 

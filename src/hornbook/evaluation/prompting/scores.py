@@ -16,7 +16,7 @@ from hornbook.metrics.bootstrap import crossed_intervals
 from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
 from hornbook.tasks.text.definition import TextTask
 from hornbook.tasks.text.metrics import METRICS
-from hornbook.tasks.text.sources import Item, Splits
+from hornbook.tasks.text.sources import Item, ItemSplits
 
 if TYPE_CHECKING:
     from hornbook.evaluation.prompting.run import PromptRequest, PromptRun
@@ -29,7 +29,7 @@ Statistics = dict[str, np.ndarray]  # for each metric, one row per question
 
 
 def write_scores(
-    out: Path, request: "PromptRequest", task: TextTask, runs: Sequence["PromptRun"], splits: Splits
+    out: Path, request: "PromptRequest", task: TextTask, runs: Sequence["PromptRun"], splits: ItemSplits
 ) -> dict[str, Any]:
     """Writes and returns the scores of all finished runs."""
     done = [run for run in runs if run.file(out).exists()]

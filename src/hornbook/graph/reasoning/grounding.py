@@ -27,7 +27,7 @@ from hornbook.models.kagnet import (
     ConceptPairs,
     ConceptPaths,
 )
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import ChoiceExample
 
 RANDOM_WIDTH = 100  # of random entity vectors, if there are no trained ones
@@ -82,27 +82,27 @@ class Grounder:
         return {name: getattr(self.settings, name) for name in RECORDED} | {"fingerprints": self.fingerprints}
 
     def schema_graphs(self, examples: Sequence[ChoiceExample]) -> SchemaGraphs:
-        """The schema graphs of every ending of every example, in order."""
+        """The schema graphs of every choice of every example, in order."""
         question_concepts = self.builder.ground([f"{example.context} {example.beginning}" for example in examples])
-        endings = list(dict.fromkeys(ending for example in examples for ending in example.endings))
-        of_ending = dict(zip(endings, self.builder.ground(endings), strict=True))
+        choices = list(dict.fromkeys(choice for example in examples for choice in example.choices))
+        of_choice = dict(zip(choices, self.builder.ground(choices), strict=True))
         questions = [
-            (concepts, [of_ending[ending] for ending in example.endings])
+            (concepts, [of_choice[choice] for choice in example.choices])
             for concepts, example in zip(question_concepts, examples, strict=True)
         ]
         return self.builder.build(questions, lambda num_done: self.on_progress(num_done, len(examples)))
 
-    def attach(self, features: Features, examples: Sequence[ChoiceExample]) -> Features:
-        """The features of these examples, with the schema graph of every sequence."""
-        return self.with_schema_graphs(features, self.schema_graphs(examples))
+    def attach(self, encoded: EncodedExamples, examples: Sequence[ChoiceExample]) -> EncodedExamples:
+        """The encoded examples with the schema graph of every sequence."""
+        return self.with_schema_graphs(encoded, self.schema_graphs(examples))
 
-    def with_schema_graphs(self, features: Features, schema: SchemaGraphs) -> Features:
-        return replace(features, extra_streams=SchemaStreams(schema, self.concept_vectors))
+    def with_schema_graphs(self, encoded: EncodedExamples, schema: SchemaGraphs) -> EncodedExamples:
+        return replace(encoded, extra_streams=SchemaStreams(schema, self.concept_vectors))
 
 
 @dataclass(frozen=True)
 class SchemaStreams:
-    """Makes the streams of sequences, whose schema graphs are in the same order as the sequences of the features."""
+    """Makes the streams of sequences, whose schema graphs are in the same order as the encoded sequences."""
 
     schema: SchemaGraphs
     vectors: np.ndarray

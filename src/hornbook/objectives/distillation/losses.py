@@ -144,4 +144,4 @@ def output_losses(head_config: HeadConfig, match: Match, ours: Tensor, theirs: T
             return row_losses(match.loss, ours, theirs, match.temperature).mean(-1)
         return row_losses(match.loss, ours, theirs, match.temperature, dim=dim)
 
-    return HEADS[head_config.kind].match_losses(head_config, ours, theirs, losses)
+    return HEADS[head_config.output].match_losses(head_config, ours, theirs, losses)

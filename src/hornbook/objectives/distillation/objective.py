@@ -57,7 +57,7 @@ class DistillationSettings(ValidatedSettings, group="objective"):
     soft_targets: Literal["all", "masked"] = setting(
         "all", "tokens whose logits over the vocabulary are matched: all (as in DistilBERT's code) or only masked ones"
     )
-    start: Literal["teacher", "random"] = setting(
+    student_init: Literal["teacher", "random"] = setting(
         "teacher", "initialise a new student from layers of a teacher of its shape, or randomly"
     )
     earlier_epochs: float | None = setting(

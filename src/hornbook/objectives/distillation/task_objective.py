@@ -18,7 +18,7 @@ from hornbook.objectives.distillation.teacher_rows import CachedRows, needed_col
 from hornbook.objectives.mlm import every_token
 from hornbook.train.objective import Objective, StepInputs, Targets
 
-UNITS, TOKENS = "teacher-units", "teacher-tokens"  # targets whose values are cached rows of the teacher
+GROUPS, TOKENS = "teacher-groups", "teacher-tokens"  # targets whose values are cached rows of the teacher
 
 
 class TaskDistillation(Distillation):
@@ -59,9 +59,9 @@ class TaskDistillation(Distillation):
     def _cached_targets(self, batch: Batch, task_targets: Targets) -> dict[str, Targets]:
         """Cached rows of the teacher as target values, which are split and padded together with the batch."""
         device, targets, indices = batch.ids_T.device, {}, batch.dataset_index_host
-        if self.columns.units:
-            rows = self.teacher_cache.units(indices[:: batch.group_size] // batch.group_size, self.columns)
-            targets[UNITS] = dataclasses.replace(task_targets, values_K=torch.from_numpy(rows).to(device))
+        if self.columns.groups:
+            rows = self.teacher_cache.groups(indices[:: batch.group_size] // batch.group_size, self.columns)
+            targets[GROUPS] = dataclasses.replace(task_targets, values_K=torch.from_numpy(rows).to(device))
         if self.columns.tokens:
             rows = self.teacher_cache.tokens(indices, self.columns)
             targets[TOKENS] = dataclasses.replace(every_token(batch), values_K=torch.from_numpy(rows).to(device))
@@ -72,10 +72,10 @@ class TaskDistillation(Distillation):
         if not self.matches:
             return ModelOutputs([], {})
         targets = step_inputs.targets
-        if UNITS not in targets and TOKENS not in targets:
+        if GROUPS not in targets and TOKENS not in targets:
             return super()._teacher_pass(teacher, step_inputs)
-        units, tokens = (targets[name].values_K if name in targets else None for name in (UNITS, TOKENS))
-        return unpack_rows(self.columns, units, tokens, self.head_config, self.num_heads, step_inputs.batch)
+        groups, tokens = (targets[name].values_K if name in targets else None for name in (GROUPS, TOKENS))
+        return unpack_rows(self.columns, groups, tokens, self.head_config, self.num_heads, step_inputs.batch)
 
     def _task_logits(self, model: Transformer, outputs: ModelOutputs, batch: Batch) -> Tensor:
         """The outputs of the task head, computed once so that all terms have the same dropout."""

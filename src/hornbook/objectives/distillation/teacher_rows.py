@@ -1,14 +1,14 @@
-"""A teacher's outputs on labelled examples as rows of numbers that can be cached: one row per unit (a group of
-sequences that are classified together) and one row per token.
+"""A teacher's outputs on labelled examples as rows of numbers that can be cached: one row per group of
+sequences that are classified together, and one row per token.
 
-| column | of a unit | of a token |
+| column | of a group | of a token |
 |---|---|---|
-| `task_logits` | logits of a sequence or of the endings | logits of tags, or of start and end |
+| `task_logits` | logits of a sequence or of the choices | logits of tags, or of start and end |
 | `answerable` | logits of whether a question has an answer | |
 | `hidden-3` | | output of block 3; `hidden-0` is the input of the first block |
 | `qkv-3` | | queries, keys and values of block 3, concatenated |
 
-Shapes: U units, T tokens, W row width, N sequences, S longest sequence, H heads, C head width.
+Shapes: G groups, T tokens, W row width, N sequences, S longest sequence, H heads, C head width.
 """
 
 from collections.abc import Mapping
@@ -33,32 +33,32 @@ NUMBER_BYTES = 4  # float32, so that cached rows differ from new ones by roundin
 
 @dataclass(frozen=True)
 class TeacherColumns:
-    """The columns of the rows of units and of tokens: name -> width."""
+    """The columns of the rows of groups and of tokens: name -> width."""
 
-    units: dict[str, int]
+    groups: dict[str, int]
     tokens: dict[str, int]
 
     def hold(self, names: set[str]) -> bool:
-        return names <= {*self.units, *self.tokens}
+        return names <= {*self.groups, *self.tokens}
 
     def only(self, names: set[str]) -> "TeacherColumns":
         """The columns with these names."""
         names = names | ({ANSWERABLE} if TASK_LOGITS in names else set())
         return TeacherColumns(
-            *({name: each[name] for name in each if name in names} for each in (self.units, self.tokens))
+            *({name: each[name] for name in each if name in names} for each in (self.groups, self.tokens))
         )
 
-    def num_bytes(self, num_units: int, num_tokens: int) -> int:
-        return NUMBER_BYTES * (num_units * sum(self.units.values()) + num_tokens * sum(self.tokens.values()))
+    def num_bytes(self, num_groups: int, num_tokens: int) -> int:
+        return NUMBER_BYTES * (num_groups * sum(self.groups.values()) + num_tokens * sum(self.tokens.values()))
 
 
 class CachedRows(Protocol):
-    """Cached rows of a student's training examples, by index of the unit or of the sequence."""
+    """Cached rows of a student's training examples, by index of the group or of the sequence."""
 
     columns: TeacherColumns
 
-    def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:
-        """The columns of these units, float32, U x W."""
+    def groups(self, groups: np.ndarray, columns: TeacherColumns) -> np.ndarray:
+        """The columns of these groups, float32, G x W."""
         ...
 
     def tokens(self, sequences: np.ndarray, columns: TeacherColumns) -> np.ndarray:
@@ -82,39 +82,39 @@ def columns_for(
     names: set[str], head_config: HeadConfig, teacher: TransformerConfig, group_size: int
 ) -> TeacherColumns:
     """The named columns for a task's output, with their widths."""
-    units: dict[str, int] = {}
+    groups: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {TASK_LOGITS})}
     if TASK_LOGITS in names:
-        per_unit, per_token = HEADS[head_config.kind].row_widths(head_config, group_size)
-        units |= {TASK_LOGITS: per_unit} if per_unit else {}
+        per_group, per_token = HEADS[head_config.output].row_widths(head_config, group_size)
+        groups |= {TASK_LOGITS: per_group} if per_group else {}
         tokens |= {TASK_LOGITS: per_token} if per_token else {}
-        if head_config.answerable:
-            units[ANSWERABLE] = 2
-    return TeacherColumns(units, tokens)
+        if head_config.has_answer_classifier:
+            groups[ANSWERABLE] = 2
+    return TeacherColumns(groups, tokens)
 
 
 def compute_rows(teacher: Transformer, columns: TeacherColumns, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-    """The rows of a batch without padding sequences: of its units, U x W, and of its tokens, T x W."""
+    """The rows of a batch without padding sequences: of its groups, G x W, and of its tokens, T x W."""
     hidden: list[Tensor] = []
     qkv: dict[int, Tensor | None] = {int(name[4:]): None for name in columns.tokens if name.startswith("qkv-")}
     x_TD = teacher(batch, hidden, qkv=qkv)
     values = {f"hidden-{layer}": each for layer, each in enumerate(hidden)}
     values |= {f"qkv-{layer}": each.flatten(1) for layer, each in qkv.items()}
-    if TASK_LOGITS in columns.units or TASK_LOGITS in columns.tokens:
+    if TASK_LOGITS in columns.groups or TASK_LOGITS in columns.tokens:
         task_logits = teacher.outputs_of(x_TD, batch)
-        if teacher.head_config.answerable:
+        if teacher.head_config.has_answer_classifier:
             values[ANSWERABLE] = task_logits[:, -1]
-        values[TASK_LOGITS] = HEADS[teacher.head_config.kind].at_tokens(task_logits, batch)
+        values[TASK_LOGITS] = HEADS[teacher.head_config.output].at_tokens(task_logits, batch)
 
     def rows(names: Mapping[str, int]) -> Tensor | None:
         return torch.cat([values[name].float() for name in names], 1) if names else None
 
-    return rows(columns.units), rows(columns.tokens)
+    return rows(columns.groups), rows(columns.tokens)
 
 
 def unpack_rows(
     columns: TeacherColumns,
-    units: Tensor | None,
+    groups: Tensor | None,
     tokens: Tensor | None,
     head_config: HeadConfig,
     num_heads: int,
@@ -128,18 +128,18 @@ def unpack_rows(
     def split(rows: Tensor | None, widths: Mapping[str, int]) -> dict[str, Tensor]:
         return {} if rows is None else dict(zip(widths, rows.split([*widths.values()], 1), strict=True))
 
-    of_units, of_tokens = split(units, columns.units), split(tokens, columns.tokens)
+    of_groups, of_tokens = split(groups, columns.groups), split(tokens, columns.tokens)
     hidden = {int(name[7:]): each for name, each in of_tokens.items() if name.startswith("hidden-")}
     qkv = {
         int(name[4:]): each.unflatten(1, (3, num_heads, -1))
         for name, each in of_tokens.items()
         if name.startswith("qkv-")
     }
-    task_logits = of_units.get(TASK_LOGITS, of_tokens.get(TASK_LOGITS))
+    task_logits = of_groups.get(TASK_LOGITS, of_tokens.get(TASK_LOGITS))
     if task_logits is not None:
-        task_logits = HEADS[head_config.kind].from_tokens(task_logits, batch)
-        if head_config.answerable:
-            has_answer_N2 = of_units[ANSWERABLE]
+        task_logits = HEADS[head_config.output].from_tokens(task_logits, batch)
+        if head_config.has_answer_classifier:
+            has_answer_N2 = of_groups[ANSWERABLE]
             num_missing = max(0, len(task_logits) - len(has_answer_N2))
             has_answer_N2 = F.pad(has_answer_N2[: len(task_logits)], (0, 0, 0, num_missing))
             task_logits = torch.cat([task_logits, has_answer_N2[:, None]], 1)

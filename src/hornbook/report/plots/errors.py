@@ -9,7 +9,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from hornbook.metrics.breakdown import Confusion
 from hornbook.metrics.words import cut, number
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.plots.drawing import BLUE, DASHED, INK, ORANGE, in_style, new_plot, percent_axis, thinned
 
 LONGEST_NAME = 24
@@ -47,7 +47,7 @@ def _drawable(name: str, index: int) -> str:
 
 
 @in_style
-def scatter_figure(run: FinetunedRun) -> Figure:
+def scatter_figure(run: ReportedTaskRun) -> Figure:
     """Each dev example at (gold, predicted), with the diagonal."""
     pairs = np.array([(number(row["gold"]), number(row.get("value"))) for row in run.predictions], float)
     pairs = pairs[np.isfinite(pairs).all(1)]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from hornbook.report import wording
-from hornbook.report.finetuned import FinetunedRun
+from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.plots.drawing import (
     BLUE,
     DASHED,
@@ -26,7 +26,7 @@ from hornbook.report.plots.drawing import (
     steps_below,
     thinned,
 )
-from hornbook.report.run import TOKENS, RunRecord
+from hornbook.report.run import TOKENS, ReportedRun
 
 TITLES = {
     "loss": "Loss",
@@ -46,63 +46,63 @@ MAX_SCORES = 4
 
 
 @in_style
-def curves_figure(record: RunRecord) -> Figure:
+def curves_figure(run: ReportedRun) -> Figure:
     """One panel per loss, then accuracy, learning rate and speed, as far as the run has logged them."""
-    panels = _panels(record)
+    panels = _panels(run)
     if not panels:
-        raise ValueError(f"{record.folder} has no metrics yet: wait until the run has logged a few steps")
-    figure = grid_of([partial(draw, record) for draw in panels])
+        raise ValueError(f"{run.folder} has no metrics yet: wait until the run has logged a few steps")
+    figure = grid_of([partial(draw, run) for draw in panels])
     first = figure.axes[0]
     show_legend(first)
-    if record.step and record.tokens:
-        tokens_per_step, short = record.tokens / record.step, EngFormatter(places=1, sep="")
+    if run.step and run.tokens:
+        tokens_per_step, short = run.tokens / run.step, EngFormatter(places=1, sep="")
         with_tokens = FuncFormatter(lambda step, _: f"{step:,.0f}\n{short(step * tokens_per_step) if step else ''}")
         first.xaxis.set_major_formatter(with_tokens)
         first.set_xlabel("step, tokens seen")
     return figure
 
 
-def _panels(record: RunRecord) -> list[Callable[[RunRecord, Axes], None]]:
-    terms = record.terms
+def _panels(run: ReportedRun) -> list[Callable[[ReportedRun, Axes], None]]:
+    terms = run.terms
     losses = ["loss", *terms] if len(terms) > 1 else terms or ["loss"]
-    has_lines = record.train or record.validations
+    has_lines = run.train or run.validations
     panels = [partial(_draw_loss, name) for name in losses if has_lines]
-    if any(name.endswith("_accuracy") for name in (record.last_validation or {})):
+    if any(name.endswith("_accuracy") for name in (run.last_validation or {})):
         panels.append(_draw_accuracy)
-    if np.isfinite(record.column("train", "lr")).any():
+    if np.isfinite(run.column("train", "lr")).any():
         panels.append(_draw_learning_rate)
-    if np.isfinite(record.column("train", "tokens_per_second")).any():
+    if np.isfinite(run.column("train", "tokens_per_second")).any():
         panels.append(_draw_speed)
     return panels
 
 
-def _draw_loss(name: str, record: RunRecord, axes: Axes) -> None:
-    tokens = record.predicted_tokens.get(name)
+def _draw_loss(name: str, run: ReportedRun, axes: Axes) -> None:
+    tokens = run.predicted_tokens.get(name)
     axes.set_title(f"Loss on {tokens}s ({name})" if tokens else TITLES.get(name, f"Loss ({name})"))
-    heights = _draw_train_and_validation(axes, record, name, "validation")
-    best = record.best_validation
+    heights = _draw_train_and_validation(axes, run, name, "validation")
+    best = run.best_validation
     if best is not None and name in best:
         axes.plot(best["step"], best[name], "*", color=ORANGE, markersize=13, zorder=4, label="best validation")
-    if name in TOKENS and name in record.baseline:
-        heights.append(_draw_reference(axes, record.baseline[name], "unigram baseline", "{:.2f}"))
+    if name in TOKENS and name in run.baseline:
+        heights.append(_draw_reference(axes, run.baseline[name], "unigram baseline", "{:.2f}"))
     elif name in ("nsp", "sop"):
         heights.append(_draw_reference(axes, CHANCE_LOSS, "chance", "{:.2f}"))
     _fit_height(axes, heights)
-    _mark_events(axes, record, "event (see the report)")
-    steps_below(axes, record.step)
+    _mark_events(axes, run, "event (see the report)")
+    steps_below(axes, run.step)
 
 
-def _draw_train_and_validation(axes: Axes, record: RunRecord, name: str, label: str) -> list[float]:
+def _draw_train_and_validation(axes: Axes, run: ReportedRun, name: str, label: str) -> list[float]:
     """Draws the curves of a loss. Returns the heights to show: all validation losses, and the training losses up to
     their 99.7th percentile, so that one loss of 1,000 does not flatten the curve."""
-    steps, values = record.column("train", "step"), record.column("train", name)
+    steps, values = run.column("train", "step"), run.column("train", name)
     if len(values) >= MANY:
         axes.plot(*thinned(steps, values), color=BLUE, alpha=0.3, linewidth=0.8)
         smooth = smoothed(values, max(7, len(values) // 40))
         axes.plot(*thinned(steps, smooth), color=BLUE, linewidth=1.9, label="training, smoothed")
     elif len(values):
         axes.plot(steps, values, ".-", color=BLUE, linewidth=1.4, alpha=0.9, label="training")
-    at, validation = record.column("validation", "step"), record.column("validation", name)
+    at, validation = run.column("validation", "step"), run.column("validation", name)
     if len(validation):
         axes.plot(at, validation, "o-", color=ORANGE, markersize=3.8, linewidth=1.1, label=label)
     known = values[np.isfinite(values)]
@@ -116,38 +116,38 @@ def _fit_height(axes: Axes, heights: list[float]) -> None:
         axes.set_ylim(low - margin, high + 1.6 * margin)
 
 
-def _draw_accuracy(record: RunRecord, axes: Axes) -> None:
+def _draw_accuracy(run: ReportedRun, axes: Axes) -> None:
     axes.set_title("Accuracy on held-out text")
-    at = record.column("validation", "step")
-    names = [name for name in record.last_validation if name.endswith("_accuracy")]
+    at = run.column("validation", "step")
+    names = [name for name in run.last_validation if name.endswith("_accuracy")]
     for name, shade in zip(names, PALETTE, strict=False):
         label = name.removesuffix("_accuracy")
-        axes.plot(at, record.column("validation", name), "o-", color=shade, markersize=3.6, label=label)
-    for accuracy in (value for name, value in record.baseline.items() if name.endswith("_accuracy")):
+        axes.plot(at, run.column("validation", name), "o-", color=shade, markersize=3.6, label=label)
+    for accuracy in (value for name, value in run.baseline.items() if name.endswith("_accuracy")):
         _draw_reference(axes, accuracy, "most frequent token", "{:.1%}")
-    if "rtd_replaced" in record.last_validation:
-        accuracy = 1 - record.last_validation["rtd_replaced"]
+    if "rtd_replaced" in run.last_validation:
+        accuracy = 1 - run.last_validation["rtd_replaced"]
         _draw_reference(axes, accuracy, "always predicting original", "{:.1%}")
     axes.set_ylim(bottom=0)
     percent_axis(axes, 100)
-    _mark_events(axes, record)
-    steps_below(axes, record.step)
+    _mark_events(axes, run)
+    steps_below(axes, run.step)
     show_legend(axes)
 
 
-def _draw_learning_rate(record: RunRecord, axes: Axes) -> None:
+def _draw_learning_rate(run: ReportedRun, axes: Axes) -> None:
     axes.set_title("Learning rate")
-    steps, rates = record.column("train", "step"), record.column("train", "lr")
+    steps, rates = run.column("train", "step"), run.column("train", "lr")
     axes.plot(*thinned(steps, rates), color=GREEN, linewidth=1.7, marker="." if len(rates) < MANY else None)
     axes.yaxis.set_major_formatter(FuncFormatter(short_power))
     axes.set_ylim(bottom=0)
-    _mark_events(axes, record)
-    steps_below(axes, record.step)
+    _mark_events(axes, run)
+    steps_below(axes, run.step)
 
 
-def _draw_speed(record: RunRecord, axes: Axes) -> None:
+def _draw_speed(run: ReportedRun, axes: Axes) -> None:
     axes.set_title("Tokens per second")
-    seconds, speed = record.column("train", "seconds"), record.column("train", "tokens_per_second")
+    seconds, speed = run.column("train", "seconds"), run.column("train", "tokens_per_second")
     longest = np.nanmax(seconds, initial=0.0)
     unit, word = next(
         (u, w) for u, w in ((3600, "hours"), (60, "minutes"), (1, "seconds")) if longest >= 2 * u or u == 1
@@ -176,8 +176,8 @@ def _draw_reference(axes: Axes, height: float, label: str, form: str) -> float:
     return height
 
 
-def _mark_events(axes: Axes, record: RunRecord, label: str | None = None) -> None:
-    for i, event in enumerate(record.events[:50]):
+def _mark_events(axes: Axes, run: ReportedRun, label: str | None = None) -> None:
+    for i, event in enumerate(run.events[:50]):
         step = event.get("at_step", event["step"])
         axes.axvline(step, color=INK, linestyle=":", linewidth=1.2, alpha=0.7, label=None if i else label)
 
@@ -186,7 +186,7 @@ def _mark_events(axes: Axes, record: RunRecord, label: str | None = None) -> Non
 
 
 @in_style
-def learning_figure(run: FinetunedRun) -> Figure:
+def learning_figure(run: ReportedTaskRun) -> Figure:
     """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
     named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES and _fits_axis(run, name)]
     names = sorted(named, key=lambda name: name != run.metric_for_best)[:MAX_SCORES]  # that of model selection first
@@ -194,19 +194,19 @@ def learning_figure(run: FinetunedRun) -> Figure:
     return grid_of([*panels, partial(_draw_task_scores, run, names)] if names else panels, height=3.3)
 
 
-def _fits_axis(run: FinetunedRun, name: str) -> bool:
+def _fits_axis(run: ReportedTaskRun, name: str) -> bool:
     """Whether a metric can be drawn on the axis of the scores: an error, say, may be above 1."""
     highest = 100 if run.in_percent else 1
     return name == run.metric_for_best or not (run.column("validation", name) > highest).any()
 
 
-def _draw_task_loss(run: FinetunedRun, axes: Axes) -> None:
+def _draw_task_loss(run: ReportedTaskRun, axes: Axes) -> None:
     axes.set_title("Loss")
     _fit_height(axes, _draw_train_and_validation(axes, run, "loss", "dev"))
     _mark_best(axes, run)
 
 
-def _draw_task_scores(run: FinetunedRun, names: list[str], axes: Axes) -> None:
+def _draw_task_scores(run: ReportedTaskRun, names: list[str], axes: Axes) -> None:
     axes.set_title("Scores on dev")
     at = run.column("validation", "step")
     shades = (ORANGE, GREEN, BLUE, INK)
@@ -227,7 +227,7 @@ def _draw_task_scores(run: FinetunedRun, names: list[str], axes: Axes) -> None:
     _mark_best(axes, run)
 
 
-def _mark_best(axes: Axes, run: FinetunedRun) -> None:
+def _mark_best(axes: Axes, run: ReportedTaskRun) -> None:
     best = run.best_validation
     if best is not None:
         axes.axvline(best["step"], **DASHED, label=f"best, step {best['step']:,}")
@@ -235,5 +235,5 @@ def _mark_best(axes: Axes, run: FinetunedRun) -> None:
     show_legend(axes)
 
 
-def has_curves(run: FinetunedRun) -> bool:
+def has_curves(run: ReportedTaskRun) -> bool:
     return bool(np.isfinite(run.column("train", "loss")).any() or run.validations)

@@ -13,7 +13,7 @@ from hornbook.batch import pack
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.runs.augmentation.words import Word
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -47,8 +47,8 @@ class WordFilling:
         candidates: list[dict[int, tuple[str, ...]]] = [{} for _ in texts]
         lengths = [len(copy.ids) for copy in masked]
         order = sorted(range(len(masked)), key=lengths.__getitem__)
-        for group in grouped(order, lengths, BATCH_TOKENS):
-            copies = [masked[i] for i in group]
+        for indices in index_batches(order, lengths, BATCH_TOKENS):
+            copies = [masked[i] for i in indices]
             for copy, tokens in zip(copies, self._likeliest(copies), strict=True):
                 text, word = copy.owner
                 original = self.forms.get(copy.ids[copy.position])

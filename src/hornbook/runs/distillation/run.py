@@ -26,7 +26,7 @@ from hornbook.models.gpt import Gpt
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.finetuning import api as finetuning
-from hornbook.runs.finetuning.api import Finetuned, finetune
+from hornbook.runs.finetuning.api import FinetuneResult, finetune
 from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.pretraining import presets
@@ -60,7 +60,7 @@ def distill(
     on_progress: OnProgress | None = None,
     log: Log = print,
     **more: Any,
-) -> Outcome | Finetuned:
+) -> Outcome | FinetuneResult:
     """Distils `teacher` into `student`: on the text of `corpora`, or on a `task` with labelled `data`.
 
     >>> import hornbook
@@ -69,7 +69,7 @@ def distill(
     The student is a preset (by default `distilbert`, or `distilgpt2` for a GPT) or, on a task, a model folder. `recipe`
     is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `overrides` sets any setting by its dotted
     name; `model.*` sets the shape of a preset. `more` are further arguments of `hornbook.pretrain` or
-    `hornbook.finetune`.
+    `hornbook.finetune`, whose result is returned; a run that is stopped ends as theirs does.
     """
     log = current_ranks().only_main(log)
     started_run = current_ranks().from_main(lambda: recorded(out) if resume else {})
@@ -207,14 +207,15 @@ def _new_student(
     name: str, teacher: Teacher, overrides: dict, seed: int | None, started_run: dict, log: Log
 ) -> tuple[Transformer, Tokenizer] | None:
     """A new student from a preset with the requested shape and the teacher's vocabulary, and its tokenizer; None for a
-    folder, which is loaded like any model. With `objective.start=teacher` its weights are initialised from the
+    folder, which is loaded like any model. With `objective.student_init=teacher` its weights are initialised from the
     teacher's. The shape, the seed and the initialisation of a resumed run are those of its record."""
     if started_run:
         overrides, settings = started_run.get("request", {}).get("overrides", {}), started_run.get("settings") or {}
-        seed, start = settings.get("runtime", {}).get("seed", 0), settings.get("objective", {}).get("start", "teacher")
+        seed = settings.get("runtime", {}).get("seed", 0)
+        student_init = settings.get("objective", {}).get("student_init", "teacher")
     else:
         seed = _integer(overrides, "runtime.seed", 0) if seed is None else seed
-        start = overrides.get("objective.start", "teacher")
+        student_init = overrides.get("objective.student_init", "teacher")
     shape = {setting: value for setting, value in overrides.items() if setting.startswith(SHAPE)}
     if Path(name).is_dir() or name not in presets.PRESETS:
         _check_model(name)
@@ -240,6 +241,6 @@ def _new_student(
     )
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())
     student.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))
-    if start == "teacher":
+    if student_init == "teacher":
         log(f"the student {initialize_from_teacher(student, teacher.model)}")
     return student.eval(), teacher.tokenizer

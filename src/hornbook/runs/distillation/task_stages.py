@@ -25,7 +25,7 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.job import Job, OnProgress, Outcome
+from hornbook.train.job import OnProgress, Outcome, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
@@ -56,7 +56,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
     head, teacher_head = inputs.spec.task.head_config, teacher.model.head_config
     stages = inputs.settings.objective.stages(is_task=True)
     only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
-    if not only_logits or not head.type.of_sequences:
+    if not only_logits or not head.output_type.of_sequences:
         refuse_other_vocabulary(teacher, inputs.tokenizer, "the student")
     if teacher_head is None:
         raise ValueError(
@@ -67,7 +67,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
         raise ValueError(
             f"the teacher {teacher.name} reads a knowledge graph, which a student cannot: give another one"
         )
-    for name in ("kind", "problem_type", "labels", "num_labels", "pairs", "answerable"):
+    for name in ("output", "problem_type", "labels", "num_labels", "pairs", "has_answer_classifier"):
         needed, found = getattr(head, name), getattr(teacher_head, name)
         if needed != found:
             subject = "its labels are" if name == "labels" else f"its {name} is"
@@ -107,7 +107,7 @@ def run_earlier_stages(
     inputs: Inputs,
     settings: TaskDistillationSettings,
     runtime: Runtime,
-    build: Callable[..., tuple[Job, Transformer]],
+    build: Callable[..., tuple[TrainingJob, Transformer]],
     on_progress: OnProgress,
     log: Log,
 ) -> Inputs | Outcome:
@@ -116,7 +116,7 @@ def run_earlier_stages(
     stage was stopped."""
     recipes = settings.objective.stages(is_task=True)
     stages = [
-        (out / STAGES / str(number), with_steps(settings.of_stage(number), inputs.train_features))
+        (out / STAGES / str(number), with_steps(settings.of_stage(number), inputs.encoded_train))
         for number in range(1, len(recipes))
     ] + [(out, settings)]
     seconds = []
@@ -156,7 +156,7 @@ def _stage_message(number: int, stages: Sequence[StageRecipe], settings: TaskDis
 
 
 def _seconds_left(
-    folder: Path, job: Job, settings: TaskDistillationSettings, inputs: Inputs, runtime: Runtime
+    folder: Path, job: TrainingJob, settings: TaskDistillationSettings, inputs: Inputs, runtime: Runtime
 ) -> float:
     """The expected time of the steps of a stage that are not done yet."""
     checkpoints = Checkpoints(folder)

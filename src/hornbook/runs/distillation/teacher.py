@@ -60,7 +60,7 @@ def refuse_other_vocabulary(teacher: Teacher, tokenizer: Tokenizer, whose: str) 
         raise ValueError(
             f"{whose} and the teacher {teacher.name} have different vocabularies, so nothing can be matched token "
             "by token. Instead, give the student the teacher's tokenizer (hornbook corpus build --tokenizer "
-            f"{teacher.name}, then distill on that corpus); on a task of texts, pairs or endings, match only the "
+            f"{teacher.name}, then distill on that corpus); on a task of texts, pairs or choices, match only the "
             "teacher's logits, each model with its own tokenizer (recipe='minilm' or recipe='distilbert'); or "
             "fine-tune the student on texts that the teacher labelled (hornbook predict)"
         )

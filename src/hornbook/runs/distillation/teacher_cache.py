@@ -1,7 +1,7 @@
 """A teacher's outputs cached on disk: computed once before the first epoch, read in every epoch.
 
-RUN/teacher/units.npy, tokens.npy     one row per unit and per token (`objectives.distillation.teacher_rows`), float32
-RUN/teacher/cache.json                what the outputs depend on, and the number of finished groups of units
+RUN/teacher/groups.npy, tokens.npy     one row per group and per token (`objectives.distillation.teacher_rows`), float32
+RUN/teacher/cache.json                what the outputs depend on, and the number of finished batches
 """
 
 import hashlib
@@ -30,25 +30,25 @@ from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.progress import preparation_progress
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.running import grouped
+from hornbook.tasks.running import index_batches
 from hornbook.train.job import OnProgress
 from hornbook.train.runtime import Runtime
 
 FOLDER, STATE = "teacher", "cache.json"
-GROUPS_BETWEEN_SAVES = 20
+BATCHES_BETWEEN_SAVES = 20
 
 
 class TeacherCache:
     """Teacher outputs in two files of rows. Raises a `ValueError` if the folder holds the outputs of another teacher,
     other data or other settings."""
 
-    def __init__(self, folder: Path, columns: TeacherColumns, features: Features, follows_from: dict[str, Any]):
-        self.folder, self.columns, self.features = folder, columns, features
-        self.lengths = np.array([len(ids) for ids in features.ids], np.int64)
+    def __init__(self, folder: Path, columns: TeacherColumns, encoded: EncodedExamples, follows_from: dict[str, Any]):
+        self.folder, self.columns, self.encoded = folder, columns, encoded
+        self.lengths = np.array([len(ids) for ids in encoded.ids], np.int64)
         self.offsets = to_offsets(self.lengths)
-        sizes = {"units": (features.num_units, columns.units), "tokens": (int(self.offsets[-1]), columns.tokens)}
+        sizes = {"groups": (encoded.num_groups, columns.groups), "tokens": (int(self.offsets[-1]), columns.tokens)}
         self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
         self.follows_from = follows_from
         before = read_json(folder / STATE)["follows_from"] if (folder / STATE).exists() else follows_from
@@ -79,15 +79,17 @@ class TeacherCache:
             file.flush()
         write_json(self.folder / STATE, {"follows_from": self.follows_from, "done_groups": done_groups})
 
-    def write(self, units: list[int], rows_of_units: torch.Tensor | None, rows_of_tokens: torch.Tensor | None) -> None:
-        if rows_of_units is not None:
-            self.files["units"][units] = rows_of_units.cpu().numpy()
+    def write(
+        self, groups: list[int], rows_of_groups: torch.Tensor | None, rows_of_tokens: torch.Tensor | None
+    ) -> None:
+        if rows_of_groups is not None:
+            self.files["groups"][groups] = rows_of_groups.cpu().numpy()
         if rows_of_tokens is not None:
-            self.files["tokens"][self._token_rows(_sequences(units, self.features))] = rows_of_tokens.cpu().numpy()
+            self.files["tokens"][self._token_rows(_sequences(groups, self.encoded))] = rows_of_tokens.cpu().numpy()
 
-    def units(self, units: np.ndarray, columns: TeacherColumns) -> np.ndarray:
-        """The rows of units, with the given columns."""
-        return _select(self.files["units"][units], self.columns.units, columns.units)
+    def groups(self, groups: np.ndarray, columns: TeacherColumns) -> np.ndarray:
+        """The rows of groups, with the given columns."""
+        return _select(self.files["groups"][groups], self.columns.groups, columns.groups)
 
     def tokens(self, sequences: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         """The rows of all tokens of some sequences, with the given columns."""
@@ -98,10 +100,10 @@ class TeacherCache:
         return np.repeat(starts - to_offsets(lengths)[:-1], lengths) + np.arange(lengths.sum())
 
 
-def _sequences(units: list[int], features: Features) -> np.ndarray:
-    """The indices of the sequences of some units."""
-    size = features.group_size
-    return (np.array(units)[:, None] * size + np.arange(size)).ravel()
+def _sequences(groups: list[int], encoded: EncodedExamples) -> np.ndarray:
+    """The indices of the sequences of some groups."""
+    size = encoded.group_size
+    return (np.array(groups)[:, None] * size + np.arange(size)).ravel()
 
 
 def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str, int]) -> np.ndarray:
@@ -112,26 +114,26 @@ def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str,
 
 def cache_plan(
     inputs: Inputs, settings: TaskDistillationSettings, teacher: Teacher
-) -> tuple[Features, TeacherColumns] | None:
+) -> tuple[EncodedExamples, TeacherColumns] | None:
     """The training examples in the teacher's tokens, and the teacher outputs that `objective.cache` stores; None if it
     stores none. Raises a `ValueError` if they would take more than `objective.cache_gigabytes`."""
     names = _names(settings, inputs, teacher)
     if not names:
         return None
-    features = inputs.train_features
+    encoded = inputs.encoded_train
     if not teacher.reads_as(inputs.tokenizer):
-        features = inputs.train_features_for(teacher.tokenizer, teacher.model.config.max_positions)
-    columns = columns_for(names, inputs.spec.task.head_config, teacher.model.config, features.group_size)
-    if (num_bytes := _num_bytes(features, columns)) > settings.objective.cache_gigabytes * 1e9:
+        encoded = inputs.encoded_train_for(teacher.tokenizer, teacher.model.config.max_positions)
+    columns = columns_for(names, inputs.spec.task.head_config, teacher.model.config, encoded.group_size)
+    if (num_bytes := _num_bytes(encoded, columns)) > settings.objective.cache_gigabytes * 1e9:
         raise ValueError(
             f"the cached teacher outputs would take {num_bytes / 1e9:.3g} GB on disk: raise objective.cache_gigabytes "
             f"({settings.objective.cache_gigabytes:g}), or use objective.cache logits or none"
         )
-    return features, columns
+    return encoded, columns
 
 
-def _num_bytes(features: Features, columns: TeacherColumns) -> int:
-    return columns.num_bytes(features.num_units, sum(map(len, features.ids)))
+def _num_bytes(encoded: EncodedExamples, columns: TeacherColumns) -> int:
+    return columns.num_bytes(encoded.num_groups, sum(map(len, encoded.ids)))
 
 
 def open_teacher_cache(
@@ -147,17 +149,17 @@ def open_teacher_cache(
     plan = cache_plan(inputs, settings, teacher)
     if plan is None:
         return None
-    features, columns = plan
+    encoded, columns = plan
     micro_tokens = settings.batch.micro_tokens
     follows_from = {
         "teacher": teacher.fingerprint,
-        "data": _fingerprint(features),
-        "columns": {"units": columns.units, "tokens": columns.tokens},
+        "data": _fingerprint(encoded),
+        "columns": {"groups": columns.groups, "tokens": columns.tokens},
         "precision": str(runtime.precision),
         "micro_tokens": micro_tokens,
     }
-    cache = TeacherCache(folder / FOLDER, columns, features, follows_from)
-    message = f"caching the teacher's outputs: {size(_num_bytes(features, columns))} in {cache.folder}"
+    cache = TeacherCache(folder / FOLDER, columns, encoded, follows_from)
+    message = f"caching the teacher's outputs: {size(_num_bytes(encoded, columns))} in {cache.folder}"
     _fill(cache, teacher, runtime, micro_tokens, on_progress, lambda: log(message))
     return cache
 
@@ -179,10 +181,10 @@ def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher)
     return columns
 
 
-def _fingerprint(features: Features) -> str:
-    """A hash of the sequences of token ids, their segments and how many of them form a unit."""
-    digest = hashlib.sha256(str(features.group_size).encode())
-    for ids, segments in zip(features.ids, features.segments, strict=True):
+def _fingerprint(encoded: EncodedExamples) -> str:
+    """A hash of the sequences of token ids, their segments and how many of them form a group."""
+    digest = hashlib.sha256(str(encoded.group_size).encode())
+    for ids, segments in zip(encoded.ids, encoded.segments, strict=True):
         digest.update(len(ids).to_bytes(8, "little") + ids.tobytes() + segments.tobytes())
     return digest.hexdigest()
 
@@ -196,23 +198,23 @@ def _fill(
     on_progress: OnProgress,
     announce: Callable[[], None],
 ) -> None:
-    """Computes the missing outputs, short sequences first, in groups that depend only on the data, so that a resumed
+    """Computes the missing outputs, short sequences first, in batches that depend only on the data, so that a resumed
     cache is identical. `announce` is called first if any are missing."""
-    features = cache.features
-    lengths = cache.lengths.reshape(-1, features.group_size)
+    encoded = cache.encoded
+    lengths = cache.lengths.reshape(-1, encoded.group_size)
     order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
-    groups = list(grouped(order, lengths.sum(1).tolist(), micro_tokens))
+    batches = list(index_batches(order, lengths.sum(1).tolist(), micro_tokens))
     first = cache.open()
-    if first == len(groups):
+    if first == len(batches):
         return
     announce()
     model = teacher.model.to(runtime.device).eval()
     show, num_tokens = preparation_progress(on_progress, "caching teacher outputs: batch", first), 0
-    for num_done, units in enumerate(groups[first:], first + 1):
-        batch = features.packed(_sequences(units, features).tolist()).to(runtime.device)
+    for num_done, groups in enumerate(batches[first:], first + 1):
+        batch = encoded.packed(_sequences(groups, encoded).tolist()).to(runtime.device)
         with runtime.autocast():
-            cache.write(units, *compute_rows(model, cache.columns, batch))
+            cache.write(groups, *compute_rows(model, cache.columns, batch))
         num_tokens += batch.num_tokens
-        if num_done % GROUPS_BETWEEN_SAVES == 0 or num_done == len(groups):
+        if num_done % BATCHES_BETWEEN_SAVES == 0 or num_done == len(batches):
             cache.save(num_done)
-        show(num_done, len(groups), num_tokens)
+        show(num_done, len(batches), num_tokens)

@@ -36,7 +36,7 @@ from hornbook.runs.finetuning.record import (
     run_folder,
     sweep_folder,
 )
-from hornbook.runs.finetuning.run import Finetuned, run_once
+from hornbook.runs.finetuning.run import FinetuneResult, run_once
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
@@ -48,8 +48,8 @@ from hornbook.train.runtime import choose_runtime, configure_torch, torch_settin
 
 
 class Stopped(RuntimeError):
-    """A signal, or `on_progress` by returning True, stopped the run. Its state is saved; the same call with
-    `resume=True` continues it."""
+    """Raised by `finetune` when a signal, or `on_progress` by returning True, stopped the run, which therefore has no
+    model that could predict. Its state is saved; the same call with `resume=True` continues it."""
 
     def __init__(self, out: Path, outcome: Outcome):
         super().__init__(f"stopped at step {outcome.step:,} and saved in {out}: resume=True continues it")
@@ -74,7 +74,7 @@ def finetune(
     seed: int | None = None,
     seeds: int = 1,
     lr_search: bool = False,
-    from_random: bool = False,
+    from_scratch: bool = False,
     strict: bool = False,
     reason: str | None = None,
     graph: str | Path | None = None,
@@ -85,7 +85,7 @@ def finetune(
     log: Log = print,
     teacher: Teacher | None = None,
     loaded: tuple[nn.Module, Tokenizer] | None = None,
-) -> Finetuned:
+) -> FinetuneResult:
     """Fine-tunes a pre-trained model on a task.
 
     Args:
@@ -99,7 +99,7 @@ def finetune(
         epochs, lr, batch_size, seed: Settings of the run; they default to the published values for the task and model.
         seeds: Number of runs with different seeds; the one with the best dev score is kept.
         lr_search: Try the four published learning rates and keep the best by dev score.
-        from_random: Train the same network from randomly initialised weights.
+        from_scratch: Train the same network from randomly initialised weights.
         strict: Raise a `ValueError` at the first bad row.
         reason: `kagnet`: multiple choice also reads the paths of a knowledge graph between question and answers.
         graph, vectors: The folders of that graph, and of its vectors. Without `reason`, `graph` is that of an ERNIE, to
@@ -112,14 +112,18 @@ def finetune(
     Returns:
         The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
 
+    Raises:
+        Stopped: Ctrl-C, another signal or `on_progress` stopped the run after saving it (`pretrain`, whose result
+            cannot predict, returns an `Outcome` instead).
+
     >>> import hornbook
     >>> settings = {"epochs": 1, "progress": False, "log": lambda message: None}
     >>> result = hornbook.finetune("runs/first", "reviews.csv", out="runs/example", **settings)
     >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
     (True, 1)
     """
-    if from_random and teacher is not None:
-        raise ValueError("from_random is for a model without a teacher: name a preset as the student instead")
+    if from_scratch and teacher is not None:
+        raise ValueError("from_scratch is for a model without a teacher: name a preset as the student instead")
     seeds = checked(seeds, int, "seeds", low=1, high=1000)
     if data is None:
         raise ValueError("there is no data to train on: give data=, such as a file")
@@ -139,7 +143,7 @@ def finetune(
         *(model, data, task),
         **reading,
         **settings,
-        from_random=from_random,
+        from_scratch=from_scratch,
         strict=strict,
         teacher=teacher and teacher.name,
     )
@@ -206,7 +210,7 @@ def resolve_settings(
     defaults: epochs with a teacher, and the intervals of logging and validation."""
     if data is not None:
         inputs = checked_inputs(request, data, loaded, teacher, log)
-        return with_steps(inputs.settings, inputs.train_features)
+        return with_steps(inputs.settings, inputs.encoded_train)
     pretrained, _ = loaded or load_folder(model_folder(request.model or DEFAULT))
     return settings_for(find_task(request.task), pretrained, request.all_overrides(), teacher is not None)
 

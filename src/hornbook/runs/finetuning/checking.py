@@ -70,7 +70,7 @@ def check(
 def _tokens(inputs: Inputs) -> dict[str, Any]:
     """Sequence lengths including special tokens, each window counted separately."""
     tokens: dict[str, Any] = {}
-    for split, features in (("train", inputs.train_features), ("dev", inputs.dev_features)):
-        lengths = [len(ids) for ids in features.ids]
-        tokens[split] = spread(lengths) | {"total": sum(lengths), "cut": features.num_truncated}
+    for split, encoded in (("train", inputs.encoded_train), ("dev", inputs.encoded_dev)):
+        lengths = [len(ids) for ids in encoded.ids]
+        tokens[split] = spread(lengths) | {"total": sum(lengths), "cut": encoded.num_truncated}
     return tokens | {"max_length": inputs.max_length}

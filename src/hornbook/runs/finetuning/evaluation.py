@@ -12,13 +12,13 @@ from hornbook.files import write_json, write_text
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.tasks.evaluation import rows, with_intervals
-from hornbook.tasks.kind import TaskKind
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import save_task
+from hornbook.tasks.task import Task
 
 
 class SplitScores(NamedTuple):
-    task: TaskKind  # with the threshold that is best on dev
+    task: Task  # with the threshold that is best on dev
     predictions: list  # on dev
     scores: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
 
@@ -54,7 +54,7 @@ def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[
 
 
 def verdict(
-    task: TaskKind,
+    task: Task,
     train: Sequence[Example],
     dev: Sequence[Example],
     predictions: list,
@@ -67,7 +67,7 @@ def verdict(
 
 
 def near_chance(
-    task: TaskKind,
+    task: Task,
     train: Sequence[Example],
     dev: Sequence[Example],
     predictions: list,
@@ -94,7 +94,7 @@ def near_chance(
     return f"dev {metric} {value} is not significantly better than {description} ({chance:.3g})"
 
 
-def degenerate(task: TaskKind, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:
+def degenerate(task: Task, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:
     """A message if the predictions or losses show that a run learned nothing; else None."""
     if message := task.degenerate(examples, predictions):
         return message

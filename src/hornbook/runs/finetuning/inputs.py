@@ -37,8 +37,7 @@ from hornbook.runs.finetuning.settings import (
     width_factor,
 )
 from hornbook.tasks.datasets import RegisteredTask, find_task
-from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.kinds.similarity import Similarity, padded_texts
@@ -47,6 +46,7 @@ from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
 from hornbook.tasks.summary import in_short, summarize
+from hornbook.tasks.task import Task
 from hornbook.text.marks import marked, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
@@ -107,18 +107,18 @@ class Inputs(Labelled):
         requested = self.settings.task.max_length or self.prescribed_length
         return min(max_positions, requested or KINDS[self.data.kind].max_length or max_positions)
 
-    def encode(self, examples: list[Example]) -> Features:
+    def encode(self, examples: list[Example]) -> EncodedExamples:
         if self.linker is not None:
             examples = with_entities(examples, self.linker, self.pretrained.has_vector)
-        features = self.spec.task.encode(examples, self.tokenizer, self.max_length)
-        return features if self.grounder is None else self.grounder.attach(features, examples)
+        encoded = self.spec.task.encode(examples, self.tokenizer, self.max_length)
+        return encoded if self.grounder is None else self.grounder.attach(encoded, examples)
 
     @property
     def train_examples(self) -> list[Example]:
         """The training examples with their augmented copies."""
         return [*self.train, *(self.copies or [])]
 
-    def train_features_for(self, tokenizer: Tokenizer, max_positions: int) -> Features:
+    def encoded_train_for(self, tokenizer: Tokenizer, max_positions: int) -> EncodedExamples:
         """The training examples encoded with another model's tokenizer and length limit."""
         return self.spec.task.encode(self.train_examples, tokenizer, self._max_length(max_positions))
 
@@ -138,24 +138,26 @@ class Inputs(Labelled):
         """A copy with other values, which reuses the encoded dev split and, if it is the same, the training split."""
         other = replace(self, **changes)
         if other.train == self.train:
-            vars(other)["train_features"] = self.train_features
-        vars(other)["dev_features"] = self.dev_features
+            vars(other)["encoded_train"] = self.encoded_train
+        vars(other)["encoded_dev"] = self.encoded_dev
         return other
 
     @cached_property
-    def train_features(self) -> Features:
-        """The training examples as model inputs. With `task.teacher`, their labels are the teacher's vectors of all
-        texts."""
-        features = self.encode(self.train_examples)
-        if self.settings.task.teacher is None:
-            return features
-        texts = [text for example in self.train_examples for text in padded_texts(example, features.group_size)]
+    def encoded_train(self) -> EncodedExamples:
+        """The training examples as model inputs. With `task.embedding_teacher`, their labels are the teacher's vectors
+        of all texts."""
+        encoded = self.encode(self.train_examples)
+        if self.settings.task.embedding_teacher is None:
+            return encoded
+        texts = [text for example in self.train_examples for text in padded_texts(example, encoded.group_size)]
         unique = list(dict.fromkeys(texts))
-        vectors = dict(zip(unique, load(self.settings.task.teacher).embed(unique, normalize=True), strict=True))
-        return replace(features, labels=np.stack([vectors[text] for text in texts]))
+        vectors = dict(
+            zip(unique, load(self.settings.task.embedding_teacher).embed(unique, normalize=True), strict=True)
+        )
+        return replace(encoded, labels=np.stack([vectors[text] for text in texts]))
 
     @cached_property
-    def dev_features(self) -> Features:
+    def encoded_dev(self) -> EncodedExamples:
         return self.encode(self.dev)
 
 
@@ -202,16 +204,18 @@ def open_inputs(
     settings = _settings(registered, pretrained, dataset, request)
     _log_settings(registered, pretrained, dataset, request, settings, log)
     pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[dataset.kind].marks)
-    answerable = registered.allows_no_answer and settings.task.no_answer == "classifier"
-    head_config = head_config_for(dataset, settings.task.head, settings.task.pair_encoding, answerable)
+    has_answer_classifier = registered.allows_no_answer and settings.task.no_answer == "classifier"
+    head_config = head_config_for(dataset, settings.task.head, settings.task.pair_encoding, has_answer_classifier)
     embedding = EmbeddingSettings()
-    if head_config.type.is_embedding:
+    if head_config.output_type.is_embedding:
         embedding = _embedding_settings(model_folder(model), request, settings, log)
         head_config = replace(head_config, pooling=settings.task.pooling or embedding.pooling)
-        if settings.task.teacher is not None and dataset.splits["train"][0].score is not None:
-            raise ValueError("the training rows have scores, which a task.teacher replaces: leave out one of the two")
-    elif settings.task.teacher is not None:
-        raise ValueError("task.teacher is for the task similarity: use hornbook distill for other tasks")
+        if settings.task.embedding_teacher is not None and dataset.splits["train"][0].score is not None:
+            raise ValueError(
+                "the training rows have scores, which a task.embedding_teacher replaces: leave out one of the two"
+            )
+    elif settings.task.embedding_teacher is not None:
+        raise ValueError("task.embedding_teacher is for the task similarity: use hornbook distill for other tasks")
     grounder = None
     if settings.reason.method is not None:
         grounder = _grounder(request, head_config, settings, log)
@@ -250,19 +254,19 @@ def _log_settings(
             f"{settings.epochs:g} epochs: more than the published {registered.epochs}, as there are few training "
             "examples"
         )
-    if KINDS[dataset.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
+    if KINDS[dataset.kind].problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
         log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(dataset.labels):,} labels")
     if registered.kind == Similarity.name and settings.layers.dropout is not None and "layers.dropout" not in overrides:
         log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
 
 
-def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) -> EntityLinker | None:
+def _linker(pretrained: nn.Module, graph: str | None, task: Task, log: Log) -> EntityLinker | None:
     """The linker of texts to the graph of an ERNIE; raises a `ValueError` if it cannot be used."""
     if graph is None:
         if isinstance(pretrained, Ernie) and pretrained.config.fusion:
             log("note: without graph= the model reads no entities")
         return None
-    if task.head_config.kind == "choice":
+    if task.head_config.output == "choice":
         raise ValueError("graph has no effect without reason: give kagnet as reason, or omit it")
     if not task.marks:
         raise ValueError(f"graph is for entity-typing, relation and multiple choice, not for {task.name}: omit it")
@@ -270,7 +274,7 @@ def _linker(pretrained: nn.Module, graph: str | None, task: TaskKind, log: Log) 
 
 
 def _grounder(request: FinetuneRequest, head_config: HeadConfig, settings: FinetuneSettings, log: Log) -> Grounder:
-    if head_config.kind != "choice":
+    if head_config.output != "choice":
         raise ValueError(f"reason is for multiple choice, and {request.task} is not: omit reason and graph")
     if request.teacher is not None:
         raise ValueError("a model that reads a knowledge graph cannot be distilled: use hornbook finetune instead")
@@ -292,10 +296,12 @@ def _settings(
     the number of labels, and the eps of the optimizer with them."""
     overrides, train = request.all_overrides(), data.splits["train"]
     settings = settings_for(registered, pretrained, overrides, request.teacher is not None, len(train))
-    if KINDS[registered.kind].problem_type == "multi" and "optimizer.eps" not in overrides:
+    if KINDS[registered.kind].problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
         eps = rounded(settings.optimizer.eps / len(data.labels))
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
-    needs_dropout = registered.kind == Similarity.name and train[0].pair is None and settings.task.teacher is None
+    needs_dropout = (
+        registered.kind == Similarity.name and train[0].pair is None and settings.task.embedding_teacher is None
+    )
     if not needs_dropout or has_dropout(with_dropout(pretrained.config, settings.layers.dropout)):
         return settings
     if "layers.dropout" in overrides:
@@ -308,7 +314,9 @@ def _embedding_settings(
 ) -> EmbeddingSettings:
     """The pooling and the maximum length that the folder of a model prescribes, for what was not requested."""
     if request.teacher is not None:
-        raise ValueError("hornbook distill does not support similarity: use hornbook finetune with task.teacher=MODEL")
+        raise ValueError(
+            "hornbook distill does not support similarity: use hornbook finetune with task.embedding_teacher=MODEL"
+        )
     embedding = read_embedding_settings(folder)
     embedding.refuse_lower_case(folder)
     if settings.task.pooling is None:

@@ -24,7 +24,7 @@ from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.layers import (
     freeze,
-    from_random,
+    from_scratch,
     keeps_head,
     lr_multiplier,
     start_at_frequencies,
@@ -33,11 +33,11 @@ from hornbook.runs.finetuning.layers import (
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.finetuning.steps import TaskBatches
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
-from hornbook.tasks.features import Features
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime
@@ -53,22 +53,22 @@ def build_job(
     teacher: Teacher | None = None,
     cache: CachedRows | None = None,
     stage: int = -1,
-) -> tuple[Job, nn.Module]:
+) -> tuple[TrainingJob, nn.Module]:
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
     head_config, seed = inputs.spec.task.head_config, settings.runtime.seed
-    has_head = not request.from_random and keeps_head(inputs.pretrained, head_config, settings.task)
-    if request.from_random:
-        model, new_parts = from_random(inputs.pretrained, head_config, seed, settings.layers.dropout), []
+    has_head = not request.from_scratch and keeps_head(inputs.pretrained, head_config, settings.task)
+    if request.from_scratch:
+        model, new_parts = from_scratch(inputs.pretrained, head_config, seed, settings.layers.dropout), []
     else:
         _log_head(inputs.pretrained.head_config, head_config, has_head, request.model, log)
         model, new_parts = with_head(inputs.pretrained, head_config, seed, settings.layers.dropout, has_head)
     if inputs.grounder is not None and not has_head:
         generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
         model.task.initialize(generator, inputs.grounder.relation_vectors)
-    if head_config.problem_type == "multi" and not has_head:
-        start_at_frequencies(model, inputs.train_features.labels)
+    if head_config.problem_type == "multi_label_classification" and not has_head:
+        start_at_frequencies(model, inputs.encoded_train.labels)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
     freeze(model, settings.layers, new_parts)
@@ -86,11 +86,11 @@ def build_job(
     if is_last_stage:
         validation, metric_for_best = _DevValidation(model, inputs, runtime), inputs.spec.task.metrics[0]
     else:
-        validation = partial(validate, module, in_batches(inputs.dev_features, settings.batch_size), runtime)
+        validation = partial(validate, module, in_batches(inputs.encoded_dev, settings.batch_size), runtime)
         metric_for_best = "loss"
-    job = Job(
+    job = TrainingJob(
         module,
-        TaskBatches(inputs.train_features, settings.batch_size, seed),
+        TaskBatches(inputs.encoded_train, settings.batch_size, seed),
         validation,
         *checkpoint_io(model, inputs.tokenizer, trainable),
         metric_for_best=metric_for_best,
@@ -99,10 +99,10 @@ def build_job(
     return job, model
 
 
-def in_batches(features: Features, batch_size: int) -> list[Batch]:
-    """All units in batches, in their order, to validate on."""
-    units = range(features.num_units)
-    return [features.batch(units[first : first + batch_size]) for first in units[::batch_size]]
+def in_batches(encoded: EncodedExamples, batch_size: int) -> list[Batch]:
+    """All groups in batches, in their order, to validate on."""
+    groups = range(encoded.num_groups)
+    return [encoded.batch(groups[first : first + batch_size]) for first in groups[::batch_size]]
 
 
 def _log_head(old: HeadConfig | None, new: HeadConfig, is_kept: bool, model: str, log: Log) -> None:
@@ -117,15 +117,15 @@ def _log_head(old: HeadConfig | None, new: HeadConfig, is_kept: bool, model: str
 def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective | SimilarityObjective:
     """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
     logits."""
-    head_config, features = inputs.spec.task.head_config, inputs.train_features
+    head_config, encoded = inputs.spec.task.head_config, inputs.encoded_train
     if not settings.task.class_weights:
-        if not head_config.type.is_embedding:
+        if not head_config.output_type.is_embedding:
             return TaskObjective(head_config)
-        similarity = SimilarityDistillation if settings.task.teacher else SimilarityObjective
+        similarity = SimilarityDistillation if settings.task.embedding_teacher else SimilarityObjective
         return similarity(head_config, settings.task.temperature)
-    if not head_config.type.has_labels or head_config.problem_type != "single":
+    if not head_config.output_type.has_labels or head_config.problem_type != "single_label_classification":
         raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
-    labels = np.concatenate(features.token_labels) if head_config.type.per_token else features.labels
+    labels = np.concatenate(encoded.token_labels) if head_config.output_type.per_token else encoded.labels
     return TaskObjective(head_config, class_weights(labels, head_config.num_labels))
 
 
@@ -158,8 +158,8 @@ class _DevValidation:
         self.last: Evaluation | None = None
 
     def __call__(self, micro_tokens: int) -> dict[str, float]:
-        task, dev, features = self.inputs.spec.task, self.inputs.dev, self.inputs.dev_features
-        self.last = evaluate_split(self.model, task, dev, features, self.runtime.autocast, micro_tokens)
+        task, dev, encoded = self.inputs.spec.task, self.inputs.dev, self.inputs.encoded_dev
+        self.last = evaluate_split(self.model, task, dev, encoded, self.runtime.autocast, micro_tokens)
         tuned = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
         return {"loss": tuned.loss, **tuned.scores}
 

@@ -2,7 +2,7 @@
 tasks, formatted as questions and answers, in one training set.
 
 joint = read_joint("joint.toml")
-documents(joint, tokenizer, context=1024, learns="answer", log=print).train      # Features for the loop
+documents(joint, tokenizer, context=1024, learns="answer", log=print).train      # EncodedExamples for the loop
 
     [[tasks]]
     task = "sst-2-question"          # a shipped task, or a .toml file
@@ -19,7 +19,7 @@ import numpy as np
 
 from hornbook.config import ValidatedSettings, from_dict, setting
 from hornbook.files import read_toml
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.text.definition import TextTask, read_task
 from hornbook.tasks.text.prompts import PromptWriter, answer, check_templates, drawable
 from hornbook.tasks.text.sources import Item, Log, read_items
@@ -59,8 +59,8 @@ class Joint(ValidatedSettings):
 class Documents:
     """Training and validation splits as token sequences; `tasks` has the number of training examples per task."""
 
-    train: Features
-    held_out: Features
+    train: EncodedExamples
+    held_out: EncodedExamples
     tasks: list[dict]
 
 
@@ -98,7 +98,7 @@ def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, 
         train += encoded[num_held_out:]
         tasks.append({"task": task.name, "data": str(entry.data), "examples": num_train})
         log(f"{task.name}: {num_train:,} examples to train on, {num_held_out:,} to validate on")
-    return Documents(_features(train), _features(held_out), tasks)
+    return Documents(_as_encoded_examples(train), _as_encoded_examples(held_out), tasks)
 
 
 def _encoded(
@@ -120,11 +120,11 @@ def _encoded(
     return encoded
 
 
-def _features(encoded: list[tuple[np.ndarray, np.ndarray]]) -> Features:
-    return Features(
-        ids=[ids for ids, _ in encoded],
-        segments=[np.zeros(len(ids), np.int64) for ids, _ in encoded],
-        example_ids=np.arange(len(encoded)),
-        num_examples=len(encoded),
-        token_labels=[targets for _, targets in encoded],
+def _as_encoded_examples(sequences: list[tuple[np.ndarray, np.ndarray]]) -> EncodedExamples:
+    return EncodedExamples(
+        ids=[ids for ids, _ in sequences],
+        segments=[np.zeros(len(ids), np.int64) for ids, _ in sequences],
+        example_ids=np.arange(len(sequences)),
+        num_examples=len(sequences),
+        token_labels=[targets for _, targets in sequences],
     )

@@ -44,7 +44,7 @@ def with_head(
     return model, [part for part in new_parts if not part.startswith("task")]
 
 
-def from_random(pretrained: nn.Module, head_config: HeadConfig, seed: int, dropout: float | None = None) -> nn.Module:
+def from_scratch(pretrained: nn.Module, head_config: HeadConfig, seed: int, dropout: float | None = None) -> nn.Module:
     """The same network with randomly initialised weights: a baseline without pre-training."""
     model = _network(pretrained, head_config, dropout)
     model.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))

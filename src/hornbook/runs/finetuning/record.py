@@ -35,7 +35,7 @@ class FinetuneRequest(RunRequest):
     lr: float | None = setting(None, "peak learning rate", above=0, high=100)
     batch_size: int | None = setting(None, "examples in a batch", low=1, high=1_000_000)
     seed: int | None = setting(None, "random seed", low=0, high=LARGEST_SEED)
-    from_random: bool = False
+    from_scratch: bool = False
     strict: bool = False
     teacher: str | None = None
     delimiter: str | None = None
@@ -56,8 +56,8 @@ class FinetuneRequest(RunRequest):
 
 
 @dataclass(frozen=True)
-class FinishedRun:
-    """A finished folder: the scores of each split, and a message if the model is degenerate."""
+class TaskResult:
+    """What a finished run returns: its folder, the scores of each split, and a message if the model is degenerate."""
 
     out: Path
     scores: dict[str, Any]

@@ -33,7 +33,7 @@ from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.job import build_job
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
-    FinishedRun,
+    TaskResult,
     read_run,
     refuse_other_data,
     refuse_other_request,
@@ -49,8 +49,8 @@ from hornbook.runs.finetuning.steps import (
     planned_flops,
     with_steps,
 )
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
-from hornbook.tasks.features import Features
 from hornbook.tasks.records import Example
 from hornbook.tasks.running import run_model
 from hornbook.train.checkpoint import Checkpoints, read_state
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finetuned(FinishedRun):
-    """A finished run, ready to predict, and how its training ended."""
+class FinetuneResult(TaskResult):
+    """What `finetune` returns: a finished run, ready to predict, and how its training ended."""
 
     outcome: Outcome
 
@@ -92,7 +92,7 @@ def run_once(
     on_progress: OnProgress,
     log: Log,
     teacher: Teacher | None = None,
-) -> Finetuned | Outcome:
+) -> FinetuneResult | Outcome:
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
@@ -120,10 +120,10 @@ def run_once(
         if teacher is not None:
             cache_plan(inputs, settings, teacher)  # raises before the run folder is written
         _write_record(folder, request, inputs, settings, runtime, model, teacher)
-    _log_truncated_texts("train", inputs.train_features, inputs, log)
-    _log_truncated_texts("dev", inputs.dev_features, inputs, log)
+    _log_truncated_texts("train", inputs.encoded_train, inputs, log)
+    _log_truncated_texts("dev", inputs.encoded_dev, inputs, log)
     if inputs.grounder is not None:
-        log(inputs.train_features.extra_streams.coverage)
+        log(inputs.encoded_train.extra_streams.coverage)
     on_dev = None
     if not is_done:
         if teacher is not None:
@@ -163,9 +163,9 @@ def _refuse_changes(
 
 def _plan(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
     """The settings of a new run with its number of steps, and where it runs."""
-    settings = with_steps(inputs.settings, inputs.train_features)
+    settings = with_steps(inputs.settings, inputs.encoded_train)
     learns_text = bool(settings.task.lm_weight)
-    flops = planned_flops(inputs.pretrained, inputs.train_features, settings.epochs, learns_text)
+    flops = planned_flops(inputs.pretrained, inputs.encoded_train, settings.epochs, learns_text)
     return settings, choose_runtime(settings.runtime, flops)
 
 
@@ -193,7 +193,7 @@ def _write_record(
         metric_for_best=inputs.spec.task.metrics[0],
         train_examples=len(inputs.train),
         **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
-        truncated_texts={"train": inputs.train_features.num_truncated, "dev": inputs.dev_features.num_truncated},
+        truncated_texts={"train": inputs.encoded_train.num_truncated, "dev": inputs.encoded_dev.num_truncated},
     )
 
 
@@ -201,11 +201,11 @@ def _quiet(message: str) -> None:
     """Drops messages that were already logged once."""
 
 
-def read_result(out: Path) -> Finetuned:
+def read_result(out: Path) -> FinetuneResult:
     """The result of a finished run, from its files."""
     scores, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
     outcome = Outcome.of_state("finished early" if state["ended_early"] else "finished", state)
-    return Finetuned(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
+    return FinetuneResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
 
 
 def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
@@ -226,8 +226,8 @@ def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any
     }
 
 
-def _log_truncated_texts(name: str, features: Features, inputs: Inputs, log: Log) -> None:
-    if num := features.num_truncated:
+def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: Inputs, log: Log) -> None:
+    if num := encoded.num_truncated:
         texts = inputs.spec.task.truncated
         log(f"{num:,} {texts} of {name} are longer than {inputs.max_length} tokens and were truncated")
 
@@ -248,11 +248,11 @@ def _finish(
     def predict(name: str, examples: list[Example]) -> list:
         if name == "dev" and on_dev is not None:
             return on_dev.predictions
-        features = inputs.dev_features if name == "dev" else inputs.encode(examples)
+        encoded = inputs.encoded_dev if name == "dev" else inputs.encode(examples)
         if name in inputs.other_splits():
-            _log_truncated_texts(name, features, inputs, log)
+            _log_truncated_texts(name, encoded, inputs, log)
         micro_tokens = settings.batch.micro_tokens
-        return evaluate_split(model, inputs.spec.task, examples, features, runtime.autocast, micro_tokens).predictions
+        return evaluate_split(model, inputs.spec.task, examples, encoded, runtime.autocast, micro_tokens).predictions
 
     scored = score_splits(inputs, predict)
     if scored.task != inputs.spec.task:
@@ -289,18 +289,18 @@ def _write_illustrations(
     out: Path, inputs: Inputs, model: nn.Module, scored: SplitScores, runtime: Runtime, micro_tokens: int
 ) -> None:
     """Writes the probabilities of a few dev examples to `illustrations.json`, for kinds of tasks that show them."""
-    chosen = scored.task.illustrative(inputs.dev, scored.predictions, inputs.dev_features)
+    chosen = scored.task.illustrative(inputs.dev, scored.predictions, inputs.encoded_dev)
     if not chosen:
         return
     examples, predictions = [inputs.dev[i] for i in chosen], [scored.predictions[i] for i in chosen]
-    features = inputs.encode(examples)
-    outputs = run_model(model, features, runtime.autocast, micro_tokens).outputs
-    rows = scored.task.illustrations(outputs, features, examples, predictions)
+    encoded = inputs.encode(examples)
+    outputs = run_model(model, encoded, runtime.autocast, micro_tokens).outputs
+    rows = scored.task.illustrations(outputs, encoded, examples, predictions)
     write_json(out / "illustrations.json", {"examples": rows})
 
 
 def open_and_run(
     out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log
-) -> Finetuned | Outcome:
+) -> FinetuneResult | Outcome:
     """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
     return run_once(out, request, open_inputs(request, data, log), on_progress, log)

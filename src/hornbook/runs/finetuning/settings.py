@@ -83,7 +83,7 @@ class TaskSettings(ValidatedSettings, group="task"):
         0.05, "similarity: divisor of the cosines in the loss over in-batch negatives", above=0, high=100
     )
 
-    teacher: str | None = setting(
+    embedding_teacher: str | None = setting(
         None,
         "similarity: model folder or name whose cosines between texts are learned; none: learn from the data alone",
     )

@@ -12,9 +12,9 @@ from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.transformer import Transformer
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.settings import FinetuneSettings
-from hornbook.tasks.features import Features
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime
 from hornbook.train.step_timing import FORWARD_SHARE, seconds_per_step
@@ -24,9 +24,9 @@ LONGEST_WITHOUT_VALIDATION = 1000  # steps
 NUM_TIMED, MAX_TIMED_SECONDS = 4, 10.0  # steps that are timed before a run, and the limit on their total time
 
 
-def with_steps(settings: S, features: Features) -> S:
+def with_steps(settings: S, encoded: EncodedExamples) -> S:
     """The settings with the number of steps on these training examples, and the intervals of logging and validation."""
-    steps_per_epoch = math.ceil(features.num_units / settings.batch_size)
+    steps_per_epoch = math.ceil(encoded.num_groups / settings.batch_size)
     steps = max(1, round(steps_per_epoch * settings.epochs))
     # A short run logs often enough to see whether its loss moved.
     overrides = {
@@ -39,45 +39,45 @@ def with_steps(settings: S, features: Features) -> S:
 
 
 class TaskBatches:
-    """Every unit once per epoch, in an order that depends on the seed and the epoch. The last batch of an epoch may be
+    """Every group once per epoch, in an order that depends on the seed and the epoch. The last batch of an epoch may be
     smaller."""
 
-    def __init__(self, features: Features, batch_size: int, seed: int):
-        self.features, self.batch_size, self.seed = features, batch_size, seed
-        self.steps_per_epoch = math.ceil(features.num_units / batch_size)
+    def __init__(self, encoded: EncodedExamples, batch_size: int, seed: int):
+        self.encoded, self.batch_size, self.seed = encoded, batch_size, seed
+        self.steps_per_epoch = math.ceil(encoded.num_groups / batch_size)
         self._epoch, self._order = -1, np.zeros(0, np.int64)
 
     def __call__(self, step: int, part: tuple[int, int] = (0, 1)) -> Batch:
-        """The batch of a step, or only part `part[0]` of `part[1]` of it. An empty part is one of its units, as
+        """The batch of a step, or only part `part[0]` of `part[1]` of it. An empty part is one of its groups, as
         padding."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.features.num_units)
+            self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.encoded.num_groups)
             self._epoch = epoch
-        units = self._order[index * self.batch_size : (index + 1) * self.batch_size].tolist()
-        first, last = part_of(len(units), part)
-        batch = self.features.batch(units[first:last] or units[:1], with_dataset_index=True)
-        step_index = first * self.features.group_size + np.arange(batch.num_sequences)
+        groups = self._order[index * self.batch_size : (index + 1) * self.batch_size].tolist()
+        first, last = part_of(len(groups), part)
+        batch = self.encoded.batch(groups[first:last] or groups[:1], with_dataset_index=True)
+        step_index = first * self.encoded.group_size + np.arange(batch.num_sequences)
         return batch.with_values("sequences", step_index_host=step_index).as_padding(first == last)
 
 
-def planned_flops(model: Transformer, features: Features, epochs: float, learns_text: bool) -> float:
+def planned_flops(model: Transformer, encoded: EncodedExamples, epochs: float, learns_text: bool) -> float:
     """Useful FLOPs of the whole run, which decide whether compilation pays off. `learns_text`: whether the model also
     predicts every next token."""
-    num_tokens = sum(map(len, features.ids))
+    num_tokens = sum(map(len, encoded.ids))
     predicted, head = (1.0, "clm") if learns_text else (0.0, "none")
-    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(features.ids), predicted, head))
+    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(encoded.ids), predicted, head))
     return num_tokens * flops_per_token * epochs
 
 
 def expected_seconds(
-    job: Job, settings: FinetuneSettings, inputs: Inputs, runtime: Runtime, num_steps: int, num_timed: int
+    job: TrainingJob, settings: FinetuneSettings, inputs: Inputs, runtime: Runtime, num_steps: int, num_timed: int
 ) -> tuple[float, float]:
     """The expected time of `num_steps` steps with their validations, and that of one step, both in seconds, measured on
     `num_timed` steps at learning rate 0. A validation costs a forward pass over the tokens of dev."""
     step_seconds = seconds_per_step(job, settings, runtime, range(num_timed), MAX_TIMED_SECONDS)
-    num_train, num_dev = (sum(map(len, split.ids)) for split in (inputs.train_features, inputs.dev_features))
-    steps_per_epoch = inputs.train_features.num_units / settings.batch_size
+    num_train, num_dev = (sum(map(len, split.ids)) for split in (inputs.encoded_train, inputs.encoded_dev))
+    steps_per_epoch = inputs.encoded_train.num_groups / settings.batch_size
     validation_seconds = FORWARD_SHARE * step_seconds * steps_per_epoch * num_dev / max(1, num_train)
     num_validations = math.ceil(num_steps / settings.validation.every_steps)
     return num_steps * step_seconds + num_validations * validation_seconds, step_seconds

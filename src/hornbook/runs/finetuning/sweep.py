@@ -15,7 +15,7 @@ from hornbook.report.trials import TRIALS, draw, read_trials
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, sweep_folder
-from hornbook.runs.finetuning.run import Finetuned, run_once
+from hornbook.runs.finetuning.run import FinetuneResult, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.parallel.ranks import current_ranks
@@ -30,7 +30,7 @@ def run_many(
     on_progress: OnProgress,
     log: Log,
     teacher: Teacher | None = None,
-) -> Finetuned | Outcome:
+) -> FinetuneResult | Outcome:
     """The best of several runs, or an `Outcome` if one was stopped. Finished runs are not run again."""
     inputs = open_with(request)
     folder = sweep_folder(out, request)
@@ -73,16 +73,16 @@ def run_many(
     return dataclasses.replace(best, out=out)
 
 
-def _best(trials: dict[str, Finetuned]) -> str:
+def _best(trials: dict[str, FinetuneResult]) -> str:
     """The name of the trial with the highest dev score; degenerate runs come last."""
     return max(trials, key=lambda name: (trials[name].degenerate is None, trials[name].score))
 
 
-def _settings(result: Finetuned) -> dict[str, Any]:
+def _settings(result: FinetuneResult) -> dict[str, Any]:
     return read_json(result.out / "run.json")["settings"]
 
 
-def _write(out: Path, in_percent: bool, kind: str, trials: dict[str, Finetuned]) -> None:
+def _write(out: Path, in_percent: bool, kind: str, trials: dict[str, FinetuneResult]) -> None:
     rows = []
     for name, result in trials.items():
         settings = _settings(result)

@@ -32,7 +32,7 @@ from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_step
 from hornbook.tasks.text.sources import Log
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.job import Job, OnProgress, Outcome
+from hornbook.train.job import OnProgress, Outcome, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
@@ -110,7 +110,7 @@ def finetune_text(
     log: Log = print,
 ) -> Outcome:
     """Fine-tunes a GPT on the tasks in the file `data` (`joint.py`) into the run folder `out`. With `resume`, `data`
-    and `overrides` may be left out.
+    and `overrides` may be left out. A run that was stopped returns an `Outcome` whose `ended` is `stopped`.
 
     >>> import hornbook
     >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", overrides={"epochs": 1})  # doctest: +SKIP
@@ -170,8 +170,8 @@ def _is_finished(run: Path, settings: TextSettings) -> bool:
 
 def _fingerprint(texts: Documents) -> str:
     digest = hashlib.sha256()
-    for features in (texts.train, texts.held_out):
-        for ids, targets in zip(features.ids, features.token_labels, strict=True):
+    for encoded in (texts.train, texts.held_out):
+        for ids, targets in zip(encoded.ids, encoded.token_labels, strict=True):
             digest.update(ids.tobytes() + b"|" + targets.tobytes() + b"\n")
     return digest.hexdigest()
 
@@ -186,7 +186,7 @@ def settings_in(run: dict[str, Any]) -> TextSettings:
     return configuration.from_dict(TextSettings, run["settings"])
 
 
-def _job(model: Gpt, tokenizer: Tokenizer, texts: Documents, settings: TextSettings, runtime: Runtime) -> Job:
+def _job(model: Gpt, tokenizer: Tokenizer, texts: Documents, settings: TextSettings, runtime: Runtime) -> TrainingJob:
     objective = ClmObjective()
     if runtime.compiles:
         model.compile_parts()
@@ -194,4 +194,4 @@ def _job(model: Gpt, tokenizer: Tokenizer, texts: Documents, settings: TextSetti
     module = TrainingModule(model, objective)
     batches = TaskBatches(texts.train, settings.batch_size, settings.runtime.seed)
     validation = partial(validate, module, in_batches(texts.held_out, VALIDATION_BATCH_SIZE), runtime)
-    return Job(module, batches, validation, *checkpoint_io(model, tokenizer, model))
+    return TrainingJob(module, batches, validation, *checkpoint_io(model, tokenizer, model))

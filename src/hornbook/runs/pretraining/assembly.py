@@ -38,7 +38,7 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
         if has_logits and head not in teacher.heads:
             raise ValueError(
                 f"the teacher has no {head} head, so it has no logits over the vocabulary to learn from: train one "
-                "first (pre-train with base=), use objective.recipe=tinybert, or set objective.without=logits"
+                "first (pre-train with init_from=), use objective.recipe=tinybert, or set objective.without=logits"
             )
         student = family(config, (head,) if has_logits or recipe.hard_label_weight else ())
         return pair_for(recipe, student, teacher)

@@ -28,9 +28,9 @@ def fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, base_g
     graph = open_graph(request.graph)
     if base_graph is not None:
         if base_graph != graph.fingerprint:
-            raise ValueError(f"{request.base} was trained with another graph than {request.graph}: give that one")
+            raise ValueError(f"{request.init_from} was trained with another graph than {request.graph}: give that one")
         if request.vectors is not None:
-            raise ValueError(f"{request.base} has entity vectors already: leave out vectors")
+            raise ValueError(f"{request.init_from} has entity vectors already: leave out vectors")
         return settings
     overrides = {"model.graph": graph.fingerprint, "model.num_entities": graph.num_entities}
     if request.vectors is not None:

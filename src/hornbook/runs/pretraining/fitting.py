@@ -18,7 +18,7 @@ from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
 
-# Model settings that may differ from the `base` model; all others must match it.
+# Model settings that may differ from the `init_from` model; all others must match it.
 OVERRIDABLE_WITH_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
     *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
@@ -30,10 +30,10 @@ def fitted_settings(
     settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, teacher: Teacher | None, log: Log
 ) -> PretrainSettings:
     """The settings with the vocabulary of the corpora, if their `tokenizer` is known, and with the shape of the model
-    of the `base` model, or fitted to the teacher."""
+    of the `init_from` model, or fitted to the teacher."""
     if teacher is not None:
         return fitted_to_teacher(settings, tokenizer, teacher)
-    if request.base is not None:
+    if request.init_from is not None:
         return _with_mask(_fitted_to_base(settings, tokenizer, request, log), tokenizer)
     settings = fitted_to_graph(settings, request, None)
     if tokenizer is None:
@@ -53,12 +53,12 @@ def _with_mask(settings: PretrainSettings, tokenizer: Tokenizer | None) -> Pretr
 def _fitted_to_base(
     settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, log: Log
 ) -> PretrainSettings:
-    folder = model_folder(request.base)
+    folder = model_folder(request.init_from)
     trained, old_tokenizer = load_folder(folder)
     family = registry.family_of(settings.model)
     if type(trained) is not family and trained.family not in family.initializes_from:
         raise ValueError(
-            f"{request.base} is a model of the family {trained.family}, but {request.preset} is not: "
+            f"{request.init_from} is a model of the family {trained.family}, but {request.preset} is not: "
             f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
         )
     if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:

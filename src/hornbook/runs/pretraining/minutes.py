@@ -11,7 +11,7 @@ from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batc
 from hornbook.runs.pretraining.recipes import Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.runtime import Runtime
 from hornbook.train.step_timing import FORWARD_SHARE, LONG_RUN, NUM_TIMED, num_to_time, seconds_per_step
 
@@ -27,7 +27,7 @@ def with_batch_that_fits(
     request: PretrainRequest,
     recipe: Recipe,
     settings: PretrainSettings,
-    job: Job,
+    job: TrainingJob,
     runtime: Runtime,
     corpora: Corpora,
     log: Log,
@@ -72,7 +72,9 @@ def _halved(tokens: int, most: float, least: int) -> int:
     return tokens
 
 
-def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, corpora: Corpora, log: Log) -> None:
+def log_expected_time(
+    settings: PretrainSettings, job: TrainingJob, runtime: Runtime, corpora: Corpora, log: Log
+) -> None:
     num_timed = num_to_time(settings.schedule.steps)
     token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, corpora, num_timed)
     seconds = token_seconds * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
@@ -84,7 +86,7 @@ def log_expected_time(settings: PretrainSettings, job: Job, runtime: Runtime, co
 def _seconds_per_token(
     max_seconds: float,
     settings: PretrainSettings,
-    job: Job,
+    job: TrainingJob,
     runtime: Runtime,
     corpora: Corpora,
     num_timed: int = NUM_TIMED,
@@ -100,7 +102,7 @@ def _seconds_per_token(
 def with_steps_in(
     minutes: float,
     settings: PretrainSettings,
-    job: Job,
+    job: TrainingJob,
     runtime: Runtime,
     began: float,
     corpora: Corpora,
@@ -162,7 +164,7 @@ def steps_between(steps: int, num: int) -> int:
 
 
 def mean_seconds_per_step(
-    settings: PretrainSettings, job: Job, runtime: Runtime, max_seconds: float, num_timed: int = NUM_TIMED
+    settings: PretrainSettings, job: TrainingJob, runtime: Runtime, max_seconds: float, num_timed: int = NUM_TIMED
 ) -> float:
     """Mean over the two sequence lengths of a run, each measured on `num_timed` of its largest batches for at most
     `max_seconds`."""

@@ -42,7 +42,7 @@ def choose_recipe(request: PretrainRequest, settings: PretrainSettings) -> Recip
         if request.recipe == "budget" and request.teacher is not None:
             raise ValueError("recipe budget is for pre-training without a teacher: leave it out")
         return request.recipe
-    if request.base is not None or request.teacher is not None:
+    if request.init_from is not None or request.teacher is not None:
         return "published"
     published = preset(request.preset)
     return "budget" if _budget(request, settings) < FAR_SHORTER * _scheduled(published) else "published"

@@ -14,7 +14,7 @@ from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.pretraining.assembly import kept_model
 from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
-from hornbook.train.job import Job
+from hornbook.train.job import TrainingJob
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import MAX_BATCH_TOKENS, MINUTES_PER_YEAR
 
@@ -25,7 +25,7 @@ class PretrainRequest(RunRequest):
 
     preset: str
     corpora: list[str] = field(default_factory=list)
-    base: str | None = None
+    init_from: str | None = None
     steps: int | None = setting(None, "number of optimizer steps", low=1, high=MANY)
     tokens: int | None = setting(None, "training tokens, instead of steps", low=1, high=10**15)
     minutes: float | None = setting(None, "training time in minutes, instead of steps", above=0, high=MINUTES_PER_YEAR)
@@ -57,7 +57,7 @@ def write_run(
     settings: PretrainSettings,
     corpora: Corpora,
     runtime: Runtime,
-    job: Job,
+    job: TrainingJob,
     baseline: dict,
     recipe: str,
     teacher: Teacher | None = None,
@@ -93,7 +93,7 @@ def write_run(
         heads=list(job.model.heads),
         unigram_baseline=baseline,
         planned_flops=settings.planned_flops(teacher=teacher.model.config if teacher else None),
-        **{"from": request.base},
+        **{"from": request.init_from},
     )
 
 

@@ -69,7 +69,7 @@ from hornbook.runs.pretraining.record import (
 )
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.job import Job, OnProgress, Outcome
+from hornbook.train.job import OnProgress, Outcome, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
@@ -89,7 +89,7 @@ def pretrain(
     corpora: Sequence[str | Path] | str | Path,
     out: str | Path,
     *,
-    base: str | Path | None = None,
+    init_from: str | Path | None = None,
     steps: int | None = None,
     tokens: int | None = None,
     minutes: float | None = None,
@@ -104,10 +104,14 @@ def pretrain(
     on_progress: OnProgress | None = None,
     log: Log = print,
 ) -> Outcome:
-    """Pre-trains a preset on one or several corpora (`folder` or `folder:weight`) into the run folder `out`. With a
-    `teacher` the model is distilled from it; `hornbook.runs.distillation` opens the teacher and calls this. `recipe`
-    is `published` or `budget`, which is for runs far shorter than published and the default for them. ERNIE reads the
-    `vectors` of the entities of a `graph`, to which the corpora must be linked.
+    """Pre-trains a preset on one or several corpora (`folder` or `folder:weight`) into the run folder `out`.
+    `init_from` is a model to initialise from, whose size overrides the preset's. With a `teacher` the model is
+    distilled from it; `hornbook.runs.distillation` opens the teacher and calls this. `recipe` is `published` or
+    `budget`, which is for runs far shorter than published and the default for them. ERNIE reads the `vectors` of the
+    entities of a `graph`, to which the corpora must be linked.
+
+    Returns how the run ended. If Ctrl-C, another signal or `on_progress` stopped it, it is saved and the `ended` of the
+    `Outcome` is `stopped`.
 
     >>> import hornbook
     >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
@@ -117,7 +121,7 @@ def pretrain(
     """
     out = Path(out)
     request = PretrainRequest(
-        *(preset, names_of(corpora), base, steps, tokens, minutes, batch_tokens, seed, teacher and teacher.name),
+        *(preset, names_of(corpora), init_from, steps, tokens, minutes, batch_tokens, seed, teacher and teacher.name),
         recipe=recipe,
         graph=graph,
         vectors=vectors,
@@ -148,7 +152,7 @@ class _Prepared:
     settings: PretrainSettings
     corpora: Corpora
     runtime: Runtime
-    job: Job
+    job: TrainingJob
 
 
 def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
@@ -276,7 +280,7 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
 def _model_to_train(
     settings: PretrainSettings, corpora: Corpora, request: PretrainRequest, teacher: Teacher | None, log: Log
 ) -> tuple[PretrainSettings, nn.Module]:
-    """The resolved settings and the model with its initial weights: random, those of `base`, or teacher layers."""
+    """The resolved settings and the model with its initial weights: random, those of `init_from`, or teacher layers."""
     tokenizer = corpora[0][0].tokenizer
     settings = fitted_settings(settings, tokenizer, request, teacher, log)
     check_corpora_linked(settings, corpora)
@@ -286,12 +290,12 @@ def _model_to_train(
     if settings.reads_entities:
         give_vectors(model, request)
     if teacher is not None:
-        if settings.objective.start == "teacher":
+        if settings.objective.student_init == "teacher":
             log(f"the student {initialize_from_teacher(model.student, teacher.model)}")
-    elif request.base is not None:
-        log(f"initialised from {request.base}: {settings.model.num_layers} layers, width {settings.model.width}")
-        if newly_initialized := initialize_from(model, model_folder(request.base), tokenizer):
-            log(f"newly initialised, because {request.base} lacks them: {', '.join(newly_initialized)}")
+    elif request.init_from is not None:
+        log(f"initialised from {request.init_from}: {settings.model.num_layers} layers, width {settings.model.width}")
+        if newly_initialized := initialize_from(model, model_folder(request.init_from), tokenizer):
+            log(f"newly initialised, because {request.init_from} lacks them: {', '.join(newly_initialized)}")
     return settings, model
 
 
@@ -311,7 +315,7 @@ def _refuse_too_large(settings: PretrainSettings) -> None:
 
 def _job(
     settings: PretrainSettings, corpora: Corpora, model: nn.Module, runtime: Runtime, teacher: Teacher | None = None
-) -> Job:
+) -> TrainingJob:
     tokenizer = corpora[0][0].tokenizer
     objective = objective_of(settings, tokenizer, teacher and teacher.model, model)
     if runtime.compiles:
@@ -320,11 +324,11 @@ def _job(
         compile_hashing()
     save, load = partial(save_trained, model=model, tokenizer=tokenizer), partial(load_trained, model=model)
     module = TrainingModule(model, objective)
-    job = Job(module, BatchMaker(settings, corpora), None, save, load, lr_multiplier_of=lr_multiplier(settings))
+    job = TrainingJob(module, BatchMaker(settings, corpora), None, save, load, lr_multiplier_of=lr_multiplier(settings))
     return _with_batches(job, settings, corpora, runtime)
 
 
-def _with_batches(job: Job, settings: PretrainSettings, corpora: Corpora, runtime: Runtime) -> Job:
+def _with_batches(job: TrainingJob, settings: PretrainSettings, corpora: Corpora, runtime: Runtime) -> TrainingJob:
     """The job with the training and validation batches of these settings."""
     held_out, data = held_out_batches(settings, corpora), settings.data
     return dataclasses.replace(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hornbook import config as configuration
-from hornbook.data.sequences import DataSettings, Layout
+from hornbook.data.sequences import DataSettings, SequenceLayout
 from hornbook.models import registry
 from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig
@@ -153,7 +153,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         return [length for length in (self.data.short_length, self.data.length) if self.data.uses(length)]
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> SequenceLayout:
         """The layout of sequences, which follows from the sentence task and `data.layout`."""
         if self.reads_documents:
             return "documents"

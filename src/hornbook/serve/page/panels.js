@@ -81,12 +81,12 @@ export const PANELS = [
       const rows = Object.entries(found.probabilities).map(([name, value]) => ({ name, value }));
       return [bars(rows.sort((a, b) => b.value - a.value).slice(0, 20))];
     } },
-  { id: "choice", group: "use", fits: isKind("choice"), fields: () => [text("context"), text("endings", { rows: 3 })],
+  { id: "choice", group: "use", fits: isKind("choice"), fields: () => [text("context"), text("options", { label: word("choices"), rows: 3 })],
     async run(model, signal) {
-      const endings = lines("endings");
-      const [found] = (await ask("/predict", { model, inputs: [{ context: value("context"), endings }] }, signal)).predictions;
+      const choices = lines("options");
+      const [found] = (await ask("/predict", { model, inputs: [{ context: value("context"), choices }] }, signal)).predictions;
       const probabilities = found.probabilities ?? [];
-      return [bars(endings.map((name, i) => ({ name, value: probabilities[i] ?? Number(found.choice === i) })))];
+      return [bars(choices.map((name, i) => ({ name, value: probabilities[i] ?? Number(found.choice === i) })))];
     } },
   { id: "explain", group: "use", fits: can("explain"), fields: () => [text("explain", { label: word("question") }), text("choices", { rows: 3 })],
     async run(model, signal) {

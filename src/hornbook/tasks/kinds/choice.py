@@ -1,5 +1,5 @@
-"""Multiple choice: each ending is encoded with its context, a linear layer scores each `[CLS]`, and the softmax runs
-over the endings of one question."""
+"""Multiple choice: each choice is encoded with its context, a linear layer scores each `[CLS]`, and the softmax runs
+over the choices of one question."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,21 @@ import numpy as np
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.words import number, percent
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer, mean_scorer, softmax
-from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
-from hornbook.tasks.kinds.texts import encode_texts, text_features
-from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, ending_order
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
+from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
+from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, choice_order
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
+from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
 ENOUGH_CHOICES = 20  # questions: with fewer, choosing the same position every time may happen by chance
-ENDINGS = ("and went in.", "of the sea.", "for seven.", "and slept.")
+SAMPLE_CHOICES = ("and went in.", "of the sea.", "for seven.", "and slept.")
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,24 @@ class ChoicePrediction:
 
 
 @dataclass(frozen=True)
-class Choice(TaskKind):
-    """Multiple choice with `num_endings` endings for every question."""
+class Choice(Task):
+    """Multiple choice with `num_choices` choices for every question."""
 
     name = "choice"
-    description = "one of several endings"
-    takes = "a (context, endings), a (context, ending, ending, …), or a dictionary with context and endings"
+    description = "one of several choices"
+    takes = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
     example = ChoiceExample
-    output_kind = "choice"
+    output = "choice"
     default_metrics = ("accuracy",)
-    tab_separated = "the context and its endings"
-    label_scope = "ending"
+    tab_separated = "the context and its choices"
+    label_scope = "choice"
     pipeline = "multiple-choice"
     has_pipeline = False
     hf_class = "ForMultipleChoice"
-    saved_fields = ("metrics", "num_endings")
+    saved_fields = ("metrics", "num_choices")
 
     head_config: HeadConfig
-    num_endings: int = 4
+    num_choices: int = 4
     metrics: tuple[str, ...] = ("accuracy",)
 
     @classmethod
@@ -68,18 +68,18 @@ class Choice(TaskKind):
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:
-        context, *endings = line.split("\t")
-        return ChoiceExample(key, context, tuple(endings) or ("",))
+        context, *choices = line.split("\t")
+        return ChoiceExample(key, context, tuple(choices) or ("",))
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> ChoiceExample | None:
         context, several, beginning = (first_field(fields, names) for names in (CONTEXTS, CHOICES, BEGINNINGS))
-        numbered = sorted(filter(NUMBERED.fullmatch, fields), key=ending_order)
-        endings = fields[several] if several else [fields[name] for name in numbered]
-        if context is None or not isinstance(endings, list | tuple) or not endings:
+        numbered = sorted(filter(NUMBERED.fullmatch, fields), key=choice_order)
+        choices = fields[several] if several else [fields[name] for name in numbered]
+        if context is None or not isinstance(choices, list | tuple) or not choices:
             return None
         start = plain(fields[beginning]) if beginning else ""
-        return ChoiceExample(key, plain(fields[context]), tuple(map(plain, endings)), start)
+        return ChoiceExample(key, plain(fields[context]), tuple(map(plain, choices)), start)
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> ChoiceExample | None:
@@ -88,40 +88,42 @@ class Choice(TaskKind):
         return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 1 and is_list_of_texts(items) else None
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         return HeadConfig("choice")
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         first = next(example for split in data.splits.values() for example in split)
-        return super().details_for(named, data) | {"num_endings": len(first.endings)}
+        return super().details_for(named, data) | {"num_choices": len(first.choices)}
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Choice":
         metrics = tuple(details.get("metrics") or cls.default_metrics)
-        return cls(head_config, int(details.get("num_endings") or cls.num_endings), metrics)
+        return cls(head_config, int(details.get("num_choices") or cls.num_choices), metrics)
 
     @property
     def group_size(self) -> int:
-        return self.num_endings
+        return self.num_choices
 
     def for_example(self, example: ChoiceExample) -> "Choice":
-        return replace(self, num_endings=len(example.endings))
+        return replace(self, num_choices=len(example.choices))
 
-    def encode(self, examples: Sequence[ChoiceExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[ChoiceExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         pairs = []
         for each in examples:
-            if len(each.endings) != self.num_endings:
+            if len(each.choices) != self.num_choices:
                 raise ValueError(
-                    f"question {each.key} has {len(each.endings)} endings, but the model was trained with "
-                    f"{self.num_endings}: give {self.num_endings} endings"
+                    f"question {each.key} has {len(each.choices)} choices, but the model was trained with "
+                    f"{self.num_choices}: give {self.num_choices} choices"
                 )
-            pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.endings]
+            pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.choices]
         known = all(each.label is not None for each in examples)
         labels = np.array([each.label for each in examples]) if known else None
-        return text_features(*encode_texts(pairs, tokenizer, max_length), self.num_endings, labels)
+        return as_encoded_examples(*encode_texts(pairs, tokenizer, max_length), self.num_choices, labels)
 
-    def decode(self, outputs: Outputs, features: Features, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
+    def decode(
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[ChoiceExample]
+    ) -> list[ChoicePrediction]:
         probabilities = [softmax(logits) for logits in outputs]
         return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
 
@@ -132,30 +134,30 @@ class Choice(TaskKind):
     def describe(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
         return example.inputs | {
             "choice": prediction.choice,
-            "ending": example.endings[prediction.choice],
+            "choice_text": example.choices[prediction.choice],
             "probability": prediction.probabilities[prediction.choice],
             "probabilities": list(prediction.probabilities),
         }
 
     def constant(self, gold: list[int]) -> tuple[str, Predict]:
         choice = Counter(gold).most_common(1)[0][0]
-        return f"always taking ending {choice + 1}", lambda examples: [ChoicePrediction(choice, ())] * len(examples)
+        return f"always taking choice {choice + 1}", lambda examples: [ChoicePrediction(choice, ())] * len(examples)
 
     def majority(self, train: Sequence[ChoiceExample]) -> Predict:
-        logits = np.log(np.bincount([each.label for each in train], minlength=self.num_endings) + 1e-9)
+        logits = np.log(np.bincount([each.label for each in train], minlength=self.num_choices) + 1e-9)
         return lambda examples: self.decode([logits] * len(examples), None, examples)
 
     def degenerate(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> str | None:
         predicted, right = {each.choice for each in predictions}, {each.label for each in examples}
         if len(examples) >= ENOUGH_CHOICES and len(predicted) == 1 and len(right) > 1:
-            return f"it takes ending {next(iter(predicted)) + 1} whatever the endings"
+            return f"it takes choice {next(iter(predicted)) + 1} whatever the choices"
         return None
 
     @classmethod
     def confusion(cls, judged: Judged) -> Confusion | None:
         choices = [(row["gold"], row["choice"]) for row in judged.rows if "choice" in row]
         last = max((choice for pair in choices for choice in pair), default=-1)
-        names = [f"ending {choice + 1}" for choice in range(last + 1)]
+        names = [f"choice {choice + 1}" for choice in range(last + 1)]
         return confusion_matrix([(names[gold], names[predicted]) for gold, predicted in choices], names, "questions")
 
     @classmethod
@@ -164,11 +166,11 @@ class Choice(TaskKind):
         wrong.sort(key=lambda row: -confidence(row))
         mistakes = []
         for row in wrong[:most]:
-            endings, probabilities, gold = row.get("endings") or [], row.get("probabilities") or [], row["gold"]
-            right = f"ending {gold + 1}" + (f": {endings[gold]}" if gold < len(endings) else "")
+            choices, probabilities, gold = row.get("choices") or [], row.get("probabilities") or [], row["gold"]
+            right = f"choice {gold + 1}" + (f": {choices[gold]}" if gold < len(choices) else "")
             of_gold = percent(number(probabilities[gold])) if gold < len(probabilities) else ""
-            note = f"probability {percent(confidence(row))}" + (f", gold ending {of_gold}" if of_gold else "")
-            predicted = f"ending {row['choice'] + 1}: {row.get('ending', '')}"
+            note = f"probability {percent(confidence(row))}" + (f", gold choice {of_gold}" if of_gold else "")
+            predicted = f"choice {row['choice'] + 1}: {row.get('choice_text', '')}"
             mistakes.append(Mistake.of(row, right, predicted, note))
         return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
@@ -179,8 +181,8 @@ class Choice(TaskKind):
     @classmethod
     def forward_code(cls, sample: tuple[str, list[str]], has_double_heads: bool) -> str:
         start = (
-            f"context, endings = {sample!r}\n"
-            'inputs = tokenizer([context] * len(endings), endings, return_tensors="pt", padding=True)\n'
+            f"context, choices = {sample!r}\n"
+            'inputs = tokenizer([context] * len(choices), choices, return_tensors="pt", padding=True)\n'
         )
         if has_double_heads:
             return start + (
@@ -190,7 +192,7 @@ class Choice(TaskKind):
         return start + "model(**{name: value[None] for name, value in inputs.items()}).logits.softmax(-1)"
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        return [("She opened the door", ending) for ending in (ENDINGS * num_rows)[:num_rows]], (
+        return [("She opened the door", choice) for choice in (SAMPLE_CHOICES * num_rows)[:num_rows]], (
             'logits = session.run(["logits"], {name: each[None] for name, each in fed.items()})[0]\n'
             "print(texts[logits[0].argmax()][1])\n"
         )

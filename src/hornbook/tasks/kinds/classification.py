@@ -20,11 +20,11 @@ from hornbook.metrics.breakdown import (
 )
 from hornbook.metrics.words import number, percent
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import Predict
-from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
+from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.reading.rows import is_number
 from hornbook.tasks.records import DataSet, TextExample
+from hornbook.tasks.task import Predict
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -49,7 +49,7 @@ class ClassPrediction:
 
 
 @dataclass(frozen=True)
-class Classification(TextKind):
+class Classification(SequenceTask):
     name = "classification"
     description = "one label per text"
     default_metrics = ("accuracy", "macro_f1", "matthews")
@@ -92,7 +92,7 @@ class Classification(TextKind):
         return np.array([index.get(each.label, -1) for each in examples])
 
     def decode(
-        self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
+        self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
         labels = self.head_config.labels
         return [

@@ -14,18 +14,18 @@ import numpy as np
 
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.metrics import classification as class_metrics
-from hornbook.tasks.features import Features, Scorer
-from hornbook.tasks.kind import INPUTS
+from hornbook.tasks.encoded import EncodedExamples, Scorer
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
-from hornbook.tasks.kinds.texts import text_features
+from hornbook.tasks.kinds.texts import as_encoded_examples
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
 from hornbook.tasks.records import MarkedExample
+from hornbook.tasks.task import INPUTS
 
 if TYPE_CHECKING:
-    from hornbook.data.tokenizing import DocumentLinker
+    from hornbook.data.tokenizing import EntityLinkerProtocol
     from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
@@ -41,7 +41,7 @@ class Marked:
 
     @classmethod
     def own_layout(cls, allows_no_answer: bool = False) -> MarkedLayout:
-        return MarkedLayout(cls.marks, cls.problem_type == "multi")
+        return MarkedLayout(cls.marks, cls.problem_type == "multi_label_classification")
 
     @classmethod
     def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
@@ -71,7 +71,7 @@ class Marked:
     def sample_input(cls, has_pair: bool) -> str:
         return " and ".join(f"{mark} {word} {mark}" for mark, word in zip(cls.marks, ("London", "Paris"), strict=False))
 
-    def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         if self.head_config.pairs != "joint":
             raise ValueError("task.pair_encoding= is for pairs of texts: leave it out")
         texts, mentions = zip(*(each.marked(self.marks) for each in examples), strict=True) if examples else ((), ())
@@ -81,11 +81,11 @@ class Marked:
             num_truncated += _cut(encoding, mark_ids, capacity)
             encodings.append(tokenizer.with_special_tokens(encoding))
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
-        features = text_features(encodings, num_truncated, 1, targets)
+        encoded = as_encoded_examples(encodings, num_truncated, 1, targets)
         if not any(each.entities for each in examples):
-            return features
+            return encoded
         entities = [mention_tokens(np.array(encodings[i].offsets), each) for i, each in enumerate(mentions)]
-        return replace(features, entities=entities)
+        return replace(encoded, entities=entities)
 
 
 def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:
@@ -103,7 +103,7 @@ def _cut(encoding, mark_ids: list[int | None], capacity: int) -> bool:
 
 
 def with_entities(
-    examples: Sequence[MarkedExample], linker: "DocumentLinker", has_vector: np.ndarray
+    examples: Sequence[MarkedExample], linker: "EntityLinkerProtocol", has_vector: np.ndarray
 ) -> list[MarkedExample]:
     """The examples with the entities of a graph that their texts mention: those that the file gives, else those that
     are found. Entities without a vector are left out."""

@@ -17,11 +17,11 @@ from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer
-from hornbook.tasks.kind import TINIEST, Predict
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
-from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.records import TextExample
+from hornbook.tasks.task import TINIEST, Predict
 
 THRESHOLD = 0.5  # minimum probability of a predicted class, where none is chosen on dev
 THRESHOLDS = tuple(i / 20 for i in range(1, 20))  # that are tried
@@ -29,13 +29,12 @@ FEWEST = 200  # dev examples to choose a threshold on
 
 
 @dataclass(frozen=True)
-class MultiLabel(TextKind):
+class MultiLabel(SequenceTask):
     name = "multi-label"
     description = "any number of labels per text"
-    problem_type = "multi"
+    problem_type = "multi_label_classification"
     default_metrics = ("micro_f1", "macro_f1", "exact_match")
     has_labels = True
-    label_kind = "classes"
     pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
     saved_fields = ("metrics", "threshold")
 
@@ -62,7 +61,7 @@ class MultiLabel(TextKind):
         return np.array(rows, np.float32).reshape(len(examples), len(self.head_config.labels))
 
     def decode(
-        self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]
+        self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
         probabilities = 1 / (1 + np.exp(-np.stack(outputs))) if outputs else np.zeros((0, 0))
         return [

@@ -10,10 +10,10 @@ from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer
-from hornbook.tasks.kind import Predict
-from hornbook.tasks.kinds.texts import TextKind
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer
+from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.records import DataSet, TextExample
+from hornbook.tasks.task import Predict
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -23,19 +23,18 @@ STSB_RANGE = (0.0, 5.0)
 
 
 @dataclass(frozen=True)
-class Regression(TextKind):
+class Regression(SequenceTask):
     name = "regression"
     description = "one number per text"
-    problem_type = "number"
+    problem_type = "regression"
     default_metrics = ("pearson", "spearman")
     number_metrics = ("pearson", "spearman", "mean_squared_error")
-    label_kind = "number"
     pipeline_arguments = ', function_to_apply="none"'
     decoding = "print(logits[:, 0])\n"
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
-        return HeadConfig("sequence", 1, ("score",), "number", head, pairs)
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+        return HeadConfig("sequence", 1, ("score",), "regression", layers, pairs)
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any]:
@@ -46,7 +45,7 @@ class Regression(TextKind):
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         return np.array([each.label for each in examples], float)
 
-    def decode(self, outputs: Outputs, features: Features | None, examples: Sequence[TextExample]) -> list[float]:
+    def decode(self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[TextExample]) -> list[float]:
         return np.stack(outputs)[:, 0].tolist() if outputs else []
 
     def average(self, logits: np.ndarray) -> np.ndarray:

@@ -17,15 +17,15 @@ from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.words import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer, mean_scorer
-from hornbook.tasks.kind import Predict, TaskKind, is_list_of_texts
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
-from hornbook.tasks.kinds.texts import encode_texts, text_features
+from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.guess import PAIRS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.similar import SIMILAR, OwnSimilar
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
+from hornbook.tasks.task import Predict, Task, is_list_of_texts
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -50,19 +50,19 @@ class SimilarityPrediction:
 
 
 @dataclass(frozen=True)
-class Similarity(TaskKind):
+class Similarity(Task):
     """`score_range`: the lowest and highest score of the training split, which become cosines of 0 and 1."""
 
     name = "similarity"
     description = "vectors that are similar for similar texts"
     takes = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
-    output_kind = "vectors"
+    output = "vectors"
+    problem_type = "regression"
     default_metrics = SCORED
     other_metrics = RANKED
     saved_fields = ("metrics", "score_range")
     max_length = 256
-    label_kind = "number"
     tab_separated = "a text and its pair"
     has_baselines = False
     pipeline = "sentence-similarity"
@@ -114,11 +114,12 @@ class Similarity(TaskKind):
     # ---- making a task
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         if pairs != "joint":
             raise ValueError("similarity always encodes the texts of a pair separately: leave out task.pair_encoding=")
         first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
-        return HeadConfig("vectors", problem_type="single" if first.score is None else "number", head=head)
+        problem_type = "single_label_classification" if first.score is None else "regression"
+        return HeadConfig("vectors", problem_type=problem_type, layers=layers)
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
@@ -140,27 +141,27 @@ class Similarity(TaskKind):
 
     # ---- encoding, decoding, scoring
 
-    def encode(self, examples: Sequence[SimilarityExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[SimilarityExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         """Each text is a sequence. A single text is encoded twice, so that it has two dropout masks. Labels are the
         scores as cosines or, for in-batch negatives, a number for each different text."""
         num_texts = max((len(each.texts) for each in examples), default=2)
         groups = [padded_texts(each, max(2, num_texts)) for each in examples]
         texts = [text for group in groups for text in group]
-        encoded = encode_texts([TextExample("", text) for text in texts], tokenizer, max_length)
-        features = text_features(*encoded, max(2, num_texts), None)
+        encodings = encode_texts([TextExample("", text) for text in texts], tokenizer, max_length)
+        encoded = as_encoded_examples(*encodings, max(2, num_texts), None)
         if not examples:
-            return features
+            return encoded
         if all(each.score is not None for each in examples):
-            labels = np.repeat(self._as_cosines([each.score for each in examples]), features.group_size)
-            return replace(features, labels=labels.astype(np.float32))
-        return replace(features, labels=np.unique(texts, return_inverse=True)[1].astype(np.int64))
+            labels = np.repeat(self._as_cosines([each.score for each in examples]), encoded.group_size)
+            return replace(encoded, labels=labels.astype(np.float32))
+        return replace(encoded, labels=np.unique(texts, return_inverse=True)[1].astype(np.int64))
 
     def _as_cosines(self, scores: Sequence[float]) -> np.ndarray:
         low, high = self.score_range or (min(scores), max(scores))
         return (np.array(scores, float) - low) / ((high - low) or 1.0)
 
     def decode(
-        self, outputs: Outputs, features: Features | None, examples: Sequence[SimilarityExample]
+        self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[SimilarityExample]
     ) -> list[SimilarityPrediction]:
         if not outputs:
             return []

@@ -20,13 +20,13 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.words import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks import illustrations
-from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import read_squad
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, SpanExample
+from hornbook.tasks.task import INPUTS, Predict, Task, first_field
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
@@ -75,7 +75,7 @@ class SpanPrediction:
 
 
 @dataclass(frozen=True)
-class Spans(TaskKind):
+class Spans(Task):
     """Defaults as published: questions of at most 64 tokens, a window every 128 tokens, answers of at most 30
     tokens."""
 
@@ -83,7 +83,7 @@ class Spans(TaskKind):
     description = "an answer span in the text"
     takes = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
-    output_kind = "spans"
+    output = "spans"
     default_metrics = ("f1", "exact")
     in_percent = True
     max_length = 384
@@ -138,8 +138,8 @@ class Spans(TaskKind):
         return bool(example.answers) or (allows_no_answer and example.answers is not None)
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
-        return HeadConfig("spans", 2, answerable=answerable)
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+        return HeadConfig("spans", 2, has_answer_classifier=has_answer_classifier)
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Spans(TaskKind):
             threshold=float(details.get("threshold", 0.0)),
         )
 
-    def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
         ids, segments, example_ids, passage_windows, labels = [], [], [], [], []
@@ -178,7 +178,7 @@ class Spans(TaskKind):
                 example_ids.append(example_id)
                 labels.append(target_in(answer, window_index * step, passage_windows[-1]))
         known = all(example.answers is not None for example in examples)
-        return Features(
+        return EncodedExamples(
             ids,
             segments,
             np.array(example_ids),
@@ -188,16 +188,18 @@ class Spans(TaskKind):
             decode_info=passage_windows,
         )
 
-    def decode(self, outputs: Outputs, features: Features, examples: Sequence[SpanExample]) -> list[SpanPrediction]:
+    def decode(
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[SpanExample]
+    ) -> list[SpanPrediction]:
         windows: list[list[tuple[np.ndarray, PassageWindow]]] = [[] for _ in examples]
-        for example_id, *window in zip(features.example_ids.tolist(), outputs, features.decode_info, strict=True):
+        for example_id, *window in zip(encoded.example_ids.tolist(), outputs, encoded.decode_info, strict=True):
             windows[example_id].append(window)
         return self.thresholded([self._answer(example.passage, windows[i]) for i, example in enumerate(examples)])
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
         candidates = np.concatenate([self._candidates(logits, window) for logits, window in windows])
-        none_scores = [none_score(logits, self.head_config.answerable) for logits, _ in windows]
+        none_scores = [none_score(logits, self.head_config.has_answer_classifier) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
         for score, start, end in candidates[order]:
@@ -213,7 +215,7 @@ class Spans(TaskKind):
             return SpanPrediction("", 0, 0, -MASKED_LOGIT, ())
         probabilities = softmax(np.array([score for score, *_ in best]))
         n_best = tuple(Answer(*each[1:], float(p)) for each, p in zip(best, probabilities, strict=True))
-        no_answer = min(none_scores) - (0.0 if self.head_config.answerable else best[0][0])
+        no_answer = min(none_scores) - (0.0 if self.head_config.has_answer_classifier else best[0][0])
         return SpanPrediction(n_best[0].text, n_best[0].start, n_best[0].end, no_answer, n_best)
 
     def _candidates(self, logits: np.ndarray, window: PassageWindow) -> np.ndarray:
@@ -257,8 +259,8 @@ class Spans(TaskKind):
 
     def predicted(self, outputs: np.ndarray) -> np.ndarray:
         """Start, end, and whether there is no answer."""
-        ends = outputs[:-1] if self.head_config.answerable else outputs
-        return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.answerable else 0)
+        ends = outputs[:-1] if self.head_config.has_answer_classifier else outputs
+        return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.has_answer_classifier else 0)
 
     def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
         """With the threshold that has the best F1, by the official search."""
@@ -346,13 +348,13 @@ class Spans(TaskKind):
             scores, best, [row["gold"] for row in rows], RULES.get(rules, RULES["squad2"])
         )
 
-    def illustrative(self, examples: Sequence[SpanExample], predictions: list, features: Features) -> list[int]:
-        return illustrations.choose(examples, (each.answer for each in predictions), features)
+    def illustrative(self, examples: Sequence[SpanExample], predictions: list, encoded: EncodedExamples) -> list[int]:
+        return illustrations.choose(examples, (each.answer for each in predictions), encoded)
 
     def illustrations(
-        self, outputs: Outputs, features: Features, examples: Sequence[SpanExample], predictions: list
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[SpanExample], predictions: list
     ) -> list[dict[str, Any]]:
-        probabilities = map(illustrations.token_probabilities, outputs, map(len, features.ids), features.decode_info)
+        probabilities = map(illustrations.token_probabilities, outputs, map(len, encoded.ids), encoded.decode_info)
         rows = map(self.describe, examples, predictions)
         return list(map(illustrations.illustration, examples, rows, probabilities))
 

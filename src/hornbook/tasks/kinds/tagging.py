@@ -21,14 +21,14 @@ from hornbook.metrics.breakdown import (
     tally_classes,
 )
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.kind import INPUTS, Predict, TaskKind, first_field, is_list_of_texts
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
 from hornbook.tasks.reading.columns import OWN_TAGS, WORDS, ColumnLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.sentences import read_sentences, sentence_in, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
 from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
+from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
 from hornbook.tasks.windows import split_windows
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class TagPrediction:
 
 
 @dataclass(frozen=True)
-class Tagging(TaskKind):
+class Tagging(Task):
     """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
 
     name = "tagging"
     description = "one tag per word"
     takes = "a text, or a list of words"
     example = TaggedExample
-    output_kind = "tokens"
+    output = "tokens"
     default_metrics = ("entity_f1", "tag_accuracy")
     has_labels = True
     label_scope = "word"
@@ -99,7 +99,7 @@ class Tagging(TaskKind):
         return splits, scheme
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod
@@ -112,7 +112,7 @@ class Tagging(TaskKind):
         default = cls.default_metrics if has_entities else ("tag_accuracy",)
         return cls(head_config, tuple(details.get("metrics") or default))
 
-    def encode(self, examples: Sequence[TaggedExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[TaggedExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         index = {label: i for i, label in enumerate(self.head_config.labels)}
         capacity = max_length - tokenizer.num_special(False)
         ids, segments, example_ids, words_and_tokens, labels = [], [], [], [], []
@@ -132,7 +132,7 @@ class Tagging(TaskKind):
                 words_and_tokens.append(word_tokens)
                 labels.append(targets)
         known = all(each.tags is not None for each in examples)
-        return Features(
+        return EncodedExamples(
             ids,
             segments,
             np.array(example_ids),
@@ -141,14 +141,16 @@ class Tagging(TaskKind):
             decode_info=words_and_tokens,
         )
 
-    def decode(self, outputs: Outputs, features: Features, examples: Sequence[TaggedExample]) -> list[TagPrediction]:
+    def decode(
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[TaggedExample]
+    ) -> list[TagPrediction]:
         labels = self.head_config.labels
         # For words that the tokenizer drops, which have no token to predict a tag at.
         default = "O" if "O" in labels else labels[0]
         tags = [[default] * len(each.words) for each in examples]
         probabilities = [[0.0] * len(each.words) for each in examples]
         for logits, example_id, word_tokens in zip(
-            outputs, features.example_ids.tolist(), features.decode_info, strict=True
+            outputs, encoded.example_ids.tolist(), encoded.decode_info, strict=True
         ):
             distributions = softmax(logits)
             for word, token in word_tokens:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hornbook.models.head_config import HeadConfig, PairEncoding
-from hornbook.tasks.features import Features
-from hornbook.tasks.kind import TaskKind, first_field
+from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.reading.guess import PAIRS, TEXTS
 from hornbook.tasks.reading.rows import is_missing
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, TextExample
+from hornbook.tasks.task import Task, first_field
 
 if TYPE_CHECKING:
     import tokenizers
@@ -24,12 +24,13 @@ ONE, TWO = ["A charming journey.", "Slow, very slow."], [("A charming journey.",
 
 
 @dataclass(frozen=True)
-class TextKind(TaskKind):
-    """The head maps `[CLS]` to one of `output.labels`, to several of them, or to a number."""
+class SequenceTask(Task):
+    """A task on whole texts: the head maps `[CLS]` to one of `head_config.labels`, to several of them, or to a
+    number."""
 
     takes = "a text, a (text, pair), or a dictionary with text and optionally pair"
     example = TextExample
-    output_kind = "sequence"
+    output = "sequence"
     pipeline = "text-classification"
     hf_class = "ForSequenceClassification"
     decoding = ""  # lines of Python that print what `logits` of an exported model predict
@@ -39,7 +40,7 @@ class TextKind(TaskKind):
 
     @classmethod
     def own_layout(cls, allows_no_answer: bool = False) -> OwnTexts:
-        return OwnTexts(cls.label_kind)
+        return OwnTexts(cls.problem_type)
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TextExample | None:
@@ -60,15 +61,15 @@ class TextKind(TaskKind):
         return TextExample(key, *items) if is_pair else None
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
-        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, head, pairs)
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, layers, pairs)
 
-    def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
         if targets is not None and targets.dtype == float:
             targets = targets.astype(np.float32)
-        encoded = encode_texts(examples, tokenizer, max_length, self.head_config.pairs)
-        return text_features(*encoded, self.head_config.group_size, targets)
+        encodings = encode_texts(examples, tokenizer, max_length, self.head_config.pairs)
+        return as_encoded_examples(*encodings, self.head_config.group_size, targets)
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """The labels as numbers, one value or row per example; -1 for unknown classes."""
@@ -82,18 +83,18 @@ class TextKind(TaskKind):
         return texts, change + run_and_decode(self)
 
 
-def run_and_decode(task: TaskKind) -> str:
+def run_and_decode(task: Task) -> str:
     """Lines of Python that run an exported model and print its predictions."""
     labels = f"labels = {list(task.head_config.labels)}\n" if task.has_labels else ""
     return f'logits = session.run(["logits"], fed)[0]\n{labels}{task.decoding}'
 
 
-def text_features(
+def as_encoded_examples(
     encodings: "list[tokenizers.Encoding]", num_truncated: int, group_size: int, targets: np.ndarray | None
-) -> Features:
-    """Features of encodings of which each `group_size` belong to one example, which has one target."""
+) -> EncodedExamples:
+    """Examples from encodings, of which each `group_size` belong to one example, which has one target."""
     num_examples = len(encodings) // group_size
-    return Features(
+    return EncodedExamples(
         ids=[np.array(each.ids, np.int64) for each in encodings],
         segments=[np.array(each.type_ids, np.int64) for each in encodings],
         example_ids=np.repeat(np.arange(num_examples), group_size),

@@ -1,4 +1,5 @@
-"""Multiple choice, a context and several endings: SWAG, CommonsenseQA, CODAH and users' own tables."""
+"""Multiple choice, a context and several choices, one of them right: SWAG, CommonsenseQA, CODAH and users' own
+tables."""
 
 import re
 from collections import Counter
@@ -39,14 +40,14 @@ class ChoiceLayout(TabularLayout):
         main = columns[first]
         notes.set_roles(text=main.context, pair=main.beginning, label=main.label, key=main.key)
         named = {"context": main.context, "beginning": main.beginning, "label": main.label}
-        notes.log_columns(**named, endings=", ".join(main.endings))
-        counts = Counter(len(endings) for row in tables[first].rows if (endings := _choices(row, main)[0]))
+        notes.log_columns(**named, choices=", ".join(main.choices))
+        counts = Counter(len(choices) for row in tables[first].rows if (choices := _choices(row, main)[0]))
         if not counts:
-            raise ValueError(f"{tables[first].file}: no row has endings; fill in the columns {', '.join(main.endings)}")
-        num_endings = counts.most_common(1)[0][0]
-        first_number = _first_number(tables, columns, num_endings, notes)
+            raise ValueError(f"{tables[first].file}: no row has choices; fill in the columns {', '.join(main.choices)}")
+        num_choices = counts.most_common(1)[0][0]
+        first_number = _first_number(tables, columns, num_choices, notes)
         return {
-            split: _examples(table, columns[split], num_endings, first_number, split, notes)
+            split: _examples(table, columns[split], num_choices, first_number, split, notes)
             for split, table in tables.items()
         }
 
@@ -57,7 +58,7 @@ class _Columns:
     beginning: str | None
     label: str | None
     key: str | None
-    endings: tuple[str, ...]  # one column of lists, or several columns of one ending each
+    choices: tuple[str, ...]  # one column of lists, or several columns of one choice each
 
 
 def _flattened(table: RowTable) -> RowTable:
@@ -80,27 +81,27 @@ def _columns(table: RowTable, split: str, requested: RequestedColumns) -> _Colum
     key = key_column(table, (context, beginning, label))
     numbered = [name for name in table.columns if NUMBERED.fullmatch(name) and name not in (context, label)]
     if len(numbered) > 1:
-        return _Columns(context, beginning, label, key, tuple(sorted(numbered, key=ending_order)))
+        return _Columns(context, beginning, label, key, tuple(sorted(numbered, key=choice_order)))
     as_list = find_column(table, None, CHOICES, "choices", may_be_missing=True)
     if as_list is None:
         raise ValueError(
-            f"{table.file} has no columns for the endings; name them ending0, ending1, … or give a list named choices "
+            f"{table.file} has no columns for the choices; name them choice0, choice1, … or give a list named choices "
             f"(its columns are: {table.names})"
         )
     return _Columns(context, beginning, label, key, (as_list,))
 
 
-def ending_order(name: str) -> tuple[int, str]:
-    """Sorts the columns of endings by their number or letter."""
+def choice_order(name: str) -> tuple[int, str]:
+    """Sorts the columns of choices by their number or letter."""
     mark = NUMBERED.fullmatch(name)[2]
     return (int(mark), "") if mark.isdigit() else (0, mark.lower())
 
 
 def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(endings, their names in the file such as A, B, …)."""
-    if len(columns.endings) > 1:
-        return tuple(plain(row.fields.get(name)).strip() for name in columns.endings) if row.fields else (), ()
-    cell = row.fields.get(columns.endings[0])
+    """(choices, their names in the file such as A, B, …)."""
+    if len(columns.choices) > 1:
+        return tuple(plain(row.fields.get(name)).strip() for name in columns.choices) if row.fields else (), ()
+    cell = row.fields.get(columns.choices[0])
     if isinstance(cell, dict):  # {"label": ["A", …], "text": […]}
         cell = [{"label": a, "text": b} for a, b in zip(cell.get("label", ()), cell.get("text", ()), strict=False)]
     if not isinstance(cell, list | tuple):
@@ -110,59 +111,59 @@ def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, .
     return tuple(plain(each) for each in cell), ()
 
 
-def _first_number(tables: Tables, columns: Mapping[str, _Columns], num_endings: int, notes: Notes) -> int:
-    """Whether labels count endings from 0 or 1: 1 if some label equals the number of endings and none is 0."""
+def _first_number(tables: Tables, columns: Mapping[str, _Columns], num_choices: int, notes: Notes) -> int:
+    """Whether labels count choices from 0 or 1: 1 if some label equals the number of choices and none is 0."""
     labels = set()
     for split, table in tables.items():
         label = columns[split].label
         if label and not any(_choices(row, columns[split])[1] for row in table.rows):
             labels |= {plain(value) for value in table.values(label)}
-    if str(num_endings) in labels and "0" not in labels:
-        notes.log(f"labels count endings from 1 to {num_endings}")
+    if str(num_choices) in labels and "0" not in labels:
+        notes.log(f"labels count choices from 1 to {num_choices}")
         return 1
     return 0
 
 
 def _examples(
-    table: RowTable, columns: _Columns, num_endings: int, first_number: int, split: str, notes: Notes
+    table: RowTable, columns: _Columns, num_choices: int, first_number: int, split: str, notes: Notes
 ) -> list[ChoiceExample]:
-    """Examples that all have `num_endings` endings; labels count from `first_number`."""
+    """Examples that all have `num_choices` choices; labels count from `first_number`."""
     has_labels = columns.label is not None
     if has_labels and split.startswith("test"):
         has_labels = not are_withheld(table.values(columns.label))
 
     def convert(row: Row, key: str) -> tuple[ChoiceExample, Defect | None]:
-        endings, names = _choices(row, columns)
+        choices, names = _choices(row, columns)
         context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
         label = defect = None
         if has_labels:
-            label, defect = _label(row.fields.get(columns.label), endings, names, first_number)
-        if len(endings) != num_endings or not all(endings):
-            defect = ("bad_endings", f"{sum(map(bool, endings))} endings, but most rows have {num_endings}")
+            label, defect = _label(row.fields.get(columns.label), choices, names, first_number)
+        if len(choices) != num_choices or not all(choices):
+            defect = ("bad_choices", f"{sum(map(bool, choices))} choices, but most rows have {num_choices}")
         elif not context and not beginning:
             defect = ("empty_text", "the context is empty")
-        padded = (*endings, *[""] * num_endings)[:num_endings]
-        return ChoiceExample(key, context, padded, beginning, label if (label or 0) < num_endings else None), defect
+        padded = (*choices, *[""] * num_choices)[:num_choices]
+        return ChoiceExample(key, context, padded, beginning, label if (label or 0) < num_choices else None), defect
 
     return convert_rows(table, columns.key, split, notes, convert)
 
 
 def _label(
-    cell: Any, endings: tuple[str, ...], names: tuple[str, ...], first_number: int
+    cell: Any, choices: tuple[str, ...], names: tuple[str, ...], first_number: int
 ) -> tuple[int | None, Defect | None]:
-    """(index of the right ending, defect) from its name, number, text or letter."""
+    """(index of the right choice, defect) from its name, number, text or letter."""
     if is_missing(cell):
         return None, ("no_label", "the label is empty")
     label = plain(cell).strip()
     if label in names:
         return names.index(label), None
-    if re.fullmatch(r"\d+", label) and 0 <= int(label) - first_number < len(endings):
+    if re.fullmatch(r"\d+", label) and 0 <= int(label) - first_number < len(choices):
         return int(label) - first_number, None
-    if endings.count(label) == 1:
-        return endings.index(label), None
-    if re.fullmatch(r"[A-Za-z]", label) and ord(label.upper()) - ord("A") < len(endings):
+    if choices.count(label) == 1:
+        return choices.index(label), None
+    if re.fullmatch(r"[A-Za-z]", label) and ord(label.upper()) - ord("A") < len(choices):
         return ord(label.upper()) - ord("A"), None
-    return None, ("bad_choice", f"the label '{label[:60]}' matches none of the {len(endings)} endings")
+    return None, ("bad_choice_label", f"the label '{label[:60]}' matches none of the {len(choices)} choices")
 
 
 SWAG = ChoiceLayout(

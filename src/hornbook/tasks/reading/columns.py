@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import read_text
-from hornbook.tasks.reading.layout import Layout, Paths, Patterns, Tables, TabularLayout, own_patterns
+from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
 from hornbook.tasks.reading.tables import find_column
@@ -37,7 +37,7 @@ class ColumnLayout(TabularLayout):
     names: Mapping[str, int] = field(default_factory=dict)
 
     def read(self, paths: Paths, notes: Notes) -> Splits:
-        return Layout.read(self, paths, notes)  # file by file
+        return FileLayout.read(self, paths, notes)  # file by file
 
     def read_file(self, path: Path, split: str, notes: Notes) -> Iterable[TaggedExample]:
         if path.suffix.lower() in TABLES:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
-from hornbook.tasks.reading.layout import Layout
+from hornbook.tasks.reading.layout import FileLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import RawQuestion, checked
 from hornbook.tasks.records import SpanExample
@@ -24,7 +24,7 @@ OFFSETS = {"yes": 1, "no": 5}  # in ENDING
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoqaLayout(Layout):
+class CoqaLayout(FileLayout):
     def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
         notes.log(
             f"the {NUM_TURNS} previous turns are prepended to each question; 'yes' and 'no' are appended to the story; "

@@ -6,8 +6,9 @@ import itertools
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
+from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.notes import RequestedColumns
 from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
 from hornbook.tasks.reading.texts import KEYS, Columns, key_column
@@ -33,7 +34,6 @@ LABELS = ("class", "category", "target", "gold_label", "gold", "sentiment", "pol
 NUMBERS = ("score", "similarity", "rating", "stars", "value")
 WEAK_LABELS = (*NUMBERS, "genre", "tags", "answer", "y")  # often not the label but another column
 TIMES = ("date", "time", "datetime", "timestamp", "created", "updated", "modified", "year", "month", "day")
-LabelKind = Literal["class", "classes", "number"]
 SAMPLE = 1000
 MAX_CLASSES = 100
 MANY_ROWS = 20  # with fewer rows, each label may well occur only once
@@ -95,19 +95,19 @@ class Column:
         has_words = any(" " in text.strip() for text in texts)
         return sum(map(len, texts)) / len(texts) if has_words and not self.is_time and not self.has_few_values else 0.0
 
-    def may_be_label(self, kind: LabelKind) -> bool:
+    def may_be_label(self, problem_type: ProblemType) -> bool:
         """Whether a column with the name of a label can be one: it is not a time and does not have a new value in
         nearly every row."""
         num_rows = len(self.values)
         has_new_values = num_rows >= MANY_ROWS and len(self.distinct) > MAX_DISTINCT * num_rows
-        return not self.is_time and not (kind == "class" and has_new_values)
+        return not self.is_time and not (problem_type == "single_label_classification" and has_new_values)
 
-    def looks_like_label(self, kind: LabelKind) -> bool:
-        """Whether a column of any name holds numbers (for `kind` "number") or few repeated values, and is neither a
+    def looks_like_label(self, problem_type: ProblemType) -> bool:
+        """Whether a column of any name holds numbers (for regression) or few repeated values, and is neither a
         time nor a key."""
         if self.is_key or self.is_time:
             return False
-        if kind != "number":
+        if problem_type != "regression":
             return self.has_few_values
         if not self.values or not all(map(is_number, self.values)):
             return False
@@ -120,7 +120,9 @@ class Column:
         return not self.is_key and bool(self.distinct) and self.distinct <= {"0", "1", "0.0", "1.0"}
 
 
-def infer_columns(table: RowTable, requested: RequestedColumns, kind: LabelKind, *, needs_label: bool) -> Columns:
+def infer_columns(
+    table: RowTable, requested: RequestedColumns, problem_type: ProblemType, *, needs_label: bool
+) -> Columns:
     """The columns of a table of labelled texts. Columns in `requested` and those that the run was trained on
     (`requested.trained`) must exist, the label only with `needs_label`; the others are inferred."""
     for column, role in ((requested.text, "text"), (requested.pair, "pair")):
@@ -139,7 +141,7 @@ def infer_columns(table: RowTable, requested: RequestedColumns, kind: LabelKind,
         text, pair = _pair(table, free())
     text = text or _text(table, free())
     if not requested.label and not requested.trained:
-        label, labels = _label(table, free(), kind, needs_label)
+        label, labels = _label(table, free(), problem_type, needs_label)
     return Columns(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
 
 
@@ -210,19 +212,22 @@ def _text(table: RowTable, columns: list[Column]) -> str:
 
 
 def _label(
-    table: RowTable, columns: list[Column], kind: LabelKind, needs_label: bool
+    table: RowTable, columns: list[Column], problem_type: ProblemType, needs_label: bool
 ) -> tuple[str | None, tuple[str, ...]]:
     """The column with the most reliable name of a label or, if it has only a weak one or none, the only column that
     looks like a label. Multi-label data may have one column of 0 and 1 per class."""
     candidates: list[Column] = []
-    for names in (NUMBERS, SURE_LABELS, LABELS, WEAK_LABELS)[kind != "number" :]:
+    is_multi_label = problem_type == "multi_label_classification"
+    for names in (NUMBERS, SURE_LABELS, LABELS, WEAK_LABELS)[problem_type != "regression" :]:
         named = _named(columns, names)
-        candidates = [column for column in named if column.may_be_label(kind)]
-        if names is WEAK_LABELS and kind != "classes":
-            candidates += [column for column in columns if column not in named and column.looks_like_label(kind)]
+        candidates = [column for column in named if column.may_be_label(problem_type)]
+        if names is WEAK_LABELS and not is_multi_label:
+            candidates += [
+                column for column in columns if column not in named and column.looks_like_label(problem_type)
+            ]
         if candidates:
             break
-    binary = tuple(column.name for column in columns if column.is_binary) if kind == "classes" else ()
+    binary = tuple(column.name for column in columns if column.is_binary) if is_multi_label else ()
     if not candidates and binary:
         return None, binary
     if len(candidates) == 1:

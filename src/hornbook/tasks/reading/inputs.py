@@ -8,7 +8,6 @@ from typing import Any
 from hornbook.data.problems import problem_lines
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.items import as_examples
-from hornbook.tasks.kind import INPUTS, TaskKind
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.guess import infer_columns
@@ -19,6 +18,7 @@ from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pie
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
+from hornbook.tasks.task import INPUTS, Task
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def read_input_rows(
     A table (CSV, TSV, JSON lines, JSON, Parquet) has one input per row. Its columns are those that the run was trained
     on, or inferred, unless `text` and `pair` name them; `delimiter` and `encoding` are detected where they are None.
     Other files have one input per line, including empty lines; a tab separates a text from its pair, a question from
-    its passage, a context from its endings. Tagging also reads files with one word per line and blank lines between
+    its passage, a context from its choices. Tagging also reads files with one word per line and blank lines between
     sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
     `strict`, the first problem raises `ValueError`.
     """
@@ -161,12 +161,12 @@ def _read(path: Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
     return _from_table(table, kind, notes) if table.rows else []
 
 
-def _from_table(table: RowTable, kind: type[TaskKind], notes: Notes) -> list[Example]:
+def _from_table(table: RowTable, kind: type[Task], notes: Notes) -> list[Example]:
     layout, text, requested = kind.own_layout(allows_no_answer=True), None, notes.requested
     if isinstance(layout, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained:
             requested = RequestedColumns(table.columns[0])
-        columns = infer_columns(table, requested, layout.kind, needs_label=False)
+        columns = infer_columns(table, requested, layout.problem_type, needs_label=False)
         notes.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.repair(text):
@@ -185,9 +185,7 @@ def _is_published(path: Path, layout: TableLayout) -> bool:
     return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.unnamed))
 
 
-def _from_lines(
-    lines: list[str], path: Path, kind: type[TaskKind], notes: Notes, first_index: int = 0
-) -> list[Example]:
+def _from_lines(lines: list[str], path: Path, kind: type[Task], notes: Notes, first_index: int = 0) -> list[Example]:
     for line_number, line in enumerate(lines, first_index + 1):
         if not line.strip():
             notes.problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
@@ -195,6 +193,6 @@ def _from_lines(
     has_tabs = 2 * sum("\t" in line for line in lines if line.strip()) > num_filled
     if kind.tab_separated and not has_tabs:
         raise ValueError(f"{path}: separate {kind.tab_separated} by a tab on each line, or give a table with columns")
-    if has_tabs and kind.label_scope != "ending":
+    if has_tabs and kind.label_scope != "choice":
         notes.log(f"{path}: the tab on each line separates the two texts")
     return [kind.from_line(str(index), line, has_tabs) for index, line in enumerate(lines, first_index)]

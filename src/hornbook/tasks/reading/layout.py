@@ -32,7 +32,7 @@ def own_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class FileLayout:
     """How the files of a data set are found and read. `folder`: name of the subfolder where they may be."""
 
     files: Patterns = field(default_factory=own_patterns)
@@ -50,7 +50,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TabularLayout(Layout):
+class TabularLayout(FileLayout):
     """Tables, as files or in memory; several files of a split are concatenated."""
 
     takes_columns = True

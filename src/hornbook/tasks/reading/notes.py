@@ -10,7 +10,7 @@ from hornbook.data.problems import DESCRIPTIONS, Problem, Problems
 if TYPE_CHECKING:
     from hornbook.tasks.reading.rows import RowTable
 
-OF_LABELS = ("no_label", "bad_number", "bad_choice", "bad_tags", "no_span")  # problems of labels, not of inputs
+OF_LABELS = ("no_label", "bad_number", "bad_choice_label", "bad_tags", "no_span")  # problems of labels, not of inputs
 Defect = tuple[str, str]  # of a row: the kind of problem and its detail
 HARMLESS = ("byte_order_mark", "carriage_return")  # they lose no content, and published files have them
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import RowTable, read_plain_table, read_table
@@ -22,7 +22,7 @@ class TableLayout(TabularLayout):
     pair: str | None = None
     label: str | None = "label"
     key: str | None = "index"
-    kind: Literal["class", "number"] = "class"
+    problem_type: ProblemType = "single_label_classification"
     files: Patterns = field(default_factory=lambda: THREE_SPLITS, kw_only=True)
     unnamed: tuple[str, ...] = ()
     other_label: str | None = None
@@ -34,7 +34,7 @@ class TableLayout(TabularLayout):
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
-        parse = number if self.kind == "number" else one_class
+        parse = number if self.problem_type == "regression" else one_class
         splits = {}
         for split, table in tables.items():
             label = notes.requested.label or self.label
@@ -51,7 +51,7 @@ QQP = TableLayout("question1", "question2", "is_duplicate", "id", folder="QQP")
 QNLI = TableLayout("question", "sentence", folder="QNLI")
 RTE = TableLayout("sentence1", "sentence2", folder="RTE")
 WNLI = TableLayout("sentence1", "sentence2", folder="WNLI")
-STSB = TableLayout("sentence1", "sentence2", "score", kind="number", folder="STS-B")
+STSB = TableLayout("sentence1", "sentence2", "score", problem_type="regression", folder="STS-B")
 MNLI = TableLayout(
     "sentence1",
     "sentence2",

@@ -62,7 +62,7 @@ def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarColumns
         candidates = map(table.named, (*SIMILAR, *PAIRS))
         text, pair = next((columns for columns in candidates if len(columns) == 2), (None, None))
     if text is None:
-        text = infer_columns(table, RequestedColumns(pair=pair), "number", needs_label=False).text
+        text = infer_columns(table, RequestedColumns(pair=pair), "regression", needs_label=False).text
     used = {text, pair}
     negative = next((name for name in table.named(NEGATIVES) if name not in used), None)
     score = named.get("label") or next(iter(table.named(SCORES)), None)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
-from hornbook.tasks.reading.layout import Layout, Patterns
+from hornbook.tasks.reading.layout import FileLayout, Patterns
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.records import SpanExample
 
@@ -26,7 +26,7 @@ class RawQuestion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadLayout(Layout):
+class SquadLayout(FileLayout):
     allows_no_answer: bool = False
 
     def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.guess import LabelKind, infer_columns, several_columns
+from hornbook.models.head_config import ProblemType
+from hornbook.tasks.reading.guess import infer_columns, several_columns
 from hornbook.tasks.reading.layout import Paths, Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import RowTable, is_missing
@@ -31,16 +32,16 @@ STARTS = ("start", "answer_start", "starts")
 class OwnTexts(TabularLayout):
     """Tables of texts or pairs, labelled with a class, several classes or a number."""
 
-    kind: LabelKind
+    problem_type: ProblemType
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         split, table = main_table(tables)
-        columns = infer_columns(table, notes.requested, self.kind, needs_label=not split.startswith("test"))
+        columns = infer_columns(table, notes.requested, self.problem_type, needs_label=not split.startswith("test"))
         label = columns.label or ",".join(columns.labels)
         if len(columns.labels) == 1:
             label += ","  # unlike a column that holds the names of classes
         notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
-        parse = {"class": one_class, "number": number}.get(self.kind)
+        parse = {"single_label_classification": one_class, "regression": number}.get(self.problem_type)
         separated = ""
         if parse is None:
             cells = table.values(columns.label) if columns.label else []
@@ -57,7 +58,7 @@ class OwnTexts(TabularLayout):
         labels = [example.label for example in examples if example.label is not None]
         if not labels:
             return " (no labels)"
-        if self.kind == "number":
+        if self.problem_type == "regression":
             return f" (numbers from {min(labels):g} to {max(labels):g})"
         names = {name for label in labels for name in ((label,) if isinstance(label, str) else label)}
         return f" ({len(names)} classes)"

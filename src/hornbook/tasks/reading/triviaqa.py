@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, decoded, read_text
-from hornbook.tasks.reading.layout import Layout
+from hornbook.tasks.reading.layout import FileLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.squad import RawQuestion, checked, read_squad
 from hornbook.tasks.reading.tables import is_squad
@@ -18,7 +18,7 @@ PAGES = {"EntityPages": "wikipedia", "SearchResults": "web"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TriviaLayout(Layout):
+class TriviaLayout(FileLayout):
     """One example per question and document, with the key "question--document". The span is the first answer alias that
     occurs in the document, ignoring case; all aliases are accepted answers."""
 

@@ -51,7 +51,7 @@ class ExampleSource(ValidatedSettings, group="source"):
 
 @dataclass(frozen=True)
 class Choices(ValidatedSettings, group="choices"):
-    """The choices: a text for each label of the data, or the endings of each example."""
+    """The choices: a text for each label of the data, or those of each example."""
 
     labels: dict = field(default_factory=dict, metadata={"doc": "the text of each label of the data"})
     from_example: bool = setting(False, "each example has its own choices: known data sets of the kind choice")

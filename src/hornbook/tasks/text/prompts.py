@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hornbook.tasks.text.definition import TextTask, filled
-from hornbook.tasks.text.sources import Item, Log, Splits, read_items
+from hornbook.tasks.text.sources import Item, ItemSplits, Log, read_items
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
@@ -78,7 +78,7 @@ def drawn(task: TextTask, pool_size: int, num: int, seed: int, question_index: i
     return list(indices)
 
 
-def pool_for(task: TextTask, splits: Splits, num: int, log: Log) -> list[Item]:
+def pool_for(task: TextTask, splits: ItemSplits, num: int, log: Log) -> list[Item]:
     """The training examples that may be drawn for prompts with `num` examples."""
     if not num:
         return []

@@ -5,7 +5,7 @@ any. They come from a known data set, the columns of a table, or one of a few pu
 |---|---|
 | a known data set of texts | text, pair, label |
 | a known data set of questions on passages | question, passage, title |
-| a known data set of endings | context, beginning |
+| a known multiple-choice data set | context, beginning |
 | `columns` | the columns of the table |
 | `lambada` | context, word |
 | `coqa` | story, history, question |
@@ -44,12 +44,12 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Splits:
+class ItemSplits:
     train: list[Item]
     test: list[Item]
 
 
-def read_items(task: TextTask, data: str | Path, log: Log) -> Splits:
+def read_items(task: TextTask, data: str | Path, log: Log) -> ItemSplits:
     """Reads the training and test splits, and logs bad rows."""
     path = Path(data).expanduser()
     if not path.exists():
@@ -57,7 +57,7 @@ def read_items(task: TextTask, data: str | Path, log: Log) -> Splits:
     train, test = _known(task, path, log) if task.source.known else _from_files(task, path, log)
     if not test:
         raise ValueError(f"{path} has no examples with an answer: {_expected(task)}")
-    return Splits(train, test)
+    return ItemSplits(train, test)
 
 
 def _expected(task: TextTask) -> str:
@@ -91,8 +91,8 @@ def _item(task: TextTask, example: Example) -> Item | None:
     answers = tuple(map(plain, prompt.answers))
     if not answers:
         return None
-    if task.choices.from_example and prompt.endings:
-        return Item(example.key, fields, answers, prompt.endings)
+    if task.choices.from_example and prompt.choices:
+        return Item(example.key, fields, answers, prompt.choices)
     return _labelled(task, example.key, fields, answers)
 
 

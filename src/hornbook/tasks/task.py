@@ -1,15 +1,15 @@
-"""The base class of the kinds of tasks: everything that depends on the kind, from reading files to the report.
+"""The base class of tasks: everything that depends on the kind of a task, from reading files to the report.
 
-A class is a kind of task, an instance is a task of that kind with its model output and metrics. `tasks/kinds` has one
-file per kind; docs/architecture.md shows how to add one. Tasks are independent of the model family: the model supplies
-its published head for the task's `head_config`.
+A subclass is a kind of task, an instance is a task of that kind with its model output and metrics. `tasks/kinds` has
+one file per kind; docs/architecture.md shows how to add one. Tasks are independent of the model family: the model
+supplies its published head for the task's `head_config`.
 
 | step | members |
 |---|---|
 | read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `scorable` |
-| head | `output_kind`, `problem_type`, `head_config_for` |
+| head | `output`, `problem_type`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
-| baseline | `constant`, `majority`, `degenerate`, `label_scope`, `label_kind` |
+| baseline | `constant`, `majority`, `degenerate`, `label_scope` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
 | report | `description`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
 """
@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
-from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.features import Features, Outputs, Scorer, softmax
-from hornbook.tasks.reading.guess import LabelKind
+from hornbook.models.head_config import HeadConfig, ProblemType
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.reading.layout import TabularLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.records import DataSet, Example, Splits
@@ -39,16 +38,16 @@ TINIEST = 1e-300
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 
 
-class TaskKind:
-    """One kind of task."""
+class Task:
+    """A task, with its model output and metrics; a subclass is a kind of task."""
 
     # ---- the kind
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""  # what it predicts
     takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
-    output_kind: ClassVar[str]  # one of models.head_config.HEAD_TYPES
-    problem_type: ClassVar[str] = "single"
+    output: ClassVar[str]  # one of models.head_config.OUTPUT_TYPES
+    problem_type: ClassVar[ProblemType] = "single_label_classification"  # of each label, as in `transformers`
     default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
     other_metrics: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
     number_metrics: ClassVar[tuple[str, ...]] = ()  # metrics that are not fractions, so not shown in percent
@@ -60,8 +59,7 @@ class TaskKind:
     truncated: ClassVar[str] = "texts"  # what is counted as truncated
     unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
-    label_scope: ClassVar[Literal["text", "word", "ending", "passage"]] = "text"  # what a label belongs to
-    label_kind: ClassVar[LabelKind] = "class"  # of each label
+    label_scope: ClassVar[Literal["text", "word", "choice", "passage"]] = "text"  # what a label belongs to
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     allows_no_answer: bool = False  # the right answer may be none
@@ -139,7 +137,7 @@ class TaskKind:
     # ---- making a task
 
     @classmethod
-    def head_config_for(cls, data: DataSet, head: str, pairs: str, answerable: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
         """The model output that the data needs."""
         raise NotImplementedError
 
@@ -159,7 +157,7 @@ class TaskKind:
 
     @property
     def group_size(self) -> int:
-        """Number of sequences per unit."""
+        """Number of sequences per group."""
         return self.head_config.group_size
 
     def for_example(self, example: Example) -> Self:
@@ -175,11 +173,11 @@ class TaskKind:
 
     # ---- encoding, decoding, scoring
 
-    def encode(self, examples: Sequence[Example], tokenizer: "Tokenizer", max_length: int) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         """Examples to token sequences with targets."""
         raise NotImplementedError
 
-    def decode(self, outputs: Outputs, features: Features | None, examples: Sequence[Example]) -> list:
+    def decode(self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[Example]) -> list:
         """Model outputs to predictions, one per example, in order."""
         raise NotImplementedError
 
@@ -196,7 +194,7 @@ class TaskKind:
         return np.log(np.maximum(softmax(logits).mean(0), TINIEST))
 
     def predicted(self, outputs: np.ndarray) -> np.ndarray | None:
-        """What the outputs of one unit predict, to compare models; None for numbers."""
+        """What the outputs of one group predict, to compare models; None for numbers."""
         return outputs.argmax(-1)
 
     def tuned(self, examples: Sequence[Example], predictions: list) -> Self:
@@ -230,7 +228,7 @@ class TaskKind:
         return None
 
     @property
-    def correlation(self) -> "TaskKind | None":
+    def correlation(self) -> "Task | None":
         """This task with the metric that shows whether predictions depend on the class; None if it has none."""
         return None
 
@@ -266,12 +264,12 @@ class TaskKind:
         lacks an answer."""
         return []
 
-    def illustrative(self, examples: Sequence[Example], predictions: list, features: Features) -> list[int]:
+    def illustrative(self, examples: Sequence[Example], predictions: list, encoded: EncodedExamples) -> list[int]:
         """The indices of a few examples that the report shows with their probabilities."""
         return []
 
     def illustrations(
-        self, outputs: Outputs, features: Features, examples: Sequence[Example], predictions: list
+        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[Example], predictions: list
     ) -> list[dict[str, Any]]:
         """The rows of `illustrations.json` for these examples, each of one sequence."""
         return []

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from hornbook.batch import Batch, Stream
 
-Outputs = list[np.ndarray]  # of a model, one per unit; for tokens and spans, per sequence
+Outputs = list[np.ndarray]  # of a model, one per group; for tokens and spans, per sequence
 Scorer = Callable[[np.ndarray | None], dict[str, float]]  # scores of the examples with these indices; None: all
 
 
@@ -22,9 +22,9 @@ class ExtraStreams(Protocol):
 
 
 @dataclass(frozen=True)
-class Features:
-    """Examples as token sequences. Each `group_size` consecutive sequences form one unit that is scored together (such
-    as the endings of one question); `example_ids` is the index of each sequence's example (one may have several
+class EncodedExamples:
+    """Examples as token sequences. Each `group_size` consecutive sequences form one group, which is scored together
+    (such as the choices of one question); `example_ids` is the index of each sequence's example (one may have several
     windows). Targets are None if labels are unknown."""
 
     ids: list[np.ndarray]
@@ -40,16 +40,16 @@ class Features:
     extra_streams: ExtraStreams | None = None
 
     @property
-    def num_units(self) -> int:
-        """Number of groups of `group_size` sequences; batches are counted and shuffled in units."""
+    def num_groups(self) -> int:
+        """Number of groups of `group_size` sequences; the batch size counts groups, and groups are shuffled."""
         return len(self.ids) // self.group_size
 
-    def batch(self, units: Sequence[int], with_dataset_index: bool = False) -> "Batch":
-        """These units as a packed batch, sorted by length: neighbours of equal length are cheap on a CPU. With
+    def batch(self, groups: Sequence[int], with_dataset_index: bool = False) -> "Batch":
+        """These groups as a packed batch, sorted by length: neighbours of equal length are cheap on a CPU. With
         `with_dataset_index`, `dataset_index_host` holds the indices of the batch's sequences."""
         group_size = self.group_size
-        size = {unit: sum(len(self.ids[unit * group_size + i]) for i in range(group_size)) for unit in units}
-        chosen = [unit * group_size + i for unit in sorted(units, key=size.get) for i in range(group_size)]
+        size = {group: sum(len(self.ids[group * group_size + i]) for i in range(group_size)) for group in groups}
+        chosen = [group * group_size + i for group in sorted(groups, key=size.get) for i in range(group_size)]
         batch = self.packed(chosen)
         if with_dataset_index:
             batch = batch.with_values("sequences", dataset_index_host=np.array(chosen, np.int64))
