@@ -1,5 +1,7 @@
 """With --minutes the batch fits the minutes: a slow machine makes smaller batches, and enough steps."""
 
+from types import SimpleNamespace
+
 import pytest
 from tiny import TINY_MODEL
 from tiny_runs import same
@@ -14,8 +16,8 @@ TINY = TINY_MODEL | {"data.held_out_fraction": 0.5}
 
 @pytest.fixture
 def slow(monkeypatch):
-    """A machine that needs a hundredth of a second for each token."""
-    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 0.01)
+    """A machine that needs a thousandth of a second for each token."""
+    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 0.001)
     monkeypatch.setattr(minutes, "steps_in", lambda *about: (4, 2))
 
 
@@ -29,9 +31,31 @@ def begun(out, corpus, overrides=None, recipe="published", **more) -> tuple[dict
 def test_the_batch_shrinks_until_enough_steps_fit(slow, tmp_path, tiny_corpus):
     settings, said = begun(tmp_path / "run", tiny_corpus)
     tokens = settings["batch"]["tokens"]
-    assert tokens == 256  # 16 x 60 s / 200 steps / 0.01 s = 480 tokens
+    assert tokens == 4096  # 16 x 60 s / 200 steps / 0.001 s = 4,800 tokens
     (words,) = [each for each in said if "instead of the published" in each]
-    assert "256 tokens instead of the published 131,072" in words and "batch_tokens= of 131072 keeps" in words
+    assert "4,096 tokens instead of the published 131,072" in words and "batch_tokens= of 131072 keeps" in words
+
+
+def test_the_batch_does_not_shrink_below_that_of_the_budget_recipe(slow, tmp_path, tiny_corpus):
+    settings, _ = begun(tmp_path / "run", tiny_corpus, minutes=1)
+    assert settings["batch"]["tokens"] == 2048
+
+
+def test_slow_steps_are_measured_once(monkeypatch, tmp_path, tiny_corpus):
+    """If the first measurement takes more than its share of the minutes, its result is used for the steps too."""
+    clock = SimpleNamespace(now=0.0)
+
+    def seconds_per_token(*_):
+        clock.now += 40
+        return 0.01
+
+    monkeypatch.setattr(minutes, "_seconds_per_token", seconds_per_token)
+    monkeypatch.setattr(minutes.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(minutes, "mean_seconds_per_step", lambda *_: pytest.fail("measured again"))
+    _, said = begun(tmp_path / "run", tiny_corpus, minutes=2)
+    assert "a step takes 20.5 s: 3 steps in the 1 min 18 s left of 2 minutes" in said
+    assert "note: a model learns little in 3 steps; use more minutes= or a smaller preset" in said
+    assert said.index("measuring how long a step takes ...") < said.index(said[-1])
 
 
 def test_a_given_batch_size_is_kept(slow, tmp_path, tiny_corpus):

@@ -2,6 +2,7 @@
 from, and incompatible options are refused."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from hornbook.interop.folder import load_folder
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.runs.pretraining.presets import PRESETS
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.run import pretrain, resolve_settings
 from hornbook.text.training import train_tokenizer
 
 TEXTS = ["the river and the garden", "a teacher", "한국어 위키백과는 the bridge of letters"]
@@ -219,3 +222,27 @@ def test_a_discriminator_that_corrects_is_still_one(tmp_path, tiny_corpus):
     assert "correction" in dict(lines(describe(tmp_path / "run")))["last validation"]
     run(tmp_path / "more", tiny_corpus, steps=2, family="electra", init_from=tmp_path / "run")
     assert "mlm" not in load_folder(tmp_path / "more")[0].heads
+    # Without its generator, as the built-in models are, it generates the replacements itself.
+    shutil.rmtree(tmp_path / "run" / "generator")
+    messages = []
+    options = {"steps": 1, "batch_tokens": 512, "init_from": tmp_path / "run", "log": messages.append}
+    pretrain("electra-small", [tiny_corpus], tmp_path / "own", overrides={"runtime.threads": 1}, **options)
+    assert any("it generates replacements itself" in message for message in messages)
+    assert not any("newly initialised" in message for message in messages)
+    before, after, generator = (load_folder(tmp_path / part)[0] for part in ("run", "own", "own/generator"))
+    assert after.heads == before.heads
+    for model in (after, generator):
+        assert torch.allclose(model.mlm.dense.weight, before.mlm.dense.weight, atol=1e-3)
+        assert torch.allclose(model.blocks[0].fc1.weight, before.blocks[0].fc1.weight, atol=1e-3)
+
+
+def test_a_trained_model_gets_a_lower_learning_rate(tmp_path, tiny_corpus):
+    run(tmp_path / "run", tiny_corpus, steps=1, family="electra")
+
+    def lr_of(**options) -> float:
+        request = PretrainRequest("electra-small", [], steps=100, init_from=str(tmp_path / "run"), **options)
+        return resolve_settings(request).optimizer.lr
+
+    assert lr_of() == 1e-4
+    assert lr_of(recipe="published") == 5e-4
+    assert lr_of(overrides={"optimizer.lr": 3e-4}) == 3e-4

@@ -35,7 +35,7 @@ def test_end_to_end(hornbook, tmp_path, tiny_text_file):
     assert said.answer["step"] == 2
     assert said.out.count("step 2 of 2") == 1
     before = (run / "model.safetensors").read_bytes()
-    said = hornbook(*command, "--resume")
+    said = hornbook("pretrain", "--out", run, "--resume", "--json")  # the preset is that of the run
     assert (said.status, said.answer["ended"]) == (0, "already finished")
     assert (run / "model.safetensors").read_bytes() == before
     assert len(hornbook("fill-mask", run, "the [MASK] of [MASK].", "--top-k", 3, "--json").answer["masks"]) == 2

@@ -49,6 +49,8 @@ def test_pretrain_refuses_names(complaint, tmp_path, tiny_corpus):
     assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out)
     assert "needs --out" in complaint("pretrain", "bert-tiny", "--corpus", tiny_corpus)
     assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out, "--resume")
+    assert "pretrain needs PRESET" in complaint("pretrain", *out, "--resume")
+    assert "distill needs TEACHER" in complaint("distill", *out)
     for corpus in (tmp_path / "none", f"{tmp_path / 'none'}:3", "C:\\corpora\\x", f"{tiny_corpus}:heavy"):
         assert "there is no folder" in complaint("pretrain", "bert-tiny", "--corpus", corpus, *out)
     assert "is not a corpus" in complaint("pretrain", "bert-tiny", "--corpus", tmp_path, *out)

@@ -12,7 +12,9 @@ import forked
 import pytest
 from tiny import TINY_WORDS, tiny_text
 
+from hornbook.lifecycle import stopping
 from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.signals import Signals
 
 AT_IMPORT = """
 import os, runpy, signal, sys
@@ -41,7 +43,9 @@ main()
 """
 INTERRUPTED_WHILE_SAVING = """
 import signal, time
+from hornbook.lifecycle import stopping
 from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.signals import Signals
 
 save = Checkpoints.save
 
@@ -196,3 +200,13 @@ def test_workers_end_with_a_killed_parent(begun, tmp_path, tiny_tokenizer, kind)
     process.kill()
     process.join()
     wait_for(lambda: not is_running(worker), 5)
+
+
+def test_the_first_signal_to_a_training_loop_is_acknowledged_at_once(monkeypatch, capfd):
+    monkeypatch.setattr(stopping, "_is_command", True)
+    monkeypatch.setattr(stopping, "_was_signalled", False)
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.stop == "SIGINT"
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert capfd.readouterr().err == f"{stopping.STOPPING}\n"

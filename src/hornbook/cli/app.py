@@ -150,6 +150,17 @@ def refuse_unused_options(why: str, is_given: dict[str, bool]) -> None:
         raise ValueError(f"{' and '.join(unused)} {has} no effect {why}: omit {pronoun}")
 
 
+def or_recorded(value: str | None, name: str, out: Path | None, resume: bool, command: str) -> str:
+    """An argument of the command or, with --resume, that of the run that is resumed."""
+    from hornbook.lifecycle.run_folder import recorded
+
+    run = recorded(out) if resume and value is None else {}
+    value = run.get("request", {}).get(name) if value is None else value
+    if value is None:
+        raise ValueError(f"{command} needs {name.upper()}; see 'hornbook {command} --help'")
+    return value
+
+
 def show_recorded_settings(out: Path | None, resume: bool) -> bool:
     """Prints the settings of the run that --resume would continue; returns False if there is none."""
     from hornbook.lifecycle.run_folder import recorded

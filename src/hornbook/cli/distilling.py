@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import app, exit_if_stopped, print_json, report_interruption, show_recorded_settings
+from hornbook.cli.app import app, exit_if_stopped, or_recorded, print_json, report_interruption, show_recorded_settings
 from hornbook.cli.options import (
     Device,
     OptionalSeed,
@@ -37,7 +37,7 @@ ON_TEXT, ON_TASK = "with --corpus", "with --task"
 )
 @reads_data()
 def distill_command(
-    teacher: argument(str, TEACHER_HELP),
+    teacher: argument(str | None, f"{TEACHER_HELP} With --resume it may be left out.") = None,
     student: option(str | None, STUDENT_HELP) = None,
     out: option(Path | None, "Run folder to write.") = None,
     corpus: option(list[str] | None, "Corpus folder; FOLDER:WEIGHT to mix several.") = None,
@@ -82,6 +82,7 @@ def distill_command(
     options["overrides"] = parse_overrides(override, device) | as_overrides(**flags)
     if show and show_recorded_settings(out, resume):
         return
+    teacher = or_recorded(teacher, "teacher", out, resume, "distill")
     if show:
         from hornbook.runs.distillation.run import resolve_settings
 

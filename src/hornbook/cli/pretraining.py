@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hornbook.cli.app import app, exit_if_stopped, print_json, show_recorded_settings, show_settings
+from hornbook.cli.app import app, exit_if_stopped, or_recorded, print_json, show_recorded_settings, show_settings
 from hornbook.cli.options import (
     Device,
     OptionalSeed,
@@ -42,7 +42,7 @@ OVERFITTING = 0.01  # how much higher than the best validation loss the last one
     "pretrain", epilog="Example: hornbook pretrain bert-base --corpus wiki:3 --corpus law --out runs/law --minutes 60"
 )
 def pretrain_command(
-    preset: argument(str, PRESET_HELP),
+    preset: argument(str | None, f"{PRESET_HELP} With --resume it may be left out.") = None,
     out: option(Path | None, "Run folder to write.") = None,
     corpus: option(list[str] | None, "Corpus folder; FOLDER:WEIGHT to mix several.") = None,
     init_from: option(str | None, "Initialise from this model, whose size overrides the preset's.", "--from") = None,
@@ -74,6 +74,7 @@ def pretrain_command(
     options["overrides"] = parse_overrides(override, device)
     if show and show_recorded_settings(out, resume):
         return
+    preset = or_recorded(preset, "preset", out, resume, "pretrain")
     if show:
         from hornbook.runs.pretraining.record import PretrainRequest
         from hornbook.runs.pretraining.run import resolve_settings

@@ -18,6 +18,7 @@ from hornbook.lifecycle.locking import holds_a_lock
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 STATUS = 130  # exit status of an interrupted process, by shell convention
 STOPPED = "hornbook: stopped"
+STOPPING = "stopping: a checkpoint is saved after this step; Ctrl-C again ends without saving"
 
 _is_command = False  # whether this process is the hornbook command, not a program that uses the library
 _is_working = False  # whether the command has started, so that a KeyboardInterrupt is caught and reported
@@ -64,6 +65,13 @@ def note() -> None:
     """Records that another handler received the first signal, so the next Ctrl-C counts as the second."""
     global _was_signalled
     _was_signalled = True
+
+
+def announce() -> None:
+    """Tells the user of a command at once that its training loop will stop: a step may take a minute."""
+    if _is_command:
+        with contextlib.suppress(OSError):
+            os.write(2, f"{chr(10) if os.isatty(2) else ''}{STOPPING}\n".encode())
 
 
 def end_at_once() -> None:

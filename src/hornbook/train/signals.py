@@ -40,6 +40,8 @@ class Signals:
     def _handle(self, signal_number: int, _: object) -> None:
         if self.stop and signal_number == signal.SIGINT:
             stopping.second_interrupt()
+        if not self.stop:
+            stopping.announce()
         stopping.note()
         self._set_stop(signal.Signals(signal_number).name)
 

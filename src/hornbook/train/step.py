@@ -105,6 +105,19 @@ class Stepper:
                 torch.cuda.empty_cache()
 
     def _train_step(self, batch: Batch, batch_number: int, lr: float) -> StepResult:
+        """With one process and one micro-batch, no more than this:
+
+            step_inputs = objective.prepare(batch, seed)
+            counts = step_inputs.counts()
+            sums = module(step_inputs)
+            loss = sum(weights[term] * sums[term] / counts[term] for term in sums)
+            loss.backward()
+            clip_grads_with_norm_(parameters, max_grad_norm, grad_norm())
+            optimizer.step()
+
+        Otherwise sums, counts and gradients are those of all micro-batches and all ranks. A rank for whose part there
+        are no sequences left computes one of padding, which counts nothing.
+        """
         self.module.train()
         is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
         batch = batch.as_padding(False) if is_padding else batch

@@ -35,7 +35,8 @@ def seconds_per_step(
 ) -> float:
     """Seconds per step, measured on these batches: the median, or the mean of short steps on a GPU, which the host
     queues without waiting for each, as the training loop does. A step that also compiles or captures a CUDA graph is
-    taken again and timed then. Stops early `most_seconds` after the first step.
+    taken again and timed then; so is the first one, unless it takes more than `most_seconds` without compiling. Stops
+    early `most_seconds` after the first step.
 
     The learning rate is 0, so that no weight changes, and the optimizer is discarded. With several processes each
     measures its own part of the batches, without the time to exchange gradients.
@@ -61,10 +62,11 @@ def seconds_per_step(
         seconds = seconds_of(timed[-1:])
         if not times:
             began = time.monotonic()
-        if not times or stepper.num_captured > num_captured:
+        is_slow = seconds > most_seconds and runtime.device.type == "cpu" and not runtime.compiles
+        if (not times and not is_slow) or stepper.num_captured > num_captured:
             seconds = seconds_of(timed[-1:])
         times.append(seconds)
-        if time.monotonic() - began > most_seconds:
+        if is_slow or time.monotonic() - began > most_seconds:
             break
     median = statistics.median(times)
     return seconds_of(timed) / len(timed) if runtime.device.type == "cuda" and median < SHORT_STEP else median

@@ -5,6 +5,7 @@ generator in a subfolder; a student's run folder is that of the student, with th
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -14,7 +15,7 @@ from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models import registry
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
-from hornbook.models.transformer import Transformer
+from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.clm import ClmObjective, ClmSettings
 from hornbook.objectives.distillation.objective import CorpusDistillation, DistillationSettings, pair_for
 from hornbook.objectives.ernie import ErnieObjective, ErnieSettings
@@ -26,6 +27,14 @@ from hornbook.runs.distillation.projections import load_projections, save_projec
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Objective
+
+# A discriminator that is its own generator, and keeps filling in masks (docs/builtin-models.md).
+OWN_GENERATOR = {
+    "objective.generator_size": 1.0,
+    "objective.shared": "all",
+    "objective.correction": 1.0,
+    "objective.unreplaced_mask_fraction": 0.15,
+}
 
 
 def new_network(settings: PretrainSettings, teacher: Transformer | None = None) -> nn.Module:
@@ -109,10 +118,11 @@ def initialize_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
     Returns the names of the parts that the folder lacks, which stay newly initialised."""
     newly_initialized = []
     for name, encoder in reversed(_saved_models(model).items()):
-        if not (Path(folder) / name / "config.json").exists():
+        has_folder = (Path(folder) / name / "config.json").exists()
+        trained, old_tokenizer = load_folder(Path(folder) / name if has_folder else folder)
+        if not has_folder and not _can_generate(trained, encoder.config):
             newly_initialized.append(name)
             continue
-        trained, old_tokenizer = load_folder(Path(folder) / name)
         if tokenizer.fingerprint != old_tokenizer.fingerprint:
             trained = extend_vocabulary(trained, old_tokenizer, tokenizer)
         old, new = trained.config, encoder.config
@@ -130,18 +140,32 @@ def initialize_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
     return newly_initialized
 
 
-def generator_size_in(folder: Path, settings: PretrainSettings, overrides: dict) -> dict[str, float]:
-    """The overrides that match the size of the generator saved with a trained discriminator; empty if there is no such
-    generator, or if the user overrides its size."""
-    file = Path(folder) / GENERATOR / "config.json"
-    names = {"objective.generator_size", "objective.generator_layers"}
-    if not isinstance(settings.objective, RtdSettings) or not file.exists() or names & overrides.keys():
+def _can_generate(trained: Transformer, generator: TransformerConfig) -> bool:
+    """Whether a discriminator has the size of this generator and predicts masked tokens."""
+    has_size = (trained.config.width, trained.config.num_layers) == (generator.width, generator.num_layers)
+    return has_size and "mlm" in trained.heads
+
+
+def generator_settings_for(
+    trained: Transformer, folder: Path, settings: PretrainSettings, overrides: dict
+) -> dict[str, Any]:
+    """The overrides that match a trained discriminator in `folder`: the size of the generator saved with it or, if
+    there is none but it fills in masks itself, as the built-in models do, that it is its own generator. Empty if the
+    user overrides them."""
+    if not isinstance(settings.objective, RtdSettings):
         return {}
-    hf_config = read_json(file)
-    return {
-        "objective.generator_size": hf_config["hidden_size"] / settings.model.width,
-        "objective.generator_layers": hf_config["num_hidden_layers"],
-    }
+    file = Path(folder) / GENERATOR / "config.json"
+    if file.exists():
+        if {"objective.generator_size", "objective.generator_layers"} & overrides.keys():
+            return {}
+        hf_config = read_json(file)
+        return {
+            "objective.generator_size": hf_config["hidden_size"] / settings.model.width,
+            "objective.generator_layers": hf_config["num_hidden_layers"],
+        }
+    if any(name.startswith("objective.") for name in overrides) or not _can_generate(trained, settings.model):
+        return {}
+    return OWN_GENERATOR
 
 
 def kept_model(model: nn.Module) -> Transformer:

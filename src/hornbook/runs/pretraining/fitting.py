@@ -11,7 +11,7 @@ from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.lifecycle.run_folder import Log
 from hornbook.models import registry
 from hornbook.runs.distillation.teacher import Teacher, fitted_to_teacher
-from hornbook.runs.pretraining.assembly import generator_size_in
+from hornbook.runs.pretraining.assembly import OWN_GENERATOR, generator_settings_for
 from hornbook.runs.pretraining.entities import fitted_to_graph
 from hornbook.runs.pretraining.presets import presets_of
 from hornbook.runs.pretraining.record import PretrainRequest
@@ -23,6 +23,7 @@ OVERRIDABLE_WITH_BASE = {
     *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
     *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
 }
+ADAPTATION_LR = 1e-4  # largest learning rate of AdamW for a model that is trained already
 MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
 
 
@@ -68,7 +69,25 @@ def _fitted_to_base(
             log(f"{num_new:,} new words are initialised with the mean of their old tokens")
     settings = _with_shape_of(trained, settings, request)
     settings = fitted_to_graph(settings, request, getattr(trained.config, "graph", None))
-    return configuration.with_overrides(settings, generator_size_in(folder, settings, request.overrides))
+    overrides = generator_settings_for(trained, folder, settings, request.overrides)
+    if overrides is OWN_GENERATOR:
+        log(f"{request.init_from} has no generator, but fills in masks: it generates replacements itself")
+    settings = configuration.with_overrides(settings, overrides)
+    return _with_lower_lr(settings, request, log)
+
+
+def _with_lower_lr(settings: PretrainSettings, request: PretrainRequest, log: Log) -> PretrainSettings:
+    """The learning rate of a model that is trained already, unless the request chooses the recipe or an optimizer
+    setting: that of a new model would undo much of what it has learned."""
+    published, optimizer = settings.optimizer.lr, settings.optimizer.name
+    is_chosen = request.recipe is not None or any(name.startswith("optimizer.") for name in request.all_overrides())
+    if is_chosen or optimizer != "adamw" or published <= ADAPTATION_LR:
+        return settings
+    log(
+        f"learning rate {ADAPTATION_LR:g} instead of {published:g}, which is for new models; "
+        f"optimizer.lr={published:g} restores it"
+    )
+    return configuration.with_overrides(settings, {"optimizer.lr": ADAPTATION_LR})
 
 
 def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: PretrainRequest) -> PretrainSettings:

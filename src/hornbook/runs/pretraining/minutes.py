@@ -6,9 +6,9 @@ import time
 from hornbook import config as configuration
 from hornbook.batch import Batch
 from hornbook.lifecycle.run_folder import Log
-from hornbook.report.wording import duration
+from hornbook.report.wording import counted, duration
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
-from hornbook.runs.pretraining.recipes import Recipe, with_budget_batch
+from hornbook.runs.pretraining.recipes import SMALLEST_BATCH, Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.job import TrainingJob
@@ -31,25 +31,30 @@ def with_batch_that_fits(
     runtime: Runtime,
     corpora: Corpora,
     log: Log,
-) -> PretrainSettings:
+) -> tuple[PretrainSettings, float | None]:
     """Sets the batch of the budget recipe, or halves the published one until about `ENOUGH_STEPS` steps fit in the
     minutes, and halves the validation tokens until two validations fit in `VALIDATING_SHARE` of the time. Settings
-    that the user set are not changed; every change is logged."""
+    that the user set are not changed; every change is logged. Also returns the seconds per token, if steps are so slow
+    that there is no time to measure them again."""
     minutes, requested = request.minutes, request.all_overrides()
+    log("measuring how long a step takes ...")
     if {"batch.tokens", "validation.tokens"} <= requested.keys() and recipe == "published":
-        return settings
+        return settings, None
+    began = time.monotonic()
     token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, corpora)
+    has_time = time.monotonic() - began <= MEASURED_SHARE * minutes * 60 or runtime.device.type != "cpu"
     overrides = {}
     if recipe == "budget":
         settings = with_budget_batch(settings, minutes * 60 / token_seconds, requested)
     elif "batch.tokens" not in requested:
         published = settings.batch.tokens
-        fitting = _halved(published, minutes * 60 / ENOUGH_STEPS / token_seconds, max(settings.lengths))
+        least = max(SMALLEST_BATCH, *settings.lengths)
+        fitting = _halved(published, minutes * 60 / ENOUGH_STEPS / token_seconds, least)
         if fitting < published:
             overrides["batch.tokens"] = fitting
             log(
-                f"batches of {fitting:,} tokens instead of the published {published:,}, so that about {ENOUGH_STEPS} "
-                f"steps or more fit into {minutes:g} minutes; batch_tokens= of {published} keeps the published size"
+                f"batches of {fitting:,} tokens instead of the published {published:,}, for more steps in "
+                f"{minutes:g} minutes; batch_tokens= of {published} keeps the published size"
             )
     default = settings.validation.tokens
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
@@ -58,7 +63,7 @@ def with_batch_that_fits(
     if "validation.tokens" not in requested and fitting < min(default, num_held_out):
         overrides["validation.tokens"] = fitting
         log(f"validation on {fitting:,} tokens; validation.tokens={default} restores the default")
-    return configuration.with_overrides(settings, overrides)
+    return configuration.with_overrides(settings, overrides), None if has_time else token_seconds
 
 
 def _halved(tokens: int, most: float, least: int) -> int:
@@ -107,21 +112,25 @@ def with_steps_in(
     began: float,
     corpora: Corpora,
     log: Log,
+    token_seconds: float | None = None,
 ) -> PretrainSettings:
-    """Measures a few steps at each sequence length, and sets the number of steps and the steps between validations so
-    that the run fits in the minutes that remain since `began` (`time.monotonic()`)."""
-    log("measuring how long a step takes ...")
-    mean = mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
+    """Measures a few steps at each sequence length, unless the seconds per token are given, and sets the number of
+    steps and the steps between validations so that the run fits in the minutes that remain since `began`
+    (`time.monotonic()`)."""
+    if token_seconds is None:
+        mean = mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
+    else:
+        mean = token_seconds * settings.batch.mean_tokens
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora))
     validation_seconds = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
     steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
-    log(f"a step takes {mean:.3g} s: {steps:,} steps in {minutes:g} minute{'' if minutes == 1 else 's'}")
+    log(f"a step takes {mean:.3g} s: {counted(steps, 'step')} in the {duration(left)} left of {minutes:g} minutes")
     if steps < FEW_STEPS:
-        log(
-            f"note: a model learns little in {steps} steps; use more minutes=, a smaller preset or fewer "
-            f"batch_tokens= (now {settings.batch.tokens:,})"
-        )
+        advice = "more minutes= or a smaller preset"
+        if settings.batch.tokens > SMALLEST_BATCH:
+            advice = f"more minutes=, a smaller preset or fewer batch_tokens= (now {settings.batch.tokens:,})"
+        log(f"note: a model learns little in {counted(steps, 'step')}; use {advice}")
     return configuration.with_overrides(settings, {"schedule.steps": steps, "validation.every_steps": every})
 
 

@@ -56,9 +56,18 @@ def _budget(request: PretrainRequest, settings: PretrainSettings) -> float:
     """Training tokens of the run; estimated from a typical speed if it is given in minutes."""
     if request.minutes is None:
         return request.tokens or _scheduled(settings)
-    on_gpu = chosen_device(settings.runtime.device) != "cpu"
-    speed = GPU_FLOPS_PER_SECOND if on_gpu else CPU_FLOPS_PER_SECOND * num_cores()
-    return request.minutes * 60 * speed / settings.flops_per_token(SHORT_LENGTH)
+    return request.minutes * 60 * _typical_speed(settings) / settings.flops_per_token(SHORT_LENGTH)
+
+
+def _typical_speed(settings: PretrainSettings) -> float:
+    """FLOPs per second that a run on this device usually reaches."""
+    is_cpu = chosen_device(settings.runtime.device) == "cpu"
+    return CPU_FLOPS_PER_SECOND * num_cores() if is_cpu else GPU_FLOPS_PER_SECOND
+
+
+def takes_a_minute(settings: PretrainSettings) -> bool:
+    """Whether a run is likely to take more than a minute, by a typical speed."""
+    return settings.planned_flops() > 60 * _typical_speed(settings)
 
 
 def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Recipe) -> PretrainSettings:
@@ -141,11 +150,12 @@ def _objective_overrides(settings: PretrainSettings, requested: Mapping[str, Any
 
 def with_budget_batch(settings: PretrainSettings, tokens: float, requested: Mapping[str, Any]) -> PretrainSettings:
     """The settings with a batch size for the training `tokens` of the run, and the learning rate. The batch size stays
-    if the request has it or the number of steps."""
+    if the request has it; if it has the number of steps, the batch is at most the largest of the recipe."""
     overrides: dict[str, Any] = {}
-    batch_tokens = settings.batch.tokens
-    if not {"batch.tokens", "schedule.steps"} & requested.keys():
-        largest = LARGEST_GPT_BATCH if settings.reads_documents else LARGEST_BATCH
+    batch_tokens, largest = settings.batch.tokens, LARGEST_GPT_BATCH if settings.reads_documents else LARGEST_BATCH
+    if "batch.tokens" not in requested and "schedule.steps" in requested:
+        batch_tokens = overrides["batch.tokens"] = min(batch_tokens, largest)
+    elif "batch.tokens" not in requested:
         batch_tokens = min(largest, max(SMALLEST_BATCH, 2 ** round(math.log2(max(1.0, tokens / STEPS_WANTED)))))
         overrides |= {"batch.tokens": batch_tokens, "schedule.steps": max(1, math.ceil(tokens / batch_tokens))}
     if settings.reads_documents and "data.length" not in requested:

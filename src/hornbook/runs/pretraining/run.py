@@ -59,7 +59,14 @@ from hornbook.runs.pretraining.minutes import (
     with_validations,
 )
 from hornbook.runs.pretraining.presets import preset_settings
-from hornbook.runs.pretraining.recipes import Recipe, choose_recipe, description, with_recipe, with_repeated_text
+from hornbook.runs.pretraining.recipes import (
+    Recipe,
+    choose_recipe,
+    description,
+    takes_a_minute,
+    with_recipe,
+    with_repeated_text,
+)
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
     read_run,
@@ -175,12 +182,12 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
     job = _job(settings, corpora, model, runtime, teacher)
     if request.minutes is not None:
-        settings = with_batch_that_fits(request, recipe, settings, job, runtime, corpora, log)
+        settings, token_seconds = with_batch_that_fits(request, recipe, settings, job, runtime, corpora, log)
         job = _with_batches(job, settings, corpora, runtime)
-        settings = with_steps_in(request.minutes, settings, job, runtime, began, corpora, log)
+        settings = with_steps_in(request.minutes, settings, job, runtime, began, corpora, log, token_seconds)
         settings = current_ranks().from_main(lambda: settings)  # the steps that the main rank measured
         job = _with_batches(job, settings, corpora, runtime)
-    elif teacher is not None or request.has_default_duration:
+    elif teacher is not None or request.has_default_duration or takes_a_minute(settings):
         log_expected_time(settings, job, runtime, corpora, log)
     settings = with_warmup_that_fits(settings, request, log)
     if recipe == "budget":
