@@ -2,15 +2,13 @@
 
 import os
 
+import fewer_collections  # noqa: F401
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import gc
-
-# Imports make few cycles: by default they are searched for a hundred times while torch is imported.
-gc.set_threshold(100_000, 20, 100)
-
 import io
 import json
 import sys
