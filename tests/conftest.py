@@ -2,6 +2,8 @@
 
 import os
 
+import fewer_collections  # noqa: F401
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -92,6 +94,14 @@ def fork_server() -> None:
     start_server()
 
 
+@pytest.fixture(scope="session")
+def fast_exporter() -> None:
+    """At each export, torch reads the definitions of all ONNX operators again, which takes a second."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
+
+
 @pytest.fixture
 def random() -> np.random.Generator:
     return np.random.default_rng(0)
@@ -102,7 +112,8 @@ def settings_of_the_process():
     """A run sets threads and determinism for its whole process: the next test starts from the usual ones."""
     yield
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # without, the call would still import torch's compiler
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,9 @@ TINY = TINY_MODEL | {"data.held_out_fraction": 0.5}
 
 @pytest.fixture
 def slow(monkeypatch):
-    """A machine that needs a thousandth of a second for each token."""
+    """A machine that needs a thousandth of a second for each token. Nothing is measured."""
     monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 0.001)
+    monkeypatch.setattr(minutes, "mean_seconds_per_step", lambda *about: 2.56)
     monkeypatch.setattr(minutes, "steps_in", lambda *about: (4, 2))
 
 
@@ -105,6 +106,7 @@ def test_the_budget_recipe_takes_batch_and_learning_rate_from_the_speed(slow, tm
 
 def test_more_tokens_make_larger_batches(monkeypatch, tmp_path, tiny_corpus):
     monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 2e-5)
+    monkeypatch.setattr(minutes, "mean_seconds_per_step", lambda *about: 2e-5 * 16_384)
     monkeypatch.setattr(minutes, "steps_in", lambda *about: (1, 1))
     monkeypatch.setattr(running, "warnings_of", lambda *about: {}["no steps are needed here"])
     with pytest.raises(KeyError):

@@ -152,7 +152,7 @@ def run_commands(pages: list[Path], model: str) -> int:
     return len(found)
 
 
-def test_every_command_runs(tmp_path, monkeypatch, tiny_run):
+def test_every_command_runs(tmp_path, monkeypatch, tiny_run, fast_exporter):
     from hornbook.evaluation import label_curve
 
     monkeypatch.setattr(label_curve, "MIN_STEPS", 2)
@@ -253,7 +253,7 @@ def small_documents(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_tutorial_runs(small_documents, tmp_path):
+def test_the_tutorial_runs(small_documents, tmp_path, fast_exporter):
     page = README.parent / "docs" / "tutorial.md"
     run_python(page)
     for name, least in (("docstrings.csv", 1000), ("more-docstrings.csv", 301)):

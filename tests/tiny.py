@@ -23,11 +23,11 @@ def tiny_text(num_documents: int, seed: int = 0) -> str:
     """Made-up documents with a blank line between, every fourth in Korean."""
     draw = chance.Random(seed)
 
-    def sentence(words: str) -> str:
-        return " ".join(draw.choice(words.split()) for _ in range(draw.randint(5, 12))).capitalize() + "."
+    def sentence(words: list[str]) -> str:
+        return " ".join(draw.choice(words) for _ in range(draw.randint(5, 12))).capitalize() + "."
 
-    documents = []
+    documents, english, korean = [], ENGLISH.split(), KOREAN.split()
     for number in range(num_documents):
-        words = KOREAN if number % 4 == 3 else ENGLISH
+        words = korean if number % 4 == 3 else english
         documents.append("\n".join(" ".join(sentence(words) for _ in range(3)) for _ in range(draw.randint(1, 4))))
     return "\n\n".join(documents) + "\n"

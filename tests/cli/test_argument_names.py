@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,19 @@ ALLOWED = {  # options of commands, and marks that look like them
 }
 
 
-def texts(file: Path) -> Iterator[str]:
+@cache
+def texts(file: Path) -> list[str]:
     """The strings of a module without docstrings, with x in place of the values of f-strings."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    inner |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    inner |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    found = []
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
-            yield "".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+            found.append("".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
-            yield node.value
+            found.append(node.value)
+    return found
 
 
 def test_no_option_in_the_library():

@@ -20,7 +20,7 @@ class Learned(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def learned(tmp_path_factory, tiny_tokenizer) -> Learned:
+def learned(tmp_path_factory, tiny_tokenizer, fast_exporter) -> Learned:
     """A run that separates light from dark texts, exported with its data; do not write into its folders."""
     folder = tmp_path_factory.mktemp("learned")
     model = model_folder_of(folder / "model", tiny_tokenizer, "bert")

@@ -45,7 +45,7 @@ FAST = {"rounds": 2, "length": 16}
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory, tiny_tokenizer) -> Callable[[str], tuple[Path, Path]]:
+def exported(tmp_path_factory, tiny_tokenizer, fast_exporter) -> Callable[[str], tuple[Path, Path]]:
     """Makes the two folders of a family once, as torch's exporter takes seconds."""
 
     @cache
@@ -85,7 +85,7 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
     assert (torch.cat(alone) - expected).abs().max() < 1e-5
 
 
-def test_pairs_in_both_orders_are_rows_together(tmp_path, tiny_tokenizer, random):
+def test_pairs_in_both_orders_are_rows_together(tmp_path, tiny_tokenizer, random, fast_exporter):
     """As GPT-1 reads them: each answer is of two rows."""
     head_config = HeadConfig("sequence", 3, LABELS, pairs="both")
     source = model_folder_of(tmp_path / "model", tiny_tokenizer, "gpt2", head_config, num_layers=2)

@@ -17,13 +17,13 @@ from hornbook.train.parallel import gradients
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.step import Stepper
 
-STEPS, FEWER = 50, 25
+STEPS, FEWER = 24, 12
 NO_DROPOUT = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
 OVERRIDES = TINY_MODEL | {"model.width": 16, "model.inner_width": 32} | NO_DROPOUT
 OVERRIDES |= {"checkpoint.every_steps": 0, "checkpoint.every_minutes": 0, "checkpoint.at_start": False}
 OVERRIDES |= {
     "optimizer.lr": 3e-3,
-    "validation.every_steps": 25,
+    "validation.every_steps": 12,
     "validation.tokens": 256,
     "runtime.tensorboard": False,
 }
@@ -50,7 +50,7 @@ PRETRAINED = {  # case -> preset and settings
         | {"batch.first_tokens": 64, "batch.growth_fraction": 0.8},
     ),
 }
-TASK = {"runtime.threads": 1, "layers.dropout": 0.0, "optimizer.lr": 3e-3, "validation.every_steps": 30}
+TASK = {"runtime.threads": 1, "layers.dropout": 0.0, "optimizer.lr": 3e-3, "validation.every_steps": 15}
 QUIET = {"log": lambda words: None}
 
 
@@ -115,10 +115,10 @@ def distilled(out: Path, teacher: str, corpus: str) -> None:
 
 def finetuned(out: Path, model: str, rows: list, task: str, overrides: dict, **more) -> None:
     """10 examples in a batch, and in the last of an epoch fewer than there are ranks."""
-    options = {"epochs": 12, "batch_size": 10} | QUIET | more
+    options = {"epochs": 6, "batch_size": 10} | QUIET | more
     hornbook.finetune(model, rows, task, out, overrides=overrides, **options)
 
 
 def distilled_on_task(out: Path, teacher: str, student: str, rows: list) -> None:
-    options = {"task": "classification", "data": rows, "recipe": "distilbert", "batch_size": 10, "epochs": 7}
+    options = {"task": "classification", "data": rows, "recipe": "distilbert", "batch_size": 10, "epochs": 3}
     hornbook.distill(teacher, student, out, overrides=TASK, **options, **QUIET)

@@ -56,7 +56,9 @@ def small_batch(number: int, num_sequences: int = 8, max_length: int = 24) -> Ba
         sequences.append(np.concatenate([[CLS], first, [SEP], second, [SEP]]))
         segments.append(np.repeat([0, 1], [length + 2, length + 1]))
         labels.append(label)
-    return pack(sequences, segments, None, np.array(labels), max_length)
+    order = np.argsort([len(sequence) for sequence in sequences], kind="stable")  # as samplers sort them
+    sequences, segments = [sequences[i] for i in order], [segments[i] for i in order]
+    return pack(sequences, segments, None, np.array(labels)[order], max_length, step_index=order)
 
 
 def small_settings(**groups) -> LoopSettings:
@@ -73,7 +75,7 @@ def small_settings(**groups) -> LoopSettings:
 
 
 def small_job(model: Bert | None = None, make_batch=small_batch, objective=None, runtime: Runtime = CPU) -> TrainingJob:
-    model = model or small_model()
+    model = model or small_model(num_layers=1)
 
     def load(folder: Path) -> None:
         load_weights(model, read_weights(folder), folder)

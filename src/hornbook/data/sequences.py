@@ -219,12 +219,14 @@ class SequenceSampler:
         makers = {"packed": self._packed, "pairs": self._pairs, "nsp": self._nsp, "sop": self._sop}
         make = makers[self.layout]
         seeds = np.random.SeedSequence([self.seed, number, self.length, self.held_out])
-        key = int(seeds.generate_state(1, np.uint64)[0]) << 64
+        philox = np.random.Philox(key=int(seeds.generate_state(1, np.uint64)[0]) << 64)
+        random, state = np.random.Generator(philox), philox.state
         examples = []
         chunk_indices = self._chunks_of(first + indices)
         for index, (corpus_index, chunk_index, _) in zip(indices.tolist(), chunk_indices, strict=True):
-            # Each example has random numbers of its own. Philox takes half the time of `default_rng` to make.
-            random = np.random.Generator(np.random.Philox(key=key + index))
+            # Each example has random numbers of its own. A new key takes a twentieth of the time of a new generator.
+            state["state"]["key"][0] = index
+            philox.state = state
             location = self.chunks[corpus_index].locate(chunk_index)
             chunk = _Chunk(corpus_index, self.corpora[corpus_index], *location)
             examples.append((make(chunk, random), chunk, index))
