@@ -18,14 +18,6 @@ _ATTENTION, _FFN = ("attention", "attention_norm"), ("fc1", "fc2", "norm")
 SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}
 
 
-class Linear(nn.Linear):
-    """A linear layer that on the meta device skips the initial values, which take most of the time to make a model."""
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
-
-
 class SelfAttention(nn.Module):
     """Self-attention within each sequence, with queries, keys and values from one matrix product.
 
@@ -38,8 +30,8 @@ class SelfAttention(nn.Module):
         self.dropout = dropout
         self.direction = direction
         self.window = window
-        self.qkv = Linear(width, 3 * width)
-        self.out = Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
 
     def forward(
         self,
@@ -96,8 +88,8 @@ class Block(nn.Module):
         self.dropout = dropout
         self.attention = SelfAttention(width, num_heads, attention_dropout, direction, window)
         self.attention_norm = nn.LayerNorm(width, norm_eps)
-        self.fc1 = Linear(width, inner_width)
-        self.fc2 = Linear(inner_width, width)
+        self.fc1 = nn.Linear(width, inner_width)
+        self.fc2 = nn.Linear(inner_width, width)
         self.norm = nn.LayerNorm(width, norm_eps)
 
     def forward(
