@@ -59,6 +59,14 @@ def test_slow_steps_are_measured_once(monkeypatch, tmp_path, tiny_corpus):
     assert said.index("measuring how long a step takes ...") < said.index(said[-1])
 
 
+def test_the_expected_time_of_a_long_run_of_steps_is_logged(monkeypatch, tmp_path, tiny_corpus):
+    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 0.001)
+    for is_long in (False, True):
+        monkeypatch.setattr(running, "takes_a_minute", lambda settings, is_long=is_long: is_long)
+        _, said = begun(tmp_path / str(is_long), tiny_corpus, minutes=None, steps=1, batch_tokens=512)
+        assert is_long == ("expected time: about 0.6 s for 1 step" in said)
+
+
 def test_a_given_batch_size_is_kept(slow, tmp_path, tiny_corpus):
     for number, how in enumerate(({"overrides": {"batch.tokens": 512}}, {"batch_tokens": 512})):
         settings, said = begun(tmp_path / str(number), tiny_corpus, **how)

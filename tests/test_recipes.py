@@ -6,7 +6,7 @@ from tiny import TINY_MODEL
 from hornbook.data.corpus import Corpus
 from hornbook.files import read_json
 from hornbook.runs.pretraining.presets import PRESETS, preset
-from hornbook.runs.pretraining.recipes import choose_recipe, with_budget_batch
+from hornbook.runs.pretraining.recipes import choose_recipe, takes_a_minute, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.run import pretrain, resolve_settings
 
@@ -89,6 +89,11 @@ def test_a_model_that_reads_its_text_many_times_is_regularised(tiny_corpus):
     small = {"model.num_layers": 1, "model.width": 16, "model.num_heads": 1, "model.max_positions": 64}
     small |= text["overrides"] | {"model.inner_width": 32, "data.length": 64}
     assert chosen("gpt2-tiny", 10, overrides=small)[0] == 0.0  # it cannot memorise it
+
+
+def test_a_run_of_many_flops_takes_a_minute():
+    assert takes_a_minute(resolved("bert-base", steps=500, overrides={"runtime.device": "cpu"}))
+    assert not takes_a_minute(resolved("bert-tiny", steps=5, batch_tokens=2048, overrides={"runtime.device": "cpu"}))
 
 
 def test_settings_of_the_user_are_kept():

@@ -161,7 +161,7 @@ def plan_command(
     weights = f"{4 * planned.parameters / GIB:,.1f} GiB"
     flops = f"{planned.flops_per_token:.3g} forward and backward, with vocabulary logits of predicted tokens only"
     step = (
-        f"about {planned.step_bytes / GIB:,.1f} GiB on CUDA in bfloat16, with {planned.micro_tokens:,} tokens at once "
+        f"on a GPU in bfloat16 about {planned.step_bytes / GIB:,.1f} GiB, with {planned.micro_tokens:,} tokens at once "
         "(batch.micro_tokens) and nothing sharded"
     )
     rows = [

@@ -30,7 +30,7 @@ from hornbook.train.loop import train
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.signals import Signals
-from hornbook.train.step_timing import LONG_RUN, num_to_time
+from hornbook.train.step_timing import LONG_RUN, MEASURING, num_to_time
 
 
 def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -> Inputs:
@@ -119,6 +119,7 @@ def run_earlier_stages(
         (out / STAGES / str(number), with_steps(settings.of_stage(number), inputs.encoded_train))
         for number in range(1, len(recipes))
     ] + [(out, settings)]
+    log(MEASURING)
     seconds = []
     for index, (folder, stage_settings) in enumerate(stages):
         job, _ = build(inputs, stage_settings, stage=index)

@@ -13,7 +13,14 @@ from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.job import TrainingJob
 from hornbook.train.runtime import Runtime
-from hornbook.train.step_timing import FORWARD_SHARE, LONG_RUN, NUM_TIMED, num_to_time, seconds_per_step
+from hornbook.train.step_timing import (
+    FORWARD_SHARE,
+    LONG_RUN,
+    MEASURING,
+    NUM_TIMED,
+    num_to_time,
+    seconds_per_step,
+)
 
 NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
 MEASURED_SHARE = 0.05  # largest share of the minutes for timing steps, per sequence length
@@ -37,7 +44,7 @@ def with_batch_that_fits(
     that the user set are not changed; every change is logged. Also returns the seconds per token, if steps are so slow
     that there is no time to measure them again."""
     minutes, requested = request.minutes, request.all_overrides()
-    log("measuring how long a step takes ...")
+    log(MEASURING)
     if {"batch.tokens", "validation.tokens"} <= requested.keys() and recipe == "published":
         return settings, None
     began = time.monotonic()
@@ -80,10 +87,11 @@ def _halved(tokens: int, most: float, least: int) -> int:
 def log_expected_time(
     settings: PretrainSettings, job: TrainingJob, runtime: Runtime, corpora: Corpora, log: Log
 ) -> None:
+    log(MEASURING)
     num_timed = num_to_time(settings.schedule.steps)
     token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, corpora, num_timed)
     seconds = token_seconds * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
-    log(f"expected time: about {duration(seconds)} for {settings.schedule.steps:,} steps")
+    log(f"expected time: about {duration(seconds)} for {counted(settings.schedule.steps, 'step')}")
     if seconds >= LONG_RUN:
         log("minutes=, steps= or a smaller batch_tokens= make the run shorter")
 
