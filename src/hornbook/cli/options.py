@@ -33,6 +33,8 @@ OptionalSeed = option(int | None, "Random seed.")
 Overwrite = flag("--overwrite", "Replace what hornbook wrote to --out before.")
 MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
 Model = argument(str, MODEL)
+FOLDER_OR_NAME = "a run folder, a transformers folder or a Hugging Face name."
+Gpt = argument(str, f"A GPT: {FOLDER_OR_NAME}")
 
 
 def with_optional_model(last: str, help: str, first: str = "[MODEL]"):

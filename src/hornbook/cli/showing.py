@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hornbook.cli.app import app, print_json
-from hornbook.cli.options import MODEL, Device, Model, argument, option
+from hornbook.cli.options import FOLDER_OR_NAME, MODEL, Device, argument, option
 from hornbook.terminal import log, print_result, result_console, table
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def parameters(model: argument(str, "A preset, or a model."), html: Html = None)
 
 @show_app.command("answer", epilog='Example: hornbook show answer runs/squad "Who?" "Ada wrote it."')
 def answer(
-    model: Model,
+    model: argument(str, f"A model fine-tuned to answer questions: {FOLDER_OR_NAME}"),
     question: argument(str, "Question."),
     passage: argument(str, "Passage that may have the answer."),
     html: Html = None,

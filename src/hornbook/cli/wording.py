@@ -1,7 +1,10 @@
 """Messages of the library in the words of the command line."""
 
+import os
 import re
 import shlex
+
+from hornbook.interop.builtin import FOLDER
 
 # The library names Python arguments (text=, resume=True, recipe='tinybert') in errors, log lines and descriptions of
 # settings, and the command line its options.
@@ -35,7 +38,7 @@ def as_options(text: str) -> str:
     def option(match: re.Match) -> str:
         return OPTION_OF[match[1]] + ("" if match[3] is None else f" {shlex.quote(match[3])}")
 
-    text = ARGUMENT.sub(option, text)
+    text = ARGUMENT.sub(option, text).replace(f"{FOLDER}{os.sep}", "")  # built-in models by their names
     for phrase, of_command in PHRASES.items():
         text = text.replace(phrase, of_command)
     return text
