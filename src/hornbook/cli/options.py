@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -47,7 +48,15 @@ def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
     """The model, None if there is none, and the last argument."""
     if len(arguments) > 2:
         raise ValueError(f"there are {len(arguments)} arguments, and only a model and {last} are expected: quote texts")
+    if len(arguments) == 1:
+        refuse_folder(arguments[0])
     return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
+
+
+def refuse_folder(text: str) -> None:
+    """Raises if the only argument, which is read as a text, is a folder: a model whose text was forgotten."""
+    if Path(text).is_dir():
+        raise ValueError(f'{text} is a folder, and the text is missing: give both, as in {text} "A text."')
 
 
 def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
