@@ -81,6 +81,7 @@ def test_with_data_all_are_scored_and_timed_on_its_examples(learned, tmp_path):
     assert 4 < found["rows"][0]["mean_tokens"] < 16, "as long as the texts, not as --length"
     assert found["rows"][1]["kept"] == pytest.approx(1, abs=0.03)
     assert str(learned.phone) in result.stdout and "ONNX, int8" in result.stdout and "kept" in result.stdout
+    assert f"classification, {Path(learned.data).name}, with 95% intervals" in result.stdout
     page = (out / "report.html").read_text(encoding="utf-8")
     assert (out / "comparison.png").stat().st_size > 5000 and str(learned.phone) in page
     (out / "report.html").unlink()

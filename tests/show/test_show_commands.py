@@ -335,7 +335,7 @@ def test_both_languages_have_the_same_texts():
 
 def test_forgotten_texts_and_misspelt_presets_get_a_hint(hornbook, tiny_run):
     for command in (["detect"], ["show", "tokens"], ["show", "attention"]):
-        assert "is a folder, and the text is missing: give both" in hornbook(*command, tiny_run).error
+        assert "is a folder: give a text after it" in hornbook(*command, tiny_run).error
     assert "did you mean bert-base" in hornbook("show", "parameters", "bert-bas").error
 
 

@@ -49,14 +49,14 @@ def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
     if len(arguments) > 2:
         raise ValueError(f"there are {len(arguments)} arguments, and only a model and {last} are expected: quote texts")
     if len(arguments) == 1:
-        refuse_folder(arguments[0])
+        refuse_folder(arguments[0], last)
     return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
 
 
-def refuse_folder(text: str) -> None:
-    """Raises if the only argument, which is read as a text, is a folder: a model whose text was forgotten."""
-    if Path(text).is_dir():
-        raise ValueError(f'{text} is a folder, and the text is missing: give both, as in {text} "A text."')
+def refuse_folder(argument: str, last: str) -> None:
+    """Raises if the only argument, which is read as the last one, is a folder: a model after which it was forgotten."""
+    if Path(argument).is_dir():
+        raise ValueError(f"{argument} is a folder: give {last} after it")
 
 
 def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:

@@ -62,7 +62,7 @@ def split_texts(arguments: list[str]) -> tuple[str | None, str, str | None]:
         if not text.strip():
             raise ValueError("the text is empty: give a sentence")
     if arguments == texts[:1]:
-        refuse_folder(texts[0])
+        refuse_folder(texts[0], "a text")
     return model, texts[0], texts[1] if len(texts) == 2 else None
 
 

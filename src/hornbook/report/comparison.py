@@ -65,7 +65,7 @@ def how_measured(record: dict) -> list[str]:
         "FLOPs: per input, two per multiply-add with a weight. Speedup and score kept: relative to the first model.",
     ]
     if has_scores(record):
-        where = f"{record['task']}, {record['split']}"
+        where = f"{record['task']}, {wording.split_label(record['split'], record.get('data'))}"
         how = "computed for this comparison" if record.get("data") else "as recorded by the runs"
         lines.append(
             f"Scores: {wording.metric_label(record['metric_for_best'])} on {where}, with 95% intervals, {how}."
