@@ -273,7 +273,7 @@ def test_a_student_learns_the_similarities_of_its_teacher(form, model, learned, 
 
 def test_a_teacher_is_refused_where_it_is_not_used(model, tmp_path):
     overrides = {"task.embedding_teacher": str(model)}
-    with pytest.raises(ValueError, match=r"rows have scores, which a task\.teacher replaces"):
+    with pytest.raises(ValueError, match=r"rows have scores, which a task\.embedding_teacher replaces"):
         trained(model, DATA["scored pairs"], tmp_path / "run", overrides=overrides)
     rows = [{"text": f"the {word}", "label": str(i % 2)} for i, word in enumerate(WORDS)]
     with pytest.raises(ValueError, match=r"task\.teacher is for the task similarity"):
