@@ -145,6 +145,6 @@ def test_with_one_checkpoint_the_arms_are_side_by_side(whole):
     scores = [row for row in results["scores"] if row["share"] == 1]
     figure = score_figure(results | {"checkpoints": [1.0], "scores": scores, "arms": arms})
     axes = figure.axes[0]
-    assert axes.get_title(loc="left") == "Mean score"
+    assert axes.get_title(loc="left") == "Mean score" and axes.yaxis.get_major_formatter()(102, 0) == ""
     assert [label.get_text() for label in axes.get_xticklabels()] == [arm["label"] for arm in arms.values()]
     assert [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"] == list(range(len(arms)))
