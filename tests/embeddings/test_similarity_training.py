@@ -276,7 +276,7 @@ def test_a_teacher_is_refused_where_it_is_not_used(model, tmp_path):
     with pytest.raises(ValueError, match=r"rows have scores, which a task\.embedding_teacher replaces"):
         trained(model, DATA["scored pairs"], tmp_path / "run", overrides=overrides)
     rows = [{"text": f"the {word}", "label": str(i % 2)} for i, word in enumerate(WORDS)]
-    with pytest.raises(ValueError, match=r"task\.teacher is for the task similarity"):
+    with pytest.raises(ValueError, match=r"task\.embedding_teacher is for the task similarity"):
         hornbook.finetune(model, data=rows, out=tmp_path / "run", overrides=overrides, **QUIET)
 
 
