@@ -101,8 +101,8 @@ def test_matrix_products_are_measured():
     ("arguments", "words"),
     [
         (["bert-base", "--device", "abacus"], "there is no device 'abacus' here"),
-        (["bert-base", "--device-tflops", "nan"], "device_tflops must be above 0"),
-        (["bert-base", "--device-memory", "-1"], "device_memory must be above 0, not -1"),
+        (["bert-base", "--device-tflops", "nan"], "--device-tflops must be above 0"),
+        (["bert-base", "--device-memory", "-1"], "--device-memory must be above 0, not -1"),
         (["bert-bsae"], "did you mean bert-base"),
         (["bert-base", "--devices", "0"], "at least 1"),
         (["bert-base", "--tokens", "0"], "tokens must be at least 1, not 0"),

@@ -158,6 +158,8 @@ def test_every_command_runs(tmp_path, monkeypatch, tiny_run, fast_exporter):
     monkeypatch.setattr(label_curve, "MIN_STEPS", 2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "distilbert-base-uncased").symlink_to(tiny_run)  # in place of the one on Hugging Face
+    (tmp_path / "sentence-transformers").mkdir()
+    (tmp_path / "sentence-transformers" / "all-MiniLM-L6-v2").symlink_to(tiny_run)
     (tmp_path / "new-reviews.csv").write_text("review\na charming film\na slow film\n", encoding="utf-8")
     for name, seed in (("texts", 0), ("law", 1)):
         (tmp_path / name).mkdir()

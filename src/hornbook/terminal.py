@@ -126,6 +126,8 @@ class TrainingDisplay:
             console=log_console,
         )
         self.task = None
+        self.validation: dict[str, float] | None = None  # the scores of the last validation, and its step if known
+        self.validated_at: int | None = None
 
     def __enter__(self) -> "TrainingDisplay":
         if self.is_live:
@@ -139,6 +141,10 @@ class TrainingDisplay:
             log(self.pending)
 
     def __call__(self, status: "Status") -> None:
+        validation = {name: value for name, value in status.values.items() if name.startswith("validation_")}
+        if validation != self.validation:
+            self.validated_at = status.step if self.validation is not None else None  # a resumed run has earlier ones
+            self.validation = validation
         text = self._text(status)
         if status.message:
             log(status.message)
@@ -154,13 +160,14 @@ class TrainingDisplay:
             log(self.pending)
             self.logged_at, self.pending = time.monotonic(), None
 
-    @staticmethod
-    def _text(status: "Status") -> str:
+    def _text(self, status: "Status") -> str:
         values = status.values
         parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
         if (name := f"validation_{status.metric_for_best}") in values:
             is_loss, value = status.metric_for_best == "loss", values[name]
-            parts.append(f"validation {value:.2f}" if is_loss else f"dev {status.metric_for_best} {value:.4g}")
+            text = f"validation {value:.2f}" if is_loss else f"dev {status.metric_for_best} {value:.4g}"
+            is_earlier = self.validated_at is not None and self.validated_at < status.step
+            parts.append(f"{text} (step {self.validated_at:,})" if is_earlier else text)
         if status.tokens_per_second:
             parts.append(f"{short(status.tokens_per_second)} tokens/s")
         if status.step == status.num_steps:
@@ -254,7 +261,9 @@ def answering_display() -> Iterator:
 def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None, is_prose: bool = False) -> None:
     """Prints a table of the result, as wide as its cells need. Cells with whole sentences (`is_prose`) are wrapped to
     100 columns when stdout is not a terminal."""
-    grid = Table(title=title, show_header=bool(headings), box=None, padding=(0, 2, 0, 0), title_justify="left")
+    if title is not None:
+        result_console.print(title, soft_wrap=True)  # the title of rich would be wrapped to the width of the table
+    grid = Table(show_header=bool(headings), box=None, padding=(0, 2, 0, 0))
     for heading in headings or [""] * len(rows[0] if rows else ()):
         grid.add_column(Text(heading), overflow="fold")
     for row in rows:

@@ -113,3 +113,22 @@ def test_a_validation_loss_that_has_risen_is_noted(tiny_run, capsys, last, is_no
     best = tiny_run / "best"
     note = f"the validation loss was lowest at step 60, whose weights are in {best}, and has risen to 3.720 since"
     assert (note in capsys.readouterr().err) == is_noted
+
+
+def test_built_in_models_have_their_names_everywhere(hornbook, complaint):
+    said = hornbook("info", "ko", "--json")
+    assert said.answer["folder"] == "ko" and said.answer["model_type"] == "electra"
+    assert complaint("generate", "en", "A text.").startswith("hornbook: en is an electra")
+    assert complaint("next-sentence", "en", "One.", "Two.").startswith("hornbook: en has no sentence head")
+    for command in (["generate"], ["perplexity"], ["lm-eval"], ["next-sentence"], ["show", "answer"]):
+        assert "built-in" not in hornbook(*command, "--help").out, command
+
+
+def test_search_without_a_network_names_models_that_need_none(complaint, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text("a text\n", encoding="utf-8")
+    error = complaint("embed", "texts.txt", "--out", "index")
+    assert error.endswith(
+        "give the path of a folder as --model, or use --model en or --model ko, which need no download\n"
+    )

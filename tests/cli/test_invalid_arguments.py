@@ -26,14 +26,14 @@ from hornbook import cli
         (["--set", "model.num_heads=5"], "does not divide"),
         (["--set", "runtime.device=abacus"], "there is no device 'abacus' here: use auto, cpu or cuda"),
         (["--steps", "3", "--minutes", "1"], "only one of steps, tokens and minutes"),
-        (["--steps", "0"], "steps must be at least 1, not 0"),
-        (["--tokens", "-1"], "tokens must be at least 1, not -1"),
-        (["--minutes", "-1"], "minutes must be above 0, not -1"),
-        (["--minutes", "nan"], "minutes must be above 0"),
-        (["--minutes", "inf"], "minutes must be above 0"),
-        (["--batch-tokens", "1"], "batch_tokens must be at least 8, not 1"),
+        (["--steps", "0"], "--steps must be at least 1, not 0"),
+        (["--tokens", "-1"], "--tokens must be at least 1, not -1"),
+        (["--minutes", "-1"], "--minutes must be above 0, not -1"),
+        (["--minutes", "nan"], "--minutes must be above 0"),
+        (["--minutes", "inf"], "--minutes must be above 0"),
+        (["--batch-tokens", "1"], "--batch-tokens must be at least 8, not 1"),
         (["--batch-tokens", "32"], "less than one sequence"),
-        (["--seed", "-1"], "seed must be at least 0, not -1"),
+        (["--seed", "-1"], "--seed must be at least 0, not -1"),
         (["--from", "/no/such/model"], "there is no folder /no/such/model"),
         (["--from", "nobody-s/model"], "could be downloaded"),
     ],
@@ -142,8 +142,8 @@ def test_corpus_build_refuses(complaint, tmp_path, tiny_text_file, tiny_tokenize
     assert "is a file" in complaint(*build, "--tokenizer", tiny_text_file)
     build += ["--tokenizer", tiny_tokenizer]
     assert "--documents must be" in complaint(*build, "--documents", "pages")
-    assert "clean must be" in complaint(*build, "--clean", "soap")
-    assert "workers must be at least 0" in complaint(*build, "--workers", -1)
+    assert "--clean must be" in complaint(*build, "--clean", "soap")
+    assert "--workers must be at least 0" in complaint(*build, "--workers", -1)
     (tmp_path / "other.txt").write_text("another text")
     other = ["corpus", "build", tmp_path / "other.txt", "--tokenizer", tiny_tokenizer, "--out", tiny_corpus]
     assert "already holds another corpus" in complaint(*other)
@@ -152,7 +152,7 @@ def test_corpus_build_refuses(complaint, tmp_path, tiny_text_file, tiny_tokenize
 def test_models_refuse(complaint, hornbook, tmp_path, tiny_run, tiny_corpus, tiny_tokenizer):
     assert "the text has no mask: write [MASK]" in complaint("fill-mask", tiny_run, "no mask")
     assert "the text has no mask" in complaint("fill-mask", tiny_run, "")
-    assert "top_k must be at least 1, not 0" in complaint("fill-mask", tiny_run, "the [MASK]", "--top-k", 0)
+    assert "--top-k must be at least 1, not 0" in complaint("fill-mask", tiny_run, "the [MASK]", "--top-k", 0)
     assert "more than the model's maximum of 512" in complaint("fill-mask", tiny_run, "the [MASK] " * 300)
     assert "more than the model's maximum of 512" in complaint("next-sentence", tiny_run, "a " * 400, "b " * 400)
     assert "lone surrogate" in complaint("fill-mask", tiny_run, "[MASK] \udcff")

@@ -1,9 +1,11 @@
 """Models side by side: every row measured on the same inputs, held against the first, drawn from what was written."""
 
+import itertools
 import shutil
 from pathlib import Path
 
 import pytest
+from matplotlib.text import Text
 from model_folders import model_folder_of
 from typer.testing import CliRunner
 
@@ -15,7 +17,7 @@ from hornbook.inference.predictor import Predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
-from hornbook.report.plots.scores import comparison_figure
+from hornbook.report.plots.comparison import comparison_figure
 
 FAST = {"rounds": 3, "batch_size": 4, "batch_threads": 1}
 
@@ -43,6 +45,30 @@ def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_p
     assert first["flops"] == pytest.approx(16 * (2 * (4 * 32**2 + 2 * 32 * 128) + 4 * 16 * 32))
 
 
+def test_the_plot_has_ticks_at_1_2_5_and_readable_labels_inside_the_frame():
+    names = {"runs/reviews": 124.3, "runs/small-reviews": 20.81, "runs/tiny-reviews": 19.5, "phone": 2.87}
+    rows = [
+        {
+            **{"name": name, "kind": "torch", "bytes": ms * 1e6, "latency_ms": {"p50": ms}, "throughput": {"cpu": 1.0}},
+            "score": {"value": 0.9, "low": 0.85, "high": 0.95},
+        }
+        for name, ms in names.items()
+    ]
+    figure = comparison_figure({"rows": rows, "task": "reviews", "metric_for_best": "accuracy", "threads": 1})
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    ticks = [tick.label1.get_text() for tick in axes.xaxis.get_major_ticks() if low < tick.get_loc() < high]
+    assert ticks == ["2", "5", "10", "20", "50", "100", "200"] and not len(axes.xaxis.get_minor_ticks())
+    boxes = {label.get_text(): Text.get_window_extent(label) for label in axes.texts}
+    assert list(boxes)[-1] == "phone\n90.0%, 2.87 ms"
+    frame = axes.get_window_extent()
+    assert all(frame.x0 < box.x0 and box.x1 < frame.x1 and box.y1 < frame.y1 for box in boxes.values())
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes.values(), 2))
+    lines = [axes.transData.transform(line.get_xydata())[:, 0].mean() for line in axes.lines]
+    assert not any(box.x0 < x < box.x1 for box in boxes.values() for x in lines)
+
+
 @pytest.mark.pictures
 def test_with_data_all_are_scored_and_timed_on_its_examples(learned, tmp_path):
     out = tmp_path / "side-by-side"
@@ -55,6 +81,7 @@ def test_with_data_all_are_scored_and_timed_on_its_examples(learned, tmp_path):
     assert 4 < found["rows"][0]["mean_tokens"] < 16, "as long as the texts, not as --length"
     assert found["rows"][1]["kept"] == pytest.approx(1, abs=0.03)
     assert str(learned.phone) in result.stdout and "ONNX, int8" in result.stdout and "kept" in result.stdout
+    assert f"classification, {Path(learned.data).name}, with 95% intervals" in result.stdout
     page = (out / "report.html").read_text(encoding="utf-8")
     assert (out / "comparison.png").stat().st_size > 5000 and str(learned.phone) in page
     (out / "report.html").unlink()

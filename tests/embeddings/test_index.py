@@ -334,7 +334,7 @@ def test_bad_searches(hornbook, model, table, tmp_path, tiny_tokenizer, tiny_run
         (["a", "--where", "lang=xx", "--where", "lang=yy"], "no row of the index has lang = xx or yy"),
         (["a", "--where", "tongue=de"], "no column 'tongue' to filter by (columns: id, text, lang)"),
         (["a", "--where", "lang"], "--where takes column=value"),
-        (["a", "--top-k", "0"], "top_k must be at least 1"),
+        (["a", "--top-k", "0"], "--top-k must be at least 1"),
         (["a", "--model", encoder(tmp_path / "other", tiny_tokenizer, seed=1)], "was built with another model"),
         (["a", "--model", wider(tmp_path / "wider", tiny_tokenizer)], "in 64 numbers, but the index in"),
     ):

@@ -114,3 +114,12 @@ def test_its_document_names_every_key():
     keys = set(re.findall(r"^([a-z_]+) =", (SHIPPED / "equal-compute.toml").read_text(encoding="utf-8"), re.M))
     of_finetuning = {"batch_size"}
     assert not {key for key in keys - of_finetuning if f"`{key}`" not in text}
+
+
+def test_the_example_of_the_documents_is_complete(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    (tmp_path / "masking.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.S)[1], encoding="utf-8")
+    experiment = read_experiment(tmp_path / "masking.toml")
+    settings = [experiment.settings_of(arm) for arm in experiment.arms]
+    assert [each.masking.unit for each in settings] == ["token", "word"]
+    assert experiment.tasks[0].places == ("reviews.csv",) and experiment.claims[0].arms == {"tokens", "whole-words"}

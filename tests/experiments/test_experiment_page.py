@@ -137,3 +137,14 @@ def test_a_task_without_data_is_left_out(tmp_path):
     assert "squad is left out" in write_experiment_page(tmp_path).read_text()
     assert len(score_figure(results).axes) == 2 + 2
     assert {claim["verdict"] for claim in results["claims"]} >= {"holds"}
+
+
+def test_with_one_checkpoint_the_arms_are_side_by_side(whole):
+    _, results, _ = whole
+    arms = {name: arm | {"panels": ["Mean score"]} for name, arm in results["arms"].items()}
+    scores = [row for row in results["scores"] if row["share"] == 1]
+    figure = score_figure(results | {"checkpoints": [1.0], "scores": scores, "arms": arms})
+    axes = figure.axes[0]
+    assert axes.get_title(loc="left") == "Mean score" and axes.yaxis.get_major_formatter()(102, 0) == ""
+    assert [label.get_text() for label in axes.get_xticklabels()] == [arm["label"] for arm in arms.values()]
+    assert [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"] == list(range(len(arms)))

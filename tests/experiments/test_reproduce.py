@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import re
 import shutil
 
 import forked
@@ -442,6 +443,12 @@ def test_the_command(hornbook, home, tiny_corpus, unbroken):
     status, out, _ = hornbook("reproduce", *asked, "--resume", "--json")
     answer = json.loads(out.splitlines()[-1])
     assert status == 0 and answer["ended"] == "finished" and answer["verdicts"].keys() == {"better"}
+    _, out, error = hornbook("reproduce", *asked, "--resume")
+    reason = r"\n(holds|not decided|does not .*): Detecting is better.\n  its mean score is higher: .*must be above 0"
+    assert (
+        re.search(reason, out) and re.search(r"arm +mean +reviews, accuracy", out) and "step " not in out + error[-80:]
+    )
+    assert "note: models learn little in so few steps: nsp 4, detecting 2; raise" in error
     status, _, error = hornbook("reproduce", *asked)
     assert status == 2 and "add --resume" in error
 
@@ -451,12 +458,12 @@ def test_the_command(hornbook, home, tiny_corpus, unbroken):
     [
         ({"--data": "nowhere"}, "nowhere is not a folder: give the folder"),
         ({"--data": "."}, "has data for none of the tasks: put it at reviews"),
-        ({"--stop-after": "0"}, "stop_after must be above 0"),
-        ({"--minutes-each": "-1"}, "minutes_each must be above 0"),
-        ({"--flops": "0"}, "flops must be above 0"),
+        ({"--stop-after": "0"}, "--stop-after must be above 0"),
+        ({"--minutes-each": "-1"}, "--minutes-each must be above 0"),
+        ({"--flops": "0"}, "--flops must be above 0"),
         ({"--arms": "nsp,electra"}, "no arm 'electra' in smallest: use nsp, detecting"),
-        ({"--processes": "0"}, "processes must be at least 1"),
-        ({"--seeds": "0"}, "seeds must be at least 1"),
+        ({"--processes": "0"}, "--processes must be at least 1"),
+        ({"--seeds": "0"}, "--seeds must be at least 1"),
         ({"--corpus": "nowhere"}, "nowhere"),
     ],
 )

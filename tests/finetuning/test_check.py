@@ -91,3 +91,20 @@ def test_a_fine_tuning_opens_with_the_summary(data, encoder, tmp_path):
     (line,) = [words for words in said if words.startswith("data: ")]
     assert "train 11 examples, dev 2 examples; light 8, fruit 5" in line
     assert any("1 of 2 examples of dev are also in train" in words for words in said)
+
+
+def test_data_that_cannot_be_read_as_asked_is_named(hornbook, tmp_path):
+    (tmp_path / "random.csv").write_bytes(bytes(7 * i * i % 256 for i in range(1, 3000)))
+    assert "random.csv is not a text file" in hornbook("check", tmp_path / "random.csv").error
+    rows = "document,label\n" + "이 영화는 정말 좋다,긍정\n이 영화는 별로다,부정\n" * 5
+    (tmp_path / "korean.csv").write_bytes(rows.encode("cp949"))
+    error = hornbook("check", tmp_path / "korean.csv", "--encoding", "utf-8").error
+    assert "korean.csv are not UTF-8: leave out --encoding, or give --encoding cp949" in error
+    error = hornbook("check", tmp_path / "korean.csv", "--delimiter", ";").error
+    assert "korean.csv has no delimiter semicolon: leave out --delimiter, or give the one that it has (comma)" in error
+
+
+def test_one_class_is_noted_as_finetune_refuses_it(hornbook, tmp_path):
+    (tmp_path / "one.csv").write_text("text,label\n" + "".join(f"film {i},good\n" for i in range(9)))
+    out = hornbook("check", tmp_path / "one.csv").out
+    assert "(1 class)" in out and "has the label 'good', so finetune refuses the data: add examples" in out

@@ -186,9 +186,11 @@ def test_evaluate_prints_each_class_and_the_confusion_matrix(hornbook, reviews, 
     right = sum(tables["confusion"]["counts"][place][place] for place in range(3))
     assert said.answer["splits"]["dev"]["accuracy"]["value"] == pytest.approx(right / len(rows))
     assert tables["classes"]["unheard"] == {"precision": 0, "recall": 0, "f1": 0, "gold": 1, "predicted": 0}
-    said = hornbook("evaluate", reviews, "--data", tmp_path / "dev.csv")
+    said = hornbook("evaluate", reviews, "--data", (tmp_path / "dev.csv").rename(tmp_path / "more.csv"))
+    assert "intervals over the examples: of accuracy by Wilson's formula, of other scores by bootstrap" in said.error
     lines = [line.split() for line in said.out.splitlines()]
-    assert ["dev", "precision", "recall", "f1", "gold", "predicted"] in lines
+    assert ["confusion", "matrix", "of", "more.csv,", "in", "examples"] in lines
+    assert ["more.csv", "precision", "recall", "f1", "gold", "predicted"] in lines
     assert ["unheard", "0.000", "0.000", "0.000", "1", "0"] in lines
     assert ["unheard", *map(str, tables["confusion"]["counts"][2])] in lines
 

@@ -128,6 +128,19 @@ def test_the_bar_follows_runs_of_different_lengths():
     assert (task.completed, task.total, task.finished) == (1, 8, False)
 
 
+def test_an_earlier_validation_is_shown_with_its_step(monkeypatch):
+    lines = []
+    monkeypatch.setattr(terminal, "log", lines.append)
+    monkeypatch.setattr(terminal, "LINE_EVERY_SECONDS", 0.0)
+    display = terminal.TrainingDisplay(is_live=False)
+    for step in range(1, 5):
+        validation = {"validation_loss": 0.5} if step > 1 else {}
+        display(Status(step, 9, {"loss": 1.0} | validation, 0.0, float("inf")))
+    assert [line.partition("1.00")[2].strip() for line in lines] == [
+        *("", "validation 0.50", "validation 0.50 (step 2)", "validation 0.50 (step 2)")
+    ]
+
+
 # ---- types and help
 
 

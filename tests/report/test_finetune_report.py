@@ -49,7 +49,7 @@ def test_the_page_of_a_classification(make_task_run):
         "70.0% to 80.0%",
         "75.0% (70.0% to 80.0%)",
         "50.0% (45.0% to 55.0%)",
-        "by dev score, of 60",
+        "by dev score, then by loss, of 60",
         "1,500",
         "of 4,000 in the data",
         "no GPU was found",
@@ -459,3 +459,11 @@ def test_info_of_a_model_that_transformers_wrote(tmp_path, config, task, labels)
     save_file({"a": np.zeros((3, 2), np.float32)}, tmp_path / "model.safetensors")
     said = dict(lines(describe(tmp_path)))
     assert said.get("task") == task and said.get("labels") == labels
+
+
+@pytest.mark.pictures
+def test_no_score_above_one_is_on_the_axis(make_task_run):
+    figure = learning_figure(ReportedTaskRun.load(make_task_run(found=scores(matthews=1.0))))
+    axes = next(axes for axes in figure.axes if axes.get_title(loc="left") == "Scores on dev")
+    shown = axes.yaxis.get_major_formatter()
+    assert (shown(0.98, 0), shown(1.0, 0), shown(1.02, 0)) == ("0.98", "1", "")

@@ -188,6 +188,8 @@ def test_refusals_are_one_sentence(client, folders):
     ):
         found = client.post(path, content=body, headers=JSON)
         assert found.status_code in (400, 422) and found.json()["error"]["message"]
+    unfinished = client.post("/predict", content=b'{"text": "the', headers=JSON).json()["error"]["message"]
+    assert unfinished == "the body is not valid JSON at character 10: Unterminated string"
     assert client.get("/nothing").status_code == 404 and client.get("/predict").status_code == 405
 
 

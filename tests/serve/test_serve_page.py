@@ -345,6 +345,24 @@ def test_korean_dark_and_a_phone(browser, address):
     context.close()
 
 
+def test_a_phone_has_no_gap_no_keys_and_a_hint_at_hidden_tabs(browser, address):
+    page = browser.new_page(locale="en-GB", viewport={"width": 420, "height": 1400})
+    page.goto(address)
+    page.wait_for_selector("#run")
+    tabs_box, card = (page.locator(name).bounding_box() for name in ("#tabs", "main"))
+    assert card["y"] - tabs_box["y"] - tabs_box["height"] < 20
+    assert not page.is_visible(".keys") and page.is_visible("footer a")
+    assert page.get_attribute("#tabs", "data-more") == "end"
+    page.evaluate("document.getElementById('tabs').scrollLeft = 60")
+    page.wait_for_selector("#tabs[data-more=both]")
+    page.evaluate("document.getElementById('tabs').scrollLeft = 100000")
+    page.wait_for_selector("#tabs[data-more=start]")
+    page.set_viewport_size({"width": 1200, "height": 900})
+    page.wait_for_selector("#tabs[data-more=none]")
+    assert page.is_visible(".keys")
+    page.close()
+
+
 def test_a_refusal_and_a_key(browser, folders):
     for address in served([folders["first"]], ServeSettings(api_key="secret")):
         page = browser.new_page(locale="en-GB")

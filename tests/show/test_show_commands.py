@@ -331,3 +331,16 @@ def test_both_languages_have_the_same_texts():
     for name, (english, korean) in (*WORDS.items(), *LEGEND.items(), *PARTS.items()):
         assert sorted(re.findall(r"{(\w+)", english)) == sorted(re.findall(r"{(\w+)", korean)), name
         assert re.search("[가-힣]", korean) and not re.search("[가-힣]", english), name
+
+
+def test_forgotten_texts_and_misspelt_presets_get_a_hint(hornbook, tiny_run):
+    for command in (["detect"], ["show", "tokens"], ["show", "attention"]):
+        assert "is a folder: give a text after it" in hornbook(*command, tiny_run).error
+    assert "did you mean bert-base" in hornbook("show", "parameters", "bert-bas").error
+
+
+def test_copies_and_the_index_of_an_example(hornbook, tiny_corpus):
+    said = hornbook("show", "masking", "The cat sat.", "--copies", 2, "--json")
+    assert [len(said.answer["strips"])] == [2]
+    one, other = (hornbook("show", "example", tiny_corpus, "--index", i).out for i in (0, 1))
+    assert one != other

@@ -119,7 +119,7 @@ def test_nsmc_has_empty_documents_and_no_dev(tmp_path):
     assert (len(data.splits["train"]), len(data.splits["dev"]), len(data.splits["test"])) == (18, 2, 2)
     assert shown(data.splits["test"])[1] == ("8", "", None, "0")
     assert counts(data) == {"empty_text": 1, "kept_empty_text": 1}
-    assert data.messages == ("no dev split: 2 of 20 train examples were held out by label (seed 0)",)
+    assert data.messages == ("2 of 20 examples (a tenth, by label, seed 0) are held out for validation",)
 
 
 def test_klue_nli(tmp_path):
@@ -182,7 +182,12 @@ def test_a_person_s_own_table_for_a_known_task(tmp_path):
 def test_nothing_there(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         read("cola", tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"contains none of the expected files \(train.tsv, dev.tsv.*train.csv"):
+    with pytest.raises(ValueError, match=r"is empty: put train.tsv \(or .csv, .*\) there, or give a file"):
+        read("cola", tmp_path)
+    write(tmp_path, notes__txt="a note")
+    with pytest.raises(
+        ValueError, match=r"contains none of the expected files: train.tsv, dev.tsv, test.tsv \(or .*.csv"
+    ):
         read("cola", tmp_path)
     write(tmp_path, train__tsv="")
     with pytest.raises(ValueError, match=r"no example could be read \(.*train.tsv: files without any text"):

@@ -119,7 +119,7 @@ def test_no_passage_is_on_both_sides(tmp_path):
     data = read("squad", stored(tmp_path / "train-v1.1.json", *articles))
     titles = [{each.title for each in data.splits[split]} for split in ("train", "dev")]
     assert not titles[0] & titles[1] and len(data.splits["dev"]) == 3
-    assert data.messages[-1].endswith("held out by article (seed 0)")
+    assert data.messages[-1].endswith("by article, seed 0) are held out for validation")
 
 
 def test_korquad(tmp_path):

@@ -49,7 +49,7 @@ def test_the_same_table_in_every_form(tmp_path, kind):
     found = read("classification", data)
     assert found.messages == (
         "columns: text = 'review', label = 'stars' (5 classes)",
-        "no dev split: 2 of 20 train examples were held out by label (seed 0)",
+        "2 of 20 examples (a tenth, by label, seed 0) are held out for validation",
     )
     assert found.labels == ("1", "2", "3", "4", "5")
     examples = sorted(found.splits["train"] + found.splits["dev"], key=lambda each: int(each.key[1:]))

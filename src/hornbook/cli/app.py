@@ -33,6 +33,7 @@ class Commands(TyperGroup):
         as_json.callback = lambda ctx, option, value: set_json(value)
         _add_option({name: command for name, command in self.commands.items() if name != "serve"}, as_json)
         _add_option(self.commands, quiet)
+        _name_options(self)
         _simplify_help(self)
 
     def invoke(self, ctx):
@@ -61,6 +62,28 @@ def _add_option(commands: dict, option) -> None:
             _add_option(command.commands, option)
         else:
             command.params.append(option)
+
+
+def _name_options(command) -> None:
+    """Errors of a command and its subcommands about the value of an argument (`top_k must be`) name its option
+    (`--top-k must be`)."""
+    for subcommand in getattr(command, "commands", {}).values():
+        _name_options(subcommand)
+    if hasattr(command, "commands"):
+        return
+    options = {param.name: param.opts[0] for param in command.params if param.param_type_name == "option"}
+    invoke = command.invoke
+
+    def naming_options(ctx):
+        try:
+            return invoke(ctx)
+        except ValueError as error:
+            name, must_be, rest = str(error).partition(" must be ")
+            if type(error) is ValueError and must_be and name in options:
+                error.args = (f"{options[name]}{must_be}{rest}",)
+            raise
+
+    command.invoke = naming_options
 
 
 def _simplify_help(command) -> None:

@@ -44,7 +44,7 @@ def export_command(
 
 
 @app.command(
-    "compare", epilog="Example: hornbook compare runs/reviews runs/small-reviews phone --data reviews.csv --out c"
+    "compare", epilog="Example: hornbook compare runs/reviews runs/small-reviews phone --data more-reviews.csv --out c"
 )
 @reads_data("strict")
 def compare_command(

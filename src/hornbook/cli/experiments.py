@@ -32,6 +32,7 @@ def reproduce_command(
 ) -> None:
     """Run an experiment: pre-train arms at equal FLOPs, fine-tune, compare, and report verdicts. Ctrl-C saves."""
     from hornbook.evaluation.experiments.runner import reproduce
+    from hornbook.report.experiment import final_scores
 
     with overwriting(out, frozenset({"experiment"}), overwrite, resume or join), TrainingDisplay() as display:
         outcome = reproduce(
@@ -52,9 +53,16 @@ def reproduce_command(
             on_progress=display,
             log=log,
         )
-    claims = outcome.results["claims"]
-    if claims:
-        table([(claim["verdict"], claim["description"]) for claim in claims], ("verdict", "claim"))
+        display.pending = None  # the score of each job is logged instead of its last step
+    claims, results = outcome.results["claims"], outcome.results
+    if results["scores"]:
+        headings, rows = final_scores(results)
+        table(rows, headings)
+    for claim in claims:
+        print_result(f"{claim['verdict']}: {claim['description']}")
+        print_result(f"  {claim['reason']}")
+        if claim["would_decide"]:
+            print_result(f"  to decide it: {claim['would_decide']}")
     print_result(f"{outcome.num_done} of {outcome.num_jobs} runs done; {out / 'report.html'}")
     if outcome.ended == "stopped":
         log("stopped and saved; rerun with --resume")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hornbook.cli.app import app, log_problems, print_json, refuse_unused_options
-from hornbook.cli.options import Device, Model, Seed, argument, comma_separated, flag, option
+from hornbook.cli.options import FOLDER_OR_NAME, Device, Gpt, Model, Seed, argument, comma_separated, flag, option
 from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import counting_display, log, print_result, table
 
@@ -14,7 +14,7 @@ Weights = option(str, "float, or int8: quantise a GPT's matrices to 8 bits, whic
     "generate", epilog='Example: hornbook generate runs/gpt "Once upon a time" --max-new-tokens 50 --top-p 0.9'
 )
 def generate(
-    model: Model,
+    model: argument(str, f"A GPT, or with --fill an encoder such as en: {FOLDER_OR_NAME}"),
     prompt: argument(str, "Prompt to continue; '' starts from the end-of-text token."),
     max_new_tokens: option(
         int | None,
@@ -161,7 +161,7 @@ def minimal_pairs_command(
 
 @app.command("perplexity", epilog="Example: hornbook perplexity runs/gpt book.txt --stride 512")
 def perplexity(
-    model: Model,
+    model: Gpt,
     file: argument(Path, "A file or folder: " + FILES_HELP.partition(": ")[2]),
     stride: option(int | None, "Tokens between window starts; defaults to half the context.") = None,
     documents: option(str, "How documents are separated in a .txt: blank-line or file.") = "blank-line",
@@ -214,7 +214,7 @@ def perplexity(
 
 @app.command("lm-eval", epilog="Example: hornbook lm-eval runs/gpt --tasks lambada_openai,wikitext --limit 200")
 def lm_eval(
-    model: Model,
+    model: Gpt,
     tasks: option(str, "Task names of the harness, comma-separated."),
     shots: option(int | None, "Few-shot examples; defaults to the task's own number.") = None,
     limit: option(int | None, "Evaluate only this many examples per task.") = None,

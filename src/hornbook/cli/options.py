@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,8 @@ OptionalSeed = option(int | None, "Random seed.")
 Overwrite = flag("--overwrite", "Replace what hornbook wrote to --out before.")
 MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
 Model = argument(str, MODEL)
+FOLDER_OR_NAME = "a run folder, a transformers folder or a Hugging Face name."
+Gpt = argument(str, f"A GPT: {FOLDER_OR_NAME}")
 
 
 def with_optional_model(last: str, help: str, first: str = "[MODEL]"):
@@ -45,7 +48,15 @@ def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
     """The model, None if there is none, and the last argument."""
     if len(arguments) > 2:
         raise ValueError(f"there are {len(arguments)} arguments, and only a model and {last} are expected: quote texts")
+    if len(arguments) == 1:
+        refuse_folder(arguments[0], last)
     return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
+
+
+def refuse_folder(argument: str, last: str) -> None:
+    """Raises if the only argument, which is read as the last one, is a folder: a model after which it was forgotten."""
+    if Path(argument).is_dir():
+        raise ValueError(f"{argument} is a folder: give {last} after it")
 
 
 def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:

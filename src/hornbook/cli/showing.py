@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hornbook.cli.app import app, print_json
-from hornbook.cli.options import MODEL, Device, Model, argument, option
+from hornbook.cli.options import FOLDER_OR_NAME, MODEL, Device, argument, option, refuse_folder
 from hornbook.terminal import log, print_result, result_console, table
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def split_texts(arguments: list[str]) -> tuple[str | None, str, str | None]:
     for text in texts:
         if not text.strip():
             raise ValueError("the text is empty: give a sentence")
+    if arguments == texts[:1]:
+        refuse_folder(texts[0], "a text")
     return model, texts[0], texts[1] if len(texts) == 2 else None
 
 
@@ -187,7 +189,7 @@ def masking(
     arguments: Texts,
     unit: Unit = "token",
     probability: Probability = 0.15,
-    num: option(int, "Number of masked copies.") = 5,
+    num: option(int, "Number of masked copies.", "--copies") = 5,
     seed: Seed = 0,
     html: Html = None,
 ) -> None:
@@ -209,7 +211,7 @@ def masking(
 def replaced(
     arguments: Texts,
     probability: Probability = 0.15,
-    num: option(int, "Number of copies.") = 3,
+    num: option(int, "Number of copies.", "--copies") = 3,
     seed: Seed = 0,
     html: Html = None,
     device: Device = "auto",
@@ -228,12 +230,12 @@ def replaced(
     print_picture(show_replaced(loaded, text, num, probability, seed), html)
 
 
-@show_app.command("example", epilog="Example: hornbook show example corpus --layout sop --number 3")
+@show_app.command("example", epilog="Example: hornbook show example corpus --layout sop --index 3")
 def example(
     corpus: argument(str, "Corpus folder, made by 'hornbook corpus build'."),
     layout: option(str, "nsp, sop, pairs, packed, or documents (left to right).") = "nsp",
     length: option(int, "Maximum tokens per sequence.") = 64,
-    number: option(int, "Number of the example, from 0.") = 0,
+    number: option(int, "Index of the example in the corpus, from 0.", "--index") = 0,
     unit: Unit = "token",
     probability: Probability = 0.15,
     seed: Seed = 0,
@@ -275,7 +277,7 @@ def parameters(model: argument(str, "A preset, or a model."), html: Html = None)
 
 @show_app.command("answer", epilog='Example: hornbook show answer runs/squad "Who?" "Ada wrote it."')
 def answer(
-    model: Model,
+    model: argument(str, f"A model fine-tuned to answer questions: {FOLDER_OR_NAME}"),
     question: argument(str, "Question."),
     passage: argument(str, "Passage that may have the answer."),
     html: Html = None,

@@ -168,6 +168,8 @@ def print_scores(splits: dict) -> None:
         for metric, score in scores.items()
     ]
     table(rows, ("split", "metric", "score", "95% interval"))
+    if any("accuracy" in scores for scores in splits.values()):
+        log("intervals over the examples: of accuracy by Wilson's formula, of other scores by bootstrap")
 
 
 def print_tables(tables: dict, split: str) -> None:
@@ -200,6 +202,7 @@ def evaluate(
     """Compute the task's standard metrics of a run on labelled data, with 95% intervals, the scores of each class and
     the confusion matrix. Several runs form an ensemble."""
     from hornbook.inference.predictor import load_predictor
+    from hornbook.report.wording import split_label
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")
@@ -219,9 +222,9 @@ def evaluate(
             log(f"{count:,} texts of {name} were truncated to {predictor.max_length} tokens")
     if result["unknown_labels"]:
         log(f"labels unknown to the model count as errors: {', '.join(result['unknown_labels'])}")
-    print_scores(result["splits"])
+    print_scores({split_label(name, data): scores for name, scores in result["splits"].items()})
     for name, tables in result["tables"].items():
-        print_tables(tables, name)
+        print_tables(tables, split_label(name, data))
     print_json(result)
 
 

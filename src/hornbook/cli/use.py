@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hornbook.cli.app import app, print_json
-from hornbook.cli.options import Device, Model, argument, option, split_model, with_optional_model
+from hornbook.cli.options import FOLDER_OR_NAME, Device, argument, option, split_model, with_optional_model
 from hornbook.terminal import print_result, table
 
 PLOTS = (
@@ -73,7 +73,7 @@ def _compare_masks(models: list[str], text: str, top_k: int, device: str) -> Non
 
 @app.command("next-sentence", epilog='Example: hornbook next-sentence runs/first "He went out." "It was raining."')
 def next_sentence(
-    model: Model,
+    model: argument(str, f"A model pre-trained to predict the next sentence, such as BERT: {FOLDER_OR_NAME}"),
     a: argument(str, "First sentence."),
     b: argument(str, "Sentence that may follow it."),
     device: Device = "auto",
@@ -112,7 +112,7 @@ def detect(
 
 
 @app.command("info", epilog="Example: hornbook info runs/first")
-def info(path: argument(Path, "Any folder that hornbook or transformers wrote.")) -> None:
+def info(path: argument(str, "Any folder that hornbook or transformers wrote, or a built-in model (en, ko).")) -> None:
     """Describe a folder: what it is, parameters, tokens, data, loss or scores."""
     from hornbook.report.info import describe, lines
 

@@ -1,14 +1,17 @@
 """Messages of the library in the words of the command line."""
 
+import os
 import re
 import shlex
+
+from hornbook.interop.builtin import FOLDER
 
 # The library names Python arguments (text=, resume=True, recipe='tinybert') in errors, log lines and descriptions of
 # settings, and the command line its options.
 SAME_NAME = """
-    api_key append batch_tokens choices clean columns data delimiter dtype encoding exclude graph held_out host join
-    label links lr lr_search method minutes minutes_each model num_beams pair reason recipe resume sbatch shots slide
-    steps strict task text text_column texts vectors where word_vectors
+    api_key append batch_tokens choices clean columns data delimiter dtype encoding exclude flops graph held_out host
+    join label links lr lr_search method minutes minutes_each model num_beams pair reason recipe resume sbatch shots
+    slide steps strict task text text_column texts vectors where word_vectors
 """
 OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
     "augment.model": "--augment-model",
@@ -35,7 +38,7 @@ def as_options(text: str) -> str:
     def option(match: re.Match) -> str:
         return OPTION_OF[match[1]] + ("" if match[3] is None else f" {shlex.quote(match[3])}")
 
-    text = ARGUMENT.sub(option, text)
+    text = ARGUMENT.sub(option, text).replace(f"{FOLDER}{os.sep}", "")  # built-in models by their names
     for phrase, of_command in PHRASES.items():
         text = text.replace(phrase, of_command)
     return text

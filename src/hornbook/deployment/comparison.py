@@ -56,7 +56,7 @@ def compare(
     """Measures runs, models and exported folders, and returns the contents of `comparison.json`.
 
     >>> import hornbook
-    >>> hornbook.compare(["runs/reviews", "runs/small-reviews"], data="reviews.csv")  # doctest: +SKIP
+    >>> hornbook.compare(["runs/reviews", "runs/small-reviews"], data="more-reviews.csv")  # doctest: +SKIP
 
     With `data`, all models are scored on it and timed on its examples; without, scores are those that the runs
     recorded, and inputs of `length` random tokens are timed. Latency is measured for one input on `threads` CPU

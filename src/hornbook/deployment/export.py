@@ -96,6 +96,7 @@ def export(
         if data is not None:
             record["scores"] = _scores(exported, data, on_progress)["splits"]
             record["scores_before"] = scores_before["splits"]
+            record["scored_on"] = str(data)
             record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT_FILE, record)
         max_length = length if source.predictor is None else source.predictor.max_length

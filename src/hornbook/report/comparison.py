@@ -13,8 +13,8 @@ KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
 
 def write_comparison_page(folder: Path) -> Path:
     """Writes `report.html` and `comparison.png` into the folder of a `comparison.json`; returns the page's path."""
+    from hornbook.report.plots.comparison import comparison_figure
     from hornbook.report.plots.drawing import picture
-    from hornbook.report.plots.scores import comparison_figure
 
     record = read_json(folder / COMPARISON_FILE)
     if not record.get("rows"):
@@ -42,10 +42,10 @@ def comparison_table(record: dict) -> Table:
         "p50, ms": [f"{row['latency_ms']['p50']:.2f}" for row in rows],
         "p99, ms": [f"{row['latency_ms']['p99']:.2f}" for row in rows],
         "speedup": [f"{row['times_faster']:.2f} x" for row in rows],
-        "inputs/s, CPU": [_format_speed(row["throughput"]["cpu"]) for row in rows],
+        "inputs/s, CPU": [format_speed(row["throughput"]["cpu"]) for row in rows],
     }
     if any("cuda" in row["throughput"] for row in rows):
-        columns["inputs/s, GPU"] = [_format_speed(row["throughput"].get("cuda")) for row in rows]
+        columns["inputs/s, GPU"] = [format_speed(row["throughput"].get("cuda")) for row in rows]
     if has_scores(record):
         metric = record["metric_for_best"]
         columns[wording.metric_label(metric)] = [
@@ -65,7 +65,7 @@ def how_measured(record: dict) -> list[str]:
         "FLOPs: per input, two per multiply-add with a weight. Speedup and score kept: relative to the first model.",
     ]
     if has_scores(record):
-        where = f"{record['task']}, {record['split']}"
+        where = f"{record['task']}, {wording.split_label(record['split'], record.get('data'))}"
         how = "computed for this comparison" if record.get("data") else "as recorded by the runs"
         lines.append(
             f"Scores: {wording.metric_label(record['metric_for_best'])} on {where}, with 95% intervals, {how}."
@@ -73,7 +73,7 @@ def how_measured(record: dict) -> list[str]:
     return lines
 
 
-def _format_speed(value: float | None) -> str:
+def format_speed(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

@@ -49,7 +49,7 @@ def write_experiment_page(folder: str | Path) -> Path:
 
 def notes(results: dict) -> list[str]:
     """Notes on how to read the plot and the scores."""
-    shares = ", ".join(f"{share:.4g}" for share in results["checkpoints"][:-1])
+    shares = " and ".join(f"{100 * share:.4g}%" for share in results["checkpoints"][:-1])
     if words := results.get("words"):
         read = ", ".join(f"{arm['label']} {arm['planned_words']:,.0f}" for arm in results["arms"].values())
         lines = [f"Every arm reads at most {words:,.0f} words, separated by white space, counting repetitions: {read}."]
@@ -89,7 +89,7 @@ def notes(results: dict) -> list[str]:
         lines.append("Scores are on dev, with the last weights of each fine-tuning run, in points out of 100.")
     else:
         lines.append("Scores are accuracies of the pre-trained models as they are, in points out of 100.")
-    if not words:
+    if not words and len(results["checkpoints"]) > 1:
         lines.append("Arms are slightly offset in the plot; their FLOPs are the same.")
     return lines
 
@@ -169,6 +169,12 @@ def _scores_at(results: dict, share: float) -> Table:
             note = f"{PUBLISHED}: {arm['published']}" if share == 1 and arm["published"] else ""
             rows.append(((arm["label"], note), *cells))
     return Table(("arm", *_task_titles(results)), rows)
+
+
+def final_scores(results: dict) -> Table:
+    """The scores of every arm at the full FLOPs, for the terminal."""
+    titles, rows = _scores_at(results, 1.0)
+    return Table(titles, [(label, *cells) for (label, _), *cells in rows])
 
 
 def _score_cells(results: dict, arm: str, share: float) -> list[str]:

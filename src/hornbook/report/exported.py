@@ -51,5 +51,6 @@ def measurement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     for split, scores in record.get("scores", {}).items():
         for name, score in scores.items():
             before_export = record["scores_before"][split][name]["value"]
-            rows.append((f"{name}, {split}", f"{score['value']:.4g}; before export {before_export:.4g}"))
+            where = wording.split_label(split, record.get("scored_on"))
+            rows.append((f"{name}, {where}", f"{score['value']:.4g}; before export {before_export:.4g}"))
     return rows + [("note", note) for note in record.get("notes", [])]

@@ -7,6 +7,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json, read_json_if_exists, refusing_damage
+from hornbook.interop.builtin import builtin_folder
 from hornbook.report import wording
 from hornbook.report.comparison import COMPARISON_FILE, describe_comparison
 from hornbook.report.experiment import describe_experiment, experiment_lines
@@ -53,6 +54,8 @@ def describe(path: str | Path) -> dict:
     >>> hornbook.describe("corpus")["kind"]
     'corpus'
     """
+    if not Path(path).exists() and (folder := builtin_folder(str(path))) is not None:
+        return describe(folder) | {"folder": str(path)}
     path = Path(path)
     with refusing_damage(path, "restore its JSON files, or create the folder again"):
         return _describe(path)

@@ -1,6 +1,7 @@
 """Formats numbers and metric names for people."""
 
 import math
+from pathlib import Path
 
 from hornbook.metrics.words import cut, number, percent  # noqa: F401
 
@@ -144,6 +145,13 @@ def problem_rows(problems: dict | None) -> list[tuple[str, str]]:
         ("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}")
         for kind, problem in (problems or {}).items()
     ]
+
+
+def split_label(split: str, data: object) -> str:
+    """The name of a file that was given to be scored, in place of `dev`, which is the split of any file; else the
+    split."""
+    is_file = isinstance(data, str | Path) and Path(data).is_file()
+    return split.replace("dev", Path(data).name, 1) if is_file and split.startswith("dev") else split
 
 
 def capital(text: str) -> str:

@@ -171,7 +171,8 @@ def validation_sentence(errors: Sequence[Any]) -> str:
     problems: dict[str, dict[tuple, dict[str, None]]] = {}  # by field and path within it, without duplicates
     for error in errors:
         if error["type"] == "json_invalid":
-            return f"the body is not valid JSON: {error['ctx']['error']}"
+            reason = error["ctx"]["error"].removesuffix(" starting at")
+            return f"the body is not valid JSON at character {error['loc'][-1] + 1}: {reason}"
         if error["loc"] == ("body",):
             return "the body is not a JSON object: send one, with the header Content-Type: application/json"
         # A union of types adds their names to the path.

@@ -3,6 +3,7 @@
 V is the vocabulary, E the embedding width, H the width of the blocks, I the inner width, L the number of blocks.
 """
 
+import difflib
 import math
 import re
 from collections import Counter, defaultdict
@@ -66,6 +67,9 @@ def _folder(name: str | Path) -> Path:
     except ValueError:
         if "/" in str(name) or Path(name).exists():
             raise
+        similar = difflib.get_close_matches(str(name), PRESETS, n=3, cutoff=0.5)
+        if similar:
+            raise ValueError(f"there is no preset or model '{name}'; did you mean {', '.join(similar)}?") from None
         raise ValueError(
             f"there is no preset '{name}', and no model of that name was found or could be downloaded: give a folder, "
             f"a built-in model ({', '.join(builtin_names())}) or one of the presets {', '.join(PRESETS)}"

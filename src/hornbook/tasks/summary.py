@@ -78,6 +78,12 @@ def in_short(summary: dict[str, Any]) -> list[str]:
         lines[0] += f"; numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}"
     first = next(iter(splits.values()))["characters"]
     lines[0] += f"; median {first['median']:,} characters, longest {first['max']:,}" if first else ""
+    in_train = [label for label, each in (classes or {}).items() if each.get("train")]
+    if summary["kind"] == "classification" and len(in_train) == 1:
+        lines.append(
+            f"note: every training example has the label '{in_train[0]}', so finetune refuses the data: add examples "
+            "of other classes"
+        )
     for name, each in splits.items():
         if each["duplicates"]:
             lines.append(f"note: {each['duplicates']:,} of {each['examples']:,} examples of {name} are duplicates")

@@ -56,7 +56,7 @@ class ExperimentJob:
         if self.kind == "sentence-head":
             return f"both sentence tasks with the head of {self.arm}{seed}"
         task_seed = f", seed {self.task_seed}" if self.kind == "finetune" else ""
-        return f"{self.task}{task_seed}, on {self.arm}{seed} at {self.fraction:.4g} of the FLOPs"
+        return f"{self.task}{task_seed}, on {self.arm}{seed} at {100 * self.fraction:.4g}% of the FLOPs"
 
     @property
     def cost_group(self) -> tuple[str, str]:

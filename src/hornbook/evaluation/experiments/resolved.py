@@ -122,7 +122,10 @@ def resolve(
     else:
         flops, measured, compile_, device = experiment.equal.flops, {}, None, ""
     if not flops and not experiment.equal.words:
-        raise ValueError("equal.flops is not set: give flops or minutes_each, or set it in the file of the experiment")
+        raise ValueError(
+            "the training FLOPs of an arm are not set: give flops= or minutes_each=, or set equal.flops in the file of "
+            "the experiment"
+        )
     arms = {name: ArmBudget(**each) for name, each in (run["arms"] if run else {}).items()}
     for arm in experiment.arms:
         if arm.name not in arms:

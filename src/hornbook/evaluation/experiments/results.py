@@ -86,7 +86,7 @@ def _degenerate(out: Path, jobs: list[ExperimentJob]) -> list[str]:
     lines = []
     for (arm, seed, fraction, task), reasons in groups.items():
         if known := [reason for reason in reasons if reason]:
-            where = f"{task} on {arm}{f', seed {seed},' if seed else ''} at {fraction:.4g} of the FLOPs"
+            where = f"{task} on {arm}{f', seed {seed},' if seed else ''} at {100 * fraction:.4g}% of the FLOPs"
             lines.append(f"{where}: {len(known)} of {len(reasons)}, {' or '.join(dict.fromkeys(known))}")
     return lines
 

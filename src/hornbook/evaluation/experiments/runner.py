@@ -37,8 +37,10 @@ from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
+from hornbook.report import wording
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
+from hornbook.runs.pretraining.minutes import FEW_STEPS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
 from hornbook.train.job import Status
@@ -195,6 +197,12 @@ class _Runner:
         """Runs the jobs, or those that no other process has taken, until all are done or the rest has failed here."""
         done = sum(job.is_done(self.out) for job in self.jobs)
         self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.amount} per pre-training run")
+        steps = {arm.name: self.resolved.arms[arm.name].steps for arm in self.resolved.experiment.arms}
+        if few := [f"{name} {num}" for name, num in steps.items() if num < FEW_STEPS]:
+            self.log(
+                f"note: models learn little in so few steps: {', '.join(few)}; raise the FLOPs or words of an arm, or "
+                "lower batch.tokens"
+            )
         jobs = {job.key: job for job in self.jobs}
         is_stopped = False
 
@@ -330,7 +338,7 @@ class _Runner:
                 return ""
             at_once = self.pool.num_processes if job.kind == "finetune" else 1
             seconds += (known or 0.0) / at_once
-        return f"; about {max(1, round(seconds / 60))} min left in total" if seconds else ""
+        return f"; about {wording.duration(seconds)} left in total" if seconds else ""
 
     def _seconds_per_job(self) -> dict[tuple, float]:
         """Mean duration of the finished jobs by cost group and by kind."""

@@ -296,7 +296,12 @@ def _build(
     loaded = None
     if model is not None or not is_built:
         name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
-        loaded = _load(name, device, log)
+        try:
+            loaded = _load(name, device, log)
+        except ValueError as error:
+            if name != DEFAULT_MODEL:
+                raise
+            raise ValueError(f"{error} as model=, or use model='en' or model='ko', which need no download") from None
         fingerprint = model_fingerprint(loaded)
         if before is not None:
             refuse_other_model(before, loaded, fingerprint, out)

@@ -224,6 +224,8 @@ def _draw_task_scores(run: ReportedTaskRun, names: list[str], axes: Axes) -> Non
     axes.set_ylim(low - margin / 2, min(high + margin, 102 / unit))  # no score is above 100%, or 1
     if all(map(wording.is_fraction, names)):
         percent_axis(axes, unit)
+    else:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value <= 100 / unit else ""))
     _mark_best(axes, run)
 
 

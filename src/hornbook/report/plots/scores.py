@@ -1,22 +1,17 @@
-"""Plots of scores: of trials, by number of labels, by number of examples in a prompt, and of several
-models against their latency."""
+"""Plots of scores: of trials, by number of labels, by number of examples in a prompt."""
 
-import math
 from operator import itemgetter
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hornbook.metrics.words import number
-from hornbook.report import comparison, wording
+from hornbook.report import wording
 from hornbook.report.plots.drawing import (
     BLUE,
     DASHED,
-    GREEN,
     INK,
     ORANGE,
     PALETTE,
@@ -29,7 +24,6 @@ from hornbook.report.plots.drawing import (
 from hornbook.report.trials import METHODS, ScoredRuns
 
 DASHES = ("--", ":", "-.", (0, (8, 4)))
-SMALLEST_DOT, LARGEST_DOT = 40, 900  # in points squared
 
 
 # ---- several runs
@@ -138,51 +132,3 @@ def shots_figure(scores: dict) -> Figure:
     # The legend is below the axes: inside, it would hide an interval.
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return figure
-
-
-# ---- comparison of models
-
-
-@in_style
-def comparison_figure(results: dict) -> Figure:
-    """Score (CPU throughput where there are no scores) against latency; the area of a dot is the file size."""
-    figure, axes = new_plot(comparison.title(results), height=4.4)
-    has_scores = comparison.has_scores(results)
-    rows = [row for row in results["rows"] if not has_scores or row.get("score")]
-    largest = max(row["bytes"] for row in rows)
-    shades = {"torch": BLUE, "onnx": GREEN, "onnx-int8": ORANGE}
-    for i, row in enumerate(rows):
-        x, score = row["latency_ms"]["p50"], row.get("score") or {}
-        y = score["value"] if score else row["throughput"]["cpu"]
-        area = max(SMALLEST_DOT, LARGEST_DOT * row["bytes"] / largest)
-        shade = shades.get(row["kind"], INK)
-        axes.scatter(x, y, s=area, color=shade, alpha=0.75, linewidths=0, zorder=3)
-        ends = [number(score.get(name)) for name in ("low", "high")]
-        axes.plot([x, x], ends, color=shade, linewidth=1.6, alpha=0.45, solid_capstyle="round")
-        above = math.sqrt(area) / 2 + 3
-        offset, anchor = ((0, above), "bottom") if i % 2 == 0 else ((0, -above), "top")
-        exported = "" if row["kind"] == "torch" else f" ({comparison.KINDS[row['kind']]})"
-        look = {"textcoords": "offset points", "ha": "center", "va": anchor, "fontsize": 8}
-        rim = withStroke(linewidth=3, foreground="white")  # keeps the label readable over interval lines
-        axes.annotate(
-            _short_name(row, results["rows"]) + exported, (x, y), offset, path_effects=[rim], zorder=4, **look
-        )
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.margins(0.18, 0.22)
-    axes.set_xlabel(f"median latency of one input on {wording.cores(results['threads'])}, ms (dot area: file size)")
-    if has_scores and wording.is_fraction(results["metric_for_best"]):
-        percent_axis(axes, 1 if comparison.in_percent(results) else 100)
-    return figure
-
-
-def _short_name(row: dict, rows: list[dict]) -> str:
-    """The shortest suffix of the path that distinguishes this model from the others."""
-    others = [Path(other["name"]).parts for other in rows if other["name"] != row["name"]]
-    parts = Path(row["name"]).parts
-    for length in range(1, len(parts) + 1):
-        if all(other[-length:] != parts[-length:] for other in others):
-            return "/".join(parts[-length:])
-    return row["name"]

@@ -18,6 +18,12 @@ function drawTabs() {
   }
   $("tabs").replaceChildren(...nodes);
   $("tabs").querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  markHiddenTabs();
+}
+
+function markHiddenTabs() { // on a phone, the row of tabs fades out where it can be scrolled
+  const tabs = $("tabs"), left = tabs.scrollLeft > 1, right = tabs.scrollLeft + tabs.clientWidth < tabs.scrollWidth - 1;
+  tabs.dataset.more = left && right ? "both" : left ? "start" : right ? "end" : "none";
 }
 
 const drawRunButton = () => { if ($("run")) $("run").textContent = word(state.running ? "stop" : "run"); };
@@ -87,6 +93,8 @@ addEventListener("keydown", event => {
     location.hash = all.at(next % all.length).id;
   }
 });
+$("tabs").addEventListener("scroll", markHiddenTabs, { passive: true });
+addEventListener("resize", markHiddenTabs);
 $("language").onclick = () => {
   state.language = state.language === "ko" ? "en" : "ko";
   store.set("language", state.language);

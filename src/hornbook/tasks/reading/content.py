@@ -12,6 +12,8 @@ from hornbook.tasks.reading.notes import Notes
 SURROGATES = re.compile("[\ud800-\udfff]")
 ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 LIST_OF_DATA = re.compile(r'"[dD]ata"\s*:\s*\[')
+CONTROL = re.compile("[\x01-\x08\x0e-\x1f]")  # hardly any text has them, unlike NUL and form feeds
+SAMPLE_CHARACTERS, MAX_CONTROL = 10_000, 0.03
 SPACE = re.compile(r"[\s,]*")
 
 
@@ -23,7 +25,11 @@ def read_text(path: Path, notes: Notes) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): check the file and its permissions") from None
-    text = cleaned_text(_decoded_as(notes.format.encoding or encoding_of(data), data, file, notes), file, notes)
+    text = _decoded_as(notes.format.encoding or encoding_of(data), data, file, notes)
+    sample = text[:SAMPLE_CHARACTERS]
+    if len(CONTROL.findall(sample)) > MAX_CONTROL * len(sample):
+        raise ValueError(f"{file} is not a text file: check the path, or give the format of the file as its suffix")
+    text = cleaned_text(text, file, notes)
     if not text.strip():
         notes.problem("empty_file", file)
     return text
@@ -46,6 +52,11 @@ def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
     if codecs.lookup(encoding).name == UTF_8:
         if data.startswith(codecs.BOM_UTF8):
             notes.problem("byte_order_mark", file)
+        if notes.format.encoding is not None and (detected := encoding_of(data)) != UTF_8:
+            raise ValueError(
+                f"the bytes of {file} are not UTF-8: leave out encoding=, or give encoding={detected!r}, which they "
+                "look like"
+            )
         return decoded(data.removeprefix(codecs.BOM_UTF8), file, "", notes)
     try:
         text = data.decode(encoding)

@@ -15,6 +15,7 @@ Paths = Mapping[str, list[Path]]  # the files of each split
 Tables = Mapping[str, RowTable]  # the table of each split
 
 SPLIT_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
+KNOWN_STEMS = {name for names in SPLIT_NAMES.values() for name in names}
 SHARD = re.compile(r"-\d+-of-\d+\.")
 
 
@@ -112,11 +113,17 @@ def split_of(path: Path, patterns: Patterns) -> str:
 def no_files_message(path: Path, *several: Patterns) -> str:
     """The error message for a folder without any matching files."""
     names = dict.fromkeys(name for patterns in several for files in patterns.values() for name in files)
-    expected = [name for name in names if "-*-of-" not in name]
-    contents = ", ".join(sorted(each.name for each in path.iterdir())[:10]) or "nothing"
+    published = [name for name in names if "-*-of-" not in name and Path(name).stem not in KNOWN_STEMS]
+    suffixes = dict.fromkeys(Path(name).suffix for name in names if Path(name).stem in KNOWN_STEMS)
+    own = [f"{split}{suffix}" for suffix in list(suffixes)[:1] for split in SPLIT_NAMES]
+    alternatives = f" (or {', '.join(list(suffixes)[1:])})" if len(suffixes) > 1 else ""
+    expected = [*published, *own]
+    contents = ", ".join(sorted(each.name for each in path.iterdir())[:10])
+    if not contents:
+        return f"{path} is empty: put {(own or expected)[0]}{alternatives} there, or give a file"
     return (
-        f"{path} contains none of the expected files ({', '.join(expected)}), only {contents}: rename a file, or give "
-        "its path"
+        f"{path} contains none of the expected files: {', '.join(expected)}{alternatives}; only {contents}: rename a "
+        "file, or give its path"
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hornbook.data.delimited import Dialect, csv_records, detected, is_plain, plain_records
+from hornbook.data.delimited import DELIMITERS, Dialect, csv_records, detected, is_plain, plain_records
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
 from hornbook.tasks.reading.notes import Defect, Notes
 
@@ -115,6 +115,16 @@ def dialect_of(text: str, suffix: str, file: str, notes: Notes, is_truncated: bo
     are ordinary characters. With `is_truncated`, the text is the beginning of the file."""
     requested = notes.format.delimiter
     default = Dialect("\t" if suffix == ".tsv" else ",")
+    header = text.partition("\n")[0]
+    if (
+        requested is not None
+        and requested not in header
+        and (others := [each for each in DELIMITERS if each in header])
+    ):
+        raise ValueError(
+            f"the first line of {file} has no {Dialect(requested).described()}: leave out delimiter=, or give the one "
+            f"that it has ({' or '.join(DELIMITERS[each] for each in others)})"
+        )
     dialect = detected(text, requested or default.delimiter, is_given=requested is not None)
     if dialect != default and requested is None:
         notes.log(f"{file}: {dialect.described()} (detected; delimiter= overrides it)")

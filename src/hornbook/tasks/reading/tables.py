@@ -61,7 +61,7 @@ class OwnTexts(TabularLayout):
         if self.problem_type == "regression":
             return f" (numbers from {min(labels):g} to {max(labels):g})"
         names = {name for label in labels for name in ((label,) if isinstance(label, str) else label)}
-        return f" ({len(names)} classes)"
+        return f" ({len(names)} class{'es' * (len(names) != 1)})"
 
 
 @dataclass(frozen=True)
