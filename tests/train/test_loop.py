@@ -446,6 +446,10 @@ def test_going_back_puts_the_optimizer_where_it_lay():
     assert addresses == [value.data_ptr() for state in optimizer.state.values() for value in state.values()]
     load_optimizer_tensors(model, optimizer, start)
     assert not start and not any(value.any() for value in optimizer_tensors(model, optimizer).values())
+    name = next(name for name in kept[0] if name.startswith("exp_avg/"))
+    for damaged in ({name.replace("avg", "Avg", 1): kept[0][name]}, {name: torch.zeros(7)}):
+        with pytest.raises(ValueError, match="damaged or of another version"):
+            load_optimizer_tensors(model, optimizer, damaged)
 
 
 def _stop_at(step: int):

@@ -106,4 +106,10 @@ def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, t
         quantity, _, name = key.partition("/")
         if name not in parameters or parameters[name] not in optimizer.state:
             raise ValueError(f"the checkpoint has optimizer state for '{name}', which is not a parameter of this model")
-        optimizer.state[parameters[name]][quantity].copy_(value)
+        state = optimizer.state[parameters[name]]
+        if quantity not in state or state[quantity].shape != value.shape:
+            raise ValueError(
+                f"the checkpoint has '{quantity}' of shape {tuple(value.shape)} for '{name}', which this optimizer "
+                "does not have, so it is damaged or of another version: start a new run"
+            )
+        state[quantity].copy_(value)
