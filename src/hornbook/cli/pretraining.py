@@ -162,12 +162,12 @@ def plan_command(
     flops = f"{planned.flops_per_token:.3g} forward and backward, with vocabulary logits of predicted tokens only"
     step = (
         f"on a GPU in bfloat16 about {planned.step_bytes / GIB:,.1f} GiB, with {planned.micro_tokens:,} tokens at once "
-        "(batch.micro_tokens) and nothing sharded"
+        "(batch.micro_tokens) and nothing sharded; float32, as on a CPU, takes up to twice as much"
     )
     rows = [
         ("parameters", f"{planned.parameters:,}"),
         ("FLOPs per token", flops),
-        ("tokens", f"{planned.tokens:,}"),
+        ("tokens", f"{planned.tokens:,}" + (", as published; --tokens for a shorter run" if tokens is None else "")),
         ("total FLOPs", f"{planned.flops:.3g}"),
         ("time", f"{time}, if each device reaches {utilization:.0%} of {as_options(target.speed)}"),
         ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),
