@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from forked import context, do_not_wait_for_the_disk, do_without_onednn, draw_fewer_resamples
+from forked import context, do_not_wait_for_the_disk, draw_fewer_resamples
 
 SOURCE = Path(__file__).parents[2] / "src"
 MANY_SECONDS = 240
@@ -45,7 +45,6 @@ def run_ranks(size: int, function: Callable, *arguments: object) -> None:
 def _run_rank(env: dict, function: Callable, arguments: tuple) -> None:
     os.environ.update({name: str(value) for name, value in env.items()})
     torch.set_num_threads(1)
-    do_without_onednn()
     draw_fewer_resamples()
     do_not_wait_for_the_disk()
     function(*arguments)
