@@ -12,7 +12,7 @@ from hornbook.tasks.reading.notes import Notes
 SURROGATES = re.compile("[\ud800-\udfff]")
 ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 LIST_OF_DATA = re.compile(r'"[dD]ata"\s*:\s*\[')
-CONTROL = re.compile("[\x01-\x08\x0e-\x1f]")  # hardly any text has them, unlike NUL and form feeds
+CONTROL = re.compile("[\x01-\x08\x0e-\x1b]")  # hardly any text has them, unlike NUL, form feeds and separators
 SAMPLE_CHARACTERS, MAX_CONTROL = 10_000, 0.03
 SPACE = re.compile(r"[\s,]*")
 
