@@ -29,11 +29,11 @@ PRESET_HELP = (
 # Settings that follow from --minutes, the last ones in the budget recipe.
 MEASURED = (
     *("schedule.steps", "schedule.warmup_steps", "batch.tokens", "validation.every_steps", "validation.tokens"),
-    *("optimizer.lr", "data.length"),
+    *("optimizer.lr", "optimizer.weight_decay", "data.length"),
 )
 MEASURED_NOTE = (
-    "with --minutes, the steps, the batch, validation and with --recipe budget the learning rate and the length depend "
-    "on the speed, which is measured"
+    "with --minutes, the steps, the batch, validation and with --recipe budget the learning rate, the weight decay and "
+    "the length depend on the speed, which is measured"
 )
 OVERFITTING = 0.01  # how much higher than the best validation loss the last one is then
 

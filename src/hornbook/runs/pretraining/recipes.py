@@ -33,7 +33,8 @@ SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
 MANY_EPOCHS = 7  # of a GPT: in 3.5 epochs no dropout is best, in 10 dropout 0.2 and strong weight decay
 MANY_ENCODER_EPOCHS = 20  # an encoder predicts other tokens in each epoch, and overfits later
 REPEATED_DROPOUTS = {"model.dropout": 0.2, "model.embedding_dropout": 0.1}
-REPEATED_WEIGHT_DECAY = 0.5
+GPT_WEIGHT_DECAY = 0.5
+MAX_WEIGHT_DECAY, DECAY_TIMES = 1.0, 6  # of encoders: 1 / (lr x weight decay) steps are a sixth of the run
 
 
 def choose_recipe(request: PretrainRequest, settings: PretrainSettings) -> Recipe:
@@ -105,25 +106,42 @@ def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Re
 def with_repeated_text(
     settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
 ) -> PretrainSettings:
-    """The settings for these corpora: a model with as many parameters as they have tokens that reads them many times
-    would memorise them. Strong weight decay delays that, for a GPT together with dropout and other cuts of the text in
-    each epoch."""
-    num_tokens = sum(corpus.num_tokens for corpus, _ in corpora)
-    model = dataclasses.replace(settings.model, vocab_size=corpora[0][0].tokenizer.vocab_size)
-    is_gpt = settings.reads_documents
-    many = MANY_EPOCHS if is_gpt else MANY_ENCODER_EPOCHS
-    is_repeated = _budget(request, settings) >= many * num_tokens
-    if recipe == "published" or num_tokens > model.num_matrix_parameters or not is_repeated:
+    """The settings for these corpora: a GPT with as many parameters as they have tokens that reads them many times
+    would memorise them. Dropout, strong weight decay and other cuts of the text in each epoch delay that."""
+    is_repeated = _is_repeated(settings, _budget(request, settings), corpora, MANY_EPOCHS)
+    if recipe == "published" or not settings.reads_documents or not is_repeated:
         return settings
     requested = request.all_overrides()
     overrides: dict[str, Any] = {}
     if not _has(requested, "optimizer."):
-        overrides["optimizer.weight_decay"] = REPEATED_WEIGHT_DECAY
-    if is_gpt and not _has(requested, *(f"model.{name}" for name in DROPOUTS)):
+        overrides["optimizer.weight_decay"] = GPT_WEIGHT_DECAY
+    if not _has(requested, *(f"model.{name}" for name in DROPOUTS)):
         overrides |= REPEATED_DROPOUTS
-    if is_gpt and "data.shift_chunks" not in requested:
+    if "data.shift_chunks" not in requested:
         overrides["data.shift_chunks"] = True
     return configuration.with_overrides(settings, overrides)
+
+
+def with_encoder_weight_decay(
+    settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
+) -> PretrainSettings:
+    """Stronger weight decay for an encoder that reads its text many times. A weight decays to 1/e in 1 / (lr x weight
+    decay) steps, and the best weight decay makes that a sixth of the run, so it depends on the number of steps."""
+    if recipe == "published" or settings.reads_documents or _has(request.all_overrides(), "optimizer."):
+        return settings
+    if not _is_repeated(settings, _scheduled(settings), corpora, MANY_ENCODER_EPOCHS):
+        return settings
+    optimizer = settings.optimizer
+    weight_decay = min(MAX_WEIGHT_DECAY, DECAY_TIMES / (optimizer.lr * settings.schedule.steps))
+    chosen = max(optimizer.weight_decay, float(f"{weight_decay:.2g}"))
+    return configuration.with_overrides(settings, {"optimizer.weight_decay": chosen})
+
+
+def _is_repeated(settings: PretrainSettings, tokens: float, corpora: Corpora, many_epochs: int) -> bool:
+    """Whether a run of `tokens` reads the corpora `many_epochs` times and the model could memorise them."""
+    num_tokens = sum(corpus.num_tokens for corpus, _ in corpora)
+    model = dataclasses.replace(settings.model, vocab_size=corpora[0][0].tokenizer.vocab_size)
+    return tokens >= many_epochs * num_tokens and model.num_matrix_parameters >= num_tokens
 
 
 def _has(overrides: Mapping[str, Any], *prefixes: str) -> bool:

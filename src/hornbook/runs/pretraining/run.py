@@ -64,6 +64,7 @@ from hornbook.runs.pretraining.recipes import (
     choose_recipe,
     description,
     takes_a_minute,
+    with_encoder_weight_decay,
     with_recipe,
     with_repeated_text,
 )
@@ -190,6 +191,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     elif teacher is not None or request.has_default_duration or takes_a_minute(settings):
         log_expected_time(settings, job, runtime, corpora, log)
     settings = with_warmup_that_fits(settings, request, log)
+    settings = with_encoder_weight_decay(settings, request, recipe, corpora)
     if recipe == "budget":
         log(description(settings, request))
     held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, corpora)]
@@ -219,6 +221,7 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
     corpora = open_corpora(request.named_corpora(), settings) if request.corpora else []
     if corpora:
         settings = with_repeated_text(settings, request, recipe, corpora)
+        settings = with_encoder_weight_decay(settings, request, recipe, corpora)
     tokenizer = corpora[0][0].tokenizer if corpora else None
     settings = fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
     settings = with_warmup_that_fits(settings, request, lambda message: None)
