@@ -87,7 +87,7 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
 
 def test_pairs_in_both_orders_are_rows_together(tmp_path, tiny_tokenizer, random, fast_exporter):
     """As GPT-1 reads them: each answer is of two rows."""
-    head_config = HeadConfig("sequence", 3, LABELS, pairs="both")
+    head_config = HeadConfig("sequence", 3, LABELS, pair_encoding="both")
     source = model_folder_of(tmp_path / "model", tiny_tokenizer, "gpt2", head_config, num_layers=2)
     export(source, "onnx", tmp_path / "exported", **FAST)
     test_ragged_batches_answer_as_before_and_as_one_at_a_time((source, tmp_path / "exported"), random)

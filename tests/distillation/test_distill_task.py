@@ -146,7 +146,7 @@ def test_layers_and_separate_pairs(tmp_path, encoder, small):
     decayed = overrides | {"layers.lr_decay": 0.5, "layers.head_lr_ratio": 2.0, "objective.earlier_epochs": 1}
     result = learn(teacher_name.out, small, tmp_path / "run", data, overrides=decayed, epochs=1)
     assert result.scores["dev"]
-    with pytest.raises(ValueError, match="its pairs is separate, and the data needs joint"):
+    with pytest.raises(ValueError, match="its pair_encoding is separate, and the data needs joint"):
         learn(teacher_name.out, small, tmp_path / "other", data)
 
 

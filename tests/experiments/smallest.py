@@ -43,7 +43,7 @@ settings.schedule.warmup_steps = 1
 [[tasks]]
 name = "reviews"
 task = "classification"
-places = ["reviews", "reviews.csv"]
+paths = ["reviews", "reviews.csv"]
 metric = "accuracy"
 seeds = [0, 1]
 

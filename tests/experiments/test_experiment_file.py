@@ -122,4 +122,4 @@ def test_the_example_of_the_documents_is_complete(tmp_path):
     experiment = read_experiment(tmp_path / "masking.toml")
     settings = [experiment.settings_of(arm) for arm in experiment.arms]
     assert [each.masking.unit for each in settings] == ["token", "word"]
-    assert experiment.tasks[0].places == ("reviews.csv",) and experiment.claims[0].arms == {"tokens", "whole-words"}
+    assert experiment.tasks[0].paths == ("reviews.csv",) and experiment.claims[0].arms == {"tokens", "whole-words"}

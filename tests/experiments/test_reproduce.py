@@ -195,9 +195,7 @@ def test_of_those_side_by_side_the_longest_go_first(home, tiny_corpus, unbroken,
     slow = read_json(jobs / "finetune-nsp-0-at-1-reviews-0.json") | {"seconds": 1e6}
     (jobs / "finetune-nsp-0-at-1-others-0.json").write_text(json.dumps(slow))
     (jobs / "finetune-detecting-0-at-0.5-reviews-0.json").unlink()
-    more = (
-        '[[tasks]]\nname = "others"\ntask = "classification"\nplaces = ["reviews.csv"]\nseeds = [0, 1]\n\n[sentences]'
-    )
+    more = '[[tasks]]\nname = "others"\ntask = "classification"\npaths = ["reviews.csv"]\nseeds = [0, 1]\n\n[sentences]'
     file, asked = write_smallest(tmp_path, "[sentences]", more), []
 
     def run_nothing(self, jobs, *_) -> bool:
@@ -243,7 +241,7 @@ def test_corpora_are_mixed_as_they_were(home, tiny_corpus, tmp_path):
 def test_a_task_whose_data_is_gone_keeps_its_scores(home, tiny_corpus, unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path / "out")
     (tmp_path / "out" / "jobs" / "finetune-nsp-0-at-1-reviews-1.json").unlink()
-    more = '[[tasks]]\nname = "others"\ntask = "classification"\nplaces = ["others.csv"]\nseeds = [0, 1]\n\n[sentences]'
+    more = '[[tasks]]\nname = "others"\ntask = "classification"\npaths = ["others.csv"]\nseeds = [0, 1]\n\n[sentences]'
     file = write_smallest(tmp_path, "[sentences]", more)
     (tmp_path / "tasks").mkdir()
     shutil.copy(home / "tasks" / "reviews.csv", tmp_path / "tasks" / "others.csv")
@@ -476,7 +474,7 @@ def test_what_is_wrong_is_refused_in_a_sentence(hornbook, home, tiny_corpus, tmp
 
 
 def test_missing_data_is_named_and_the_rest_runs(home, tiny_corpus, tmp_path):
-    more = '[[tasks]]\nname = "cola"\nplaces = ["glue/CoLA"]\n\n[sentences]'
+    more = '[[tasks]]\nname = "cola"\npaths = ["glue/CoLA"]\n\n[sentences]'
     file, said = write_smallest(tmp_path, "[sentences]", more), []
     found = reproduce(file, [tiny_corpus], home / "tasks", tmp_path / "out", stop_after=1e-6, log=said.append)
     assert any("no data for cola (looked for" in words and "it is left out" in words for words in said)

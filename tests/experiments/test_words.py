@@ -45,11 +45,11 @@ settings.objective.mlm_fraction = 0.5
 [[tasks]]
 name = "pairs"
 task = "minimal-pairs"
-places = ["pairs"]
+paths = ["pairs"]
 [[tasks]]
 name = "boxes"
 task = "minimal-pairs"
-places = ["boxes"]
+paths = ["boxes"]
 [[claims]]
 name = "bars"
 description = "It is good."

@@ -292,7 +292,7 @@ def test_both_orders_open_there_as_the_bare_model(judged):
 @pytest.mark.parametrize("pair_encoding", ["joint", "separate", "both"])
 def test_an_empty_text_is_read_at_the_end_of_text_token_in_any_batch(gpt1, pair_encoding):
     _, tokenizer = load_folder(gpt1)
-    task = Classification(HeadConfig("sequence", 2, ("no", "yes"), pairs=pair_encoding), ("accuracy",))
+    task = Classification(HeadConfig("sequence", 2, ("no", "yes"), pair_encoding=pair_encoding), ("accuracy",))
     pair = None if pair_encoding == "joint" else ""
     encoded = task.encode([TextExample("1", "the lamp", pair), TextExample("2", "", pair)], tokenizer, 48)
     group_size = task.head_config.group_size

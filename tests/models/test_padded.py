@@ -22,8 +22,8 @@ OUTPUTS = {
     "mlp": HeadConfig("sequence", 3, LABELS, layers="mlp"),
     "cnn": HeadConfig("sequence", 3, LABELS, layers="cnn"),
     "attention": HeadConfig("sequence", 3, LABELS, layers="attention"),
-    "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
-    "both": HeadConfig("sequence", 3, LABELS, pairs="both"),
+    "separate": HeadConfig("sequence", 3, LABELS, pair_encoding="separate"),
+    "both": HeadConfig("sequence", 3, LABELS, pair_encoding="both"),
 }
 TOGETHER = {"choice": 3, "separate": 2, "both": 2}
 GPT_SIZE = OUR_SIZE | {"vocab_size": 90, "max_positions": 32}

@@ -155,7 +155,7 @@ def test_a_head_that_the_family_lacks():
     [
         (HeadConfig("sequence", 2), (), True),
         (HeadConfig("sequence", 2, layers="mlp"), (), True),
-        (HeadConfig("sequence", 2, pairs="separate"), (), True),
+        (HeadConfig("sequence", 2, pair_encoding="separate"), (), True),
         (HeadConfig("sequence", 2, layers="cnn"), (), False),
         (HeadConfig("choice"), ("pooler",), False),
         (HeadConfig("tokens", 2), (), False),

@@ -28,8 +28,8 @@ OWN = {
     "cnn": HeadConfig("sequence", 3, LABELS, layers="cnn"),
     "bilstm": HeadConfig("sequence", 3, LABELS, layers="bilstm"),
     "attention": HeadConfig("sequence", 3, LABELS, layers="attention"),
-    "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
-    "separate number": HeadConfig("sequence", 1, ("score",), "regression", pairs="separate"),
+    "separate": HeadConfig("sequence", 3, LABELS, pair_encoding="separate"),
+    "separate number": HeadConfig("sequence", 1, ("score",), "regression", pair_encoding="separate"),
     "answerable": HeadConfig("spans", 2, has_answer_classifier=True),
 }
 TOGETHER = {"choice": 3, "separate": 2, "separate number": 2}

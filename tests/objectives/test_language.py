@@ -129,7 +129,7 @@ def test_a_sequence_without_tokens_changes_no_other(random):
 
 OUTPUTS = {
     "class": (HeadConfig("sequence", 3), 1),
-    "both orders": (HeadConfig("sequence", 3, pairs="both"), 2),
+    "both orders": (HeadConfig("sequence", 3, pair_encoding="both"), 2),
     "choice": (HeadConfig("choice"), 3),
     "tokens": (HeadConfig("tokens", 4), 1),
 }

@@ -19,8 +19,8 @@ MULTI = MultiLabel(
     HeadConfig("sequence", 3, LABELS, "multi_label_classification"), ("micro_f1", "macro_f1", "exact_match")
 )
 NUMBER = Regression(HeadConfig("sequence", 1, ("score",), "regression"), ("pearson", "spearman"))
-SEPARATE = Classification(HeadConfig("sequence", 3, LABELS, pairs="separate"), ("accuracy",))
-BOTH = Classification(HeadConfig("sequence", 3, LABELS, pairs="both"), ("accuracy",))
+SEPARATE = Classification(HeadConfig("sequence", 3, LABELS, pair_encoding="separate"), ("accuracy",))
+BOTH = Classification(HeadConfig("sequence", 3, LABELS, pair_encoding="both"), ("accuracy",))
 WORDS = ("the", "river", "teacher", "lantern", "bridge", "한국어", "silver", "Bread.", "harbour,")
 
 

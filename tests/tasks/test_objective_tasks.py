@@ -20,7 +20,7 @@ KINDS = {
     "single": HeadConfig("sequence", 3, LABELS),
     "multi": HeadConfig("sequence", 3, LABELS, "multi_label_classification"),
     "number": HeadConfig("sequence", 1, ("score",), "regression"),
-    "separate": HeadConfig("sequence", 3, LABELS, pairs="separate"),
+    "separate": HeadConfig("sequence", 3, LABELS, pair_encoding="separate"),
     "cnn": HeadConfig("sequence", 3, LABELS, layers="cnn"),
     "bilstm": HeadConfig("sequence", 3, LABELS, layers="bilstm"),
     "attention": HeadConfig("sequence", 3, LABELS, layers="attention"),

@@ -416,7 +416,7 @@ TRAITS: dict[str, Callable[[TaskModel], Any]] = {  # that members of an ensemble
     "their task kind": lambda member: member.spec.kind,
     "their labels": lambda member: member.spec.task.head_config.labels,
     "their problem type": lambda member: member.spec.task.head_config.problem_type,
-    "how they encode pairs": lambda member: member.spec.task.head_config.pairs,
+    "how they encode pairs": lambda member: member.spec.task.head_config.pair_encoding,
     "how they detect unanswerable questions": lambda member: member.spec.task.head_config.has_answer_classifier,
     "whether they may give no answer": lambda member: getattr(member.spec.task, "allows_no_answer", False),
     "the knowledge graph whose entities they read": lambda member: (member.spec.graph or {}).get("fingerprint"),

@@ -75,30 +75,32 @@ class HeadConfig:
     labels: tuple[str, ...] = ()  # names of classes or tags, for `id2label`
     problem_type: ProblemType = "single_label_classification"
     layers: HeadLayers = "linear"  # linear is the published head
-    pairs: PairEncoding = "joint"
+    pair_encoding: PairEncoding = "joint"
     has_answer_classifier: bool = False  # spans: a separate classifier predicts whether there is an answer
     pooling: str | None = None  # vectors: how tokens are pooled, one of `models/pooling.py`
     graph: KagNetConfig | None = None  # choice: the head also reads the schema graph of every choice
 
     def __post_init__(self) -> None:
-        if not self.output_type.is_configurable and (self.layers != "linear" or self.pairs != "joint"):
+        if not self.output_type.is_configurable and (self.layers != "linear" or self.pair_encoding != "joint"):
             raise ValueError(f"other heads and pair encodings are for classification and regression, not {self.output}")
-        if self.pairs != "joint" and self.layers != "linear":
-            raise ValueError(f"{self.pairs} pairs need the linear head: leave out task.head= or task.pair_encoding=")
+        if self.pair_encoding != "joint" and self.layers != "linear":
+            raise ValueError(
+                f"{self.pair_encoding} pairs need the linear head: leave out task.head= or task.pair_encoding="
+            )
 
     @property
     def group_size(self) -> int:
         """Number of sequences per text or pair (not counting the choices of multiple choice)."""
-        return 1 if self.pairs == "joint" else 2
+        return 1 if self.pair_encoding == "joint" else 2
 
     @property
     def has_transformers_class(self) -> bool:
         """Whether `transformers` has a class with these layers."""
-        return self.layers == "linear" and self.pairs == "joint" and self.graph is None
+        return self.layers == "linear" and self.pair_encoding == "joint" and self.graph is None
 
     def fits(self, other: "HeadConfig") -> bool:
         """Whether a head for `other` can be used for this output: same layers, and same labels in the same order."""
-        names = ("output", "problem_type", "layers", "pairs", "graph") + (
+        names = ("output", "problem_type", "layers", "pair_encoding", "graph") + (
             ("num_labels", "labels") if self.output_type.has_labels else ()
         )
         return all(getattr(self, name) == getattr(other, name) for name in names)
@@ -110,7 +112,7 @@ class HeadConfig:
     @property
     def is_grouped(self) -> bool:
         """Whether several adjacent sequences have one output: choices of a question, or a pair as two sequences."""
-        return self.output_type.is_grouped or self.pairs != "joint"
+        return self.output_type.is_grouped or self.pair_encoding != "joint"
 
     @property
     def task_name(self) -> str:
@@ -125,7 +127,16 @@ def reads_cls(head_config: HeadConfig) -> bool:
 
 # --- Names in `transformers` ----------------------------------------------------------------------------------------
 
-_OWN_FIELDS = ("output", "num_labels", "problem_type", "layers", "pairs", "has_answer_classifier", "pooling", "graph")
+_OWN_FIELDS = (
+    "output",
+    "num_labels",
+    "problem_type",
+    "layers",
+    "pair_encoding",
+    "has_answer_classifier",
+    "pooling",
+    "graph",
+)
 
 
 def hf_head_entries(head_config: HeadConfig) -> dict:

@@ -90,7 +90,7 @@ class SequenceHead(TaskHead):
         super().__init__()
         self.head_config, self.dropout, self.cls = head_config, nn.Dropout(config.head_dropout), cls
         features = width = config.width
-        if head_config.pairs == "separate":
+        if head_config.pair_encoding == "separate":
             features = 3 * width
         elif head_config.layers == "mlp":
             self.inner = nn.Linear(width, width)
@@ -108,10 +108,10 @@ class SequenceHead(TaskHead):
         return self.out(self.dropout(self._features(x_TD, batch, pooled_ND)))
 
     def _features(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        if self.head_config.pairs == "separate":  # u, v, |u - v|, as in Sentence-BERT
+        if self.head_config.pair_encoding == "separate":  # u, v, |u - v|, as in Sentence-BERT
             u, v = pooled_ND.unflatten(0, (-1, 2)).unbind(1)
             return torch.cat([u, v, (u - v).abs()], -1)
-        if self.head_config.pairs == "both":
+        if self.head_config.pair_encoding == "both":
             return pooled_ND.unflatten(0, (-1, 2)).sum(1)
         if self.head_config.layers == "linear":
             return pooled_ND

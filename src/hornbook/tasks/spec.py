@@ -46,10 +46,10 @@ class TaskSpec:
 
 
 def head_config_for(
-    data: DataSet, layers: str = "linear", pairs: str = "joint", has_answer_classifier: bool = False
+    data: DataSet, layers: str = "linear", pair_encoding: str = "joint", has_answer_classifier: bool = False
 ) -> HeadConfig:
     """The model output that the data needs."""
-    return KINDS[data.kind].head_config_for(data, layers, pairs, has_answer_classifier)
+    return KINDS[data.kind].head_config_for(data, layers, pair_encoding, has_answer_classifier)
 
 
 def make_task(registered: RegisteredTask, data: DataSet, head_config: HeadConfig) -> TaskSpec:

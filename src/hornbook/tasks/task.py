@@ -137,7 +137,7 @@ class Task:
     # ---- making a task
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
         """The model output that the data needs."""
         raise NotImplementedError
 

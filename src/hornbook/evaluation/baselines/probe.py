@@ -136,10 +136,10 @@ def _vectors(inputs: Inputs, encoded: EncodedExamples, layers: Layers, pooling: 
     vectors = np.zeros((len(encoded.ids), layers.width(inputs.pretrained.config.width)), np.float32)
     for i, vector in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, pooling):
         vectors[i] = vector
-    if inputs.spec.task.head_config.pairs == "joint":
+    if inputs.spec.task.head_config.pair_encoding == "joint":
         return vectors
     u, v = vectors[0::2], vectors[1::2]
-    if inputs.spec.task.head_config.pairs == "both":
+    if inputs.spec.task.head_config.pair_encoding == "both":
         return u + v
     return np.concatenate([u, v, np.abs(u - v), u * v], 1)
 

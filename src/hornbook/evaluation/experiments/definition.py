@@ -104,7 +104,7 @@ class TaskPlan(ValidatedSettings):
 
     name: str = setting("", "name of the task, used in results")
     task: str = setting("", "task of hornbook finetune, or minimal-pairs; defaults to the name")
-    places: tuple[str, ...] = setting((), "candidate paths under the folder of the data; the first that exists is used")
+    paths: tuple[str, ...] = setting((), "candidate paths under the folder of the data; the first that exists is used")
     metric: str = setting("", "metric that counts; defaults to the first metric of the task")
     seeds: tuple[int, ...] = setting((0, 1, 2), "fine-tuning seeds", low=0, high=LARGEST_SEED)
     parts: Literal["as published", "by article"] = setting(
@@ -116,10 +116,8 @@ class TaskPlan(ValidatedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.places:
-            raise ValueError(
-                f"task '{self.name}' has no places: list the paths under the data folder where its data may be"
-            )
+        if not self.paths:
+            raise ValueError(f"task '{self.name}' has no paths: list where its data may be under the data folder")
         if self.is_zero_shot:
             if self.metric or self.settings or self.parts != "as published":
                 raise ValueError(f"task '{self.name}' is not fine-tuned on: remove metric, settings and parts")

@@ -33,7 +33,7 @@ NUM_COUNTED_BATCHES = 128  # per length, to estimate tokens per batch to about 0
 SAME_FLOPS = 1e-4  # relative tolerance, so that a rounded number from a report counts as the same
 USABLE_FRACTION = 0.97  # of the minutes; the rest is for validation and saving
 NAMED_GROUPS = ("arms", "tasks")  # groups whose entries may be added and removed
-MAY_CHANGE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "places", "corpus_words")  # settings
+MAY_CHANGE = ("label", "panels", "published", "seed_deviation", "flops", "seeds", "paths", "corpus_words")  # settings
 
 
 @dataclass(frozen=True)

@@ -149,14 +149,14 @@ def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
         raise ValueError(f"{data} is not a folder: give the folder of the task data")
     paths = {}
     for task in experiment.tasks:
-        path = next((data / each for each in task.places if (data / each).exists()), None)
+        path = next((data / each for each in task.paths if (data / each).exists()), None)
         if path is None:
-            candidates = " or ".join(str(data / each) for each in task.places)
+            candidates = " or ".join(str(data / each) for each in task.paths)
             log(f"note: no data for {task.name} (looked for {candidates}); it is left out")
             continue
         paths[task.name] = path
     if experiment.tasks and not paths:
-        raise ValueError(f"{data} has data for none of the tasks: put it at {experiment.tasks[0].places[0]} and so on")
+        raise ValueError(f"{data} has data for none of the tasks: put it at {experiment.tasks[0].paths[0]} and so on")
     return paths
 
 

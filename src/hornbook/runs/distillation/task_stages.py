@@ -67,7 +67,7 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
         raise ValueError(
             f"the teacher {teacher.name} reads a knowledge graph, which a student cannot: give another one"
         )
-    for name in ("output", "problem_type", "labels", "num_labels", "pairs", "has_answer_classifier"):
+    for name in ("output", "problem_type", "labels", "num_labels", "pair_encoding", "has_answer_classifier"):
         needed, found = getattr(head, name), getattr(teacher_head, name)
         if needed != found:
             subject = "its labels are" if name == "labels" else f"its {name} is"

@@ -88,7 +88,7 @@ class Choice(Task):
         return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 1 and is_list_of_texts(items) else None
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
         return HeadConfig("choice")
 
     @classmethod

@@ -72,7 +72,7 @@ class Marked:
         return " and ".join(f"{mark} {word} {mark}" for mark, word in zip(cls.marks, ("London", "Paris"), strict=False))
 
     def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
-        if self.head_config.pairs != "joint":
+        if self.head_config.pair_encoding != "joint":
             raise ValueError("task.pair_encoding= is for pairs of texts: leave it out")
         texts, mentions = zip(*(each.marked(self.marks) for each in examples), strict=True) if examples else ((), ())
         mark_ids = [tokenizer.id(mark) for mark in self.marks]

@@ -33,8 +33,8 @@ class Regression(SequenceTask):
     decoding = "print(logits[:, 0])\n"
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
-        return HeadConfig("sequence", 1, ("score",), "regression", layers, pairs)
+    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
+        return HeadConfig("sequence", 1, ("score",), "regression", layers, pair_encoding)
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any]:

@@ -114,8 +114,8 @@ class Similarity(Task):
     # ---- making a task
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
-        if pairs != "joint":
+    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
+        if pair_encoding != "joint":
             raise ValueError("similarity always encodes the texts of a pair separately: leave out task.pair_encoding=")
         first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
         problem_type = "single_label_classification" if first.score is None else "regression"

@@ -138,7 +138,7 @@ class Spans(Task):
         return bool(example.answers) or (allows_no_answer and example.answers is not None)
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
         return HeadConfig("spans", 2, has_answer_classifier=has_answer_classifier)
 
     @classmethod

@@ -99,7 +99,7 @@ class Tagging(Task):
         return splits, scheme
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
         return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod

@@ -61,14 +61,14 @@ class SequenceTask(Task):
         return TextExample(key, *items) if is_pair else None
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pairs: str, has_answer_classifier: bool) -> HeadConfig:
-        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, layers, pairs)
+    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
+        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, layers, pair_encoding)
 
     def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None
         if targets is not None and targets.dtype == float:
             targets = targets.astype(np.float32)
-        encodings = encode_texts(examples, tokenizer, max_length, self.head_config.pairs)
+        encodings = encode_texts(examples, tokenizer, max_length, self.head_config.pair_encoding)
         return as_encoded_examples(*encodings, self.head_config.group_size, targets)
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
@@ -77,8 +77,8 @@ class SequenceTask(Task):
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
         texts, change = TWO if has_pair else ONE, ""
-        if self.head_config.pairs != "joint":  # the two texts of a pair, or its two orders, are two rows
-            texts = ONE if self.head_config.pairs == "separate" else [TWO[0], TWO[0][::-1]]
+        if self.head_config.pair_encoding != "joint":  # the two texts of a pair, or its two orders, are two rows
+            texts = ONE if self.head_config.pair_encoding == "separate" else [TWO[0], TWO[0][::-1]]
             change = "fed = {name: each[None] for name, each in fed.items()}\n"
         return texts, change + run_and_decode(self)
 
@@ -106,22 +106,22 @@ def as_encoded_examples(
 
 
 def encode_texts(
-    examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int, pairs: PairEncoding = "joint"
+    examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int, pair_encoding: PairEncoding = "joint"
 ) -> tuple:
     """(encodings with special tokens, at least one token each; number of truncated texts). In a pair the longer text is
-    truncated first, as published; with `pairs="both"` both orders are truncated identically."""
+    truncated first, as published; with `pair_encoding="both"` both orders are truncated identically."""
     first = tokenizer.encode_batch([each.text for each in examples])
     has_pair = [each.pair is not None for each in examples]
     second = iter(tokenizer.encode_batch([each.pair for each in examples if each.pair is not None]))
     encodings, num_truncated = [], 0
     for one, paired in zip(first, has_pair, strict=True):
         two = next(second) if paired else None
-        if pairs != "joint" and two is None:
+        if pair_encoding != "joint" and two is None:
             raise ValueError(
-                f"task.pair_encoding={pairs!r} is for pairs of texts, but an example has only one text; give a pair "
-                "(pair= names its column) or leave it out"
+                f"task.pair_encoding={pair_encoding!r} is for pairs of texts, but an example has only one text; "
+                "give a pair (pair= names its column) or leave it out"
             )
-        if pairs == "separate":
+        if pair_encoding == "separate":
             capacity = max_length - tokenizer.num_special(False)
             num_truncated += (len(one.ids) > capacity) + (len(two.ids) > capacity)
             for each in (one, two):
@@ -129,11 +129,11 @@ def encode_texts(
                 encodings.append(_never_empty(tokenizer.with_special_tokens(each), tokenizer))
             continue
         capacity = max_length - tokenizer.num_special(paired)
-        if pairs == "both" and len(one.ids) == len(two.ids):
+        if pair_encoding == "both" and len(one.ids) == len(two.ids):
             capacity -= capacity % 2  # an odd token would go to one of the two texts depending on their order
         num_truncated += cut_pair(one, two, capacity)
         encodings.append(_never_empty(tokenizer.with_special_tokens(one, two), tokenizer))
-        if pairs == "both":
+        if pair_encoding == "both":
             encodings.append(_never_empty(tokenizer.with_special_tokens(two, one), tokenizer))
     return encodings, num_truncated
 
