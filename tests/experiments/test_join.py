@@ -59,8 +59,8 @@ else:
     write = curves._drop_weights
     curves._drop_weights = lambda folder, keep: None if not (folder / "model.safetensors").exists() else (
         note(f"finished {folder.name}"), write(folder, keep))
-    options = {"sizes": [8, 16], "methods": ["finetune", "random"], "seeds": 2, "overrides": {"runtime.threads": 1}}
-    options |= {"join": True, "on_progress": on_progress, "log": log}
+    options = {"sizes": [8, 16], "methods": ["finetune", "from-scratch"], "seeds": 2}
+    options |= {"overrides": {"runtime.threads": 1}, "join": True, "on_progress": on_progress, "log": log}
     curves.label_curve(corpus, f"{home}/tasks/reviews.csv", "classification", out, **options)
     note("ended")
 """
@@ -132,7 +132,12 @@ def test_a_label_curve(home, tiny_run, monkeypatch):
     curve = read_json(home / "out" / "curve.json")
     assert curve["finished"] and [len(point["seeds"]) for point in curve["points"]] == [2, 2, 2, 2]
     monkeypatch.setattr(curves, "MIN_STEPS", 3)
-    options = {"sizes": [8, 16], "methods": ["finetune", "random"], "seeds": 2, "overrides": {"runtime.threads": 1}}
+    options = {
+        "sizes": [8, 16],
+        "methods": ["finetune", "from-scratch"],
+        "seeds": 2,
+        "overrides": {"runtime.threads": 1},
+    }
     assert label_curve(tiny_run, home / "tasks" / "reviews.csv", "classification", home / "alone", **options) == curve
 
 

@@ -168,7 +168,7 @@ def test_what_came_to_nothing_does_not_block_its_folder(tmp_path, encoder):
 def test_the_same_network_from_random_weights(tmp_path, encoder):
     overrides = FAST | {"epochs": 1}
     found = baseline(
-        "random", word_rules.keyword_rule(), "classification", tmp_path, model=encoder, overrides=overrides
+        "from-scratch", word_rules.keyword_rule(), "classification", tmp_path, model=encoder, overrides=overrides
     )
     assert run_of(tmp_path)["request"]["from_scratch"]
     assert 0 <= found.score <= 1
@@ -187,7 +187,9 @@ def test_the_same_examples_as_fine_tuning(tmp_path, encoder):
     assert len(opened.train) == 16
 
 
-@pytest.mark.parametrize(("name", "words"), [("guess", "majority, tfidf"), ("random", "name one"), ("vectors", "file")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("guess", "majority, tfidf"), ("from-scratch", "name one"), ("vectors", "file")]
+)
 def test_bad_requests_say_what_to_do(tmp_path, name, words):
     with pytest.raises(ValueError, match=words):
         baseline(name, word_rules.keyword_rule(), "classification", tmp_path / "out")

@@ -32,7 +32,9 @@ def test_every_method_has_its_points(tmp_path, encoder):
         encoder, rows, "classification", tmp_path, sizes=(8, "all"), seeds=2, overrides=CHANGES, log=said.append
     )
     points = points_of(found)
-    assert set(points) == {(method, size) for method in ("random", "features", "finetune", "tfidf") for size in (8, 90)}
+    assert set(points) == {
+        (method, size) for method in ("from-scratch", "features", "finetune", "tfidf") for size in (8, 90)
+    }
     assert found["metric_for_best"] == "accuracy"
     assert found["finished"]
     assert json.loads((tmp_path / "curve.json").read_text()) == found
@@ -45,11 +47,11 @@ def test_every_method_has_its_points(tmp_path, encoder):
     assert said[-1] == "16 of 16: tfidf, 90 examples, seed 1"
     assert ("TF-IDF, 90 labels", "100.0% (92.1% to 100.0%)") in lines(describe(tmp_path))
     page = write_report(tmp_path).read_text()
-    assert all(name in page for name in ("fine-tuning", "frozen features", "random weights", "TF-IDF", "100.0%"))
+    assert all(name in page for name in ("fine-tuning", "frozen features", "from scratch", "TF-IDF", "100.0%"))
     assert not list((tmp_path / "jobs").rglob("*.safetensors"))
     run = json.loads((tmp_path / "jobs" / "finetune-8-seed-1" / "run.json").read_text())
     assert (run["train_examples"], run["settings"]["runtime"]["seed"]) == (8, 1)
-    assert json.loads((tmp_path / "jobs" / "random-8-seed-1" / "run.json").read_text())["request"]["from_scratch"]
+    assert json.loads((tmp_path / "jobs" / "from-scratch-8-seed-1" / "run.json").read_text())["request"]["from_scratch"]
 
 
 def test_resume_continues_where_it_stopped(tmp_path, encoder, monkeypatch):

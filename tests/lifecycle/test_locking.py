@@ -156,7 +156,9 @@ COMMANDS = {
     "prompt": lambda out: library.prompt("no-model", "no-task", "no-data", out),
     "probe": lambda out: library.probe("no-model", "no-data", "classification", out),
     "baseline": lambda out: library.baseline("tfidf", "no-data", "classification", out),
-    "baseline random": lambda out: library.baseline("random", "no-data", "classification", out, model="no-model"),
+    "baseline from-scratch": lambda out: library.baseline(
+        "from-scratch", "no-data", "classification", out, model="no-model"
+    ),
     "label-curve": lambda out: library.label_curve("no-model", "no-data", "classification", out),
     "reproduce": lambda out: library.reproduce("no-experiment", ["no-corpus"], "no-data", out),
     "export": lambda out: library.export("no-model", "onnx", out),

@@ -290,7 +290,7 @@ def write_trials(folder, kind="lr_search", **overrides):
 def write_curve(folder):
     points = [
         {"method": method, "examples": num, "score": start + num / 1e4, "low": start, "high": start + 0.2}
-        for method, start in (("random", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
+        for method, start in (("from-scratch", 0.5), ("finetune", 0.6), ("<i>own</i>", 0.55))
         for num in (512, 32, 128)
     ]
     folder.mkdir(exist_ok=True)

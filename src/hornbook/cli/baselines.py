@@ -29,11 +29,11 @@ Out = option(Path, "Run folder to write.")
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
 @reads_data()
 def baseline_command(
-    name: argument(str, "majority, tfidf, vectors (averaged), or random (untrained network)."),
+    name: argument(str, "majority, tfidf, vectors (averaged), or from-scratch (random weights)."),
     data: NeededData,
     out: Out,
     task: TaskName = "classification",
-    model: option(str | None, "Model whose embeddings (vectors) or shape (random) is used.") = None,
+    model: option(str | None, "Model whose embeddings (vectors) or shape (from-scratch) is used.") = None,
     word_vectors: option(Path | None, "Text file of word vectors: a word and its numbers per line.") = None,
     seed: Seed = 0,
     reading: Reading = None,
@@ -98,8 +98,8 @@ def label_curve_command(
     out: Out,
     task: TaskName = "classification",
     sizes: option(str | None, "Training-set sizes: 32,128,all; defaults to 32, 128, 512 ...") = None,
-    methods: option(str, "Some of random, features, finetune, tfidf, vectors, majority.") = (
-        "random,features,finetune,tfidf"
+    methods: option(str, "Some of from-scratch, features, finetune, tfidf, vectors, majority.") = (
+        "from-scratch,features,finetune,tfidf"
     ),
     seeds: option(int, "Runs with different seeds per point, for the interval.") = 3,
     reading: Reading = None,

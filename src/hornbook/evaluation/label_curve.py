@@ -35,8 +35,8 @@ from hornbook.train.job import Outcome, Status
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import torch_settings_restored
 
-METHODS = ("random", "features", "finetune", "tfidf")
-FINETUNED = ("random", "finetune")
+METHODS = ("from-scratch", "features", "finetune", "tfidf")
+FINETUNED = ("from-scratch", "finetune")
 FIRST_SIZE, GROWTH = 32, 4
 MIN_STEPS = 100  # training steps: three epochs over 32 examples would be three steps
 NUM_VALIDATIONS = 3  # whatever the number of epochs: each validation is a chance to select a lucky checkpoint on dev
@@ -261,7 +261,7 @@ def _train(
         overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
     if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
-    request = replace(request, from_scratch=method == "random", overrides=overrides)
+    request = replace(request, from_scratch=method == "from-scratch", overrides=overrides)
     chosen = _with_train(inputs, request, examples)
     return run_once(folder, request, chosen, on_progress, log=lambda message: None)  # the data were already logged once
 

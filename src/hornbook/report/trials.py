@@ -18,7 +18,7 @@ TRIALS, CURVE = "trials.json", "curve.json"
 METHODS = {
     "finetune": "fine-tuning",
     "features": "frozen features",
-    "random": "random weights",
+    "from-scratch": "from scratch",
     "tfidf": "TF-IDF",
     "vectors": "averaged word vectors",
 }

@@ -1,11 +1,11 @@
 """Baselines without pre-training, to compare fine-tuned models with.
 
-| name     | texts and pairs          | words                    | choices                | spans            |
-|----------|--------------------------|--------------------------|------------------------|------------------|
-| majority | most frequent class      | most frequent tag        | most frequent position | no answer        |
-| tfidf    | word unigrams and bigrams| most frequent tag of word| nearest to context     | a sliding window |
-| vectors  | averaged word vectors    | vectors of word context  | nearest to context     | -                |
-| random   | the same network, fine-tuned from random weights, for every kind                                |
+| name         | texts and pairs           | words                     | choices                | spans            |
+|--------------|---------------------------|---------------------------|------------------------|------------------|
+| majority     | most frequent class       | most frequent tag         | most frequent position | no answer        |
+| tfidf        | word unigrams and bigrams | most frequent tag of word | nearest to context     | a sliding window |
+| vectors      | averaged word vectors     | vectors of word context   | nearest to context     | -                |
+| from-scratch | the same network, fine-tuned from random weights, for every kind                                  |
 
 Text features go through logistic regression, or ridge regression for numbers.
 """
@@ -38,7 +38,7 @@ from hornbook.tasks.task import Predict
 from hornbook.train.job import Outcome, Status
 from hornbook.train.runtime import torch_settings_restored
 
-NAMES = ("majority", "tfidf", "vectors", "random")
+NAMES = ("majority", "tfidf", "vectors", "from-scratch")
 NEIGHBOURS = 1  # words on either side whose vectors are concatenated with a word's own
 
 
@@ -70,18 +70,21 @@ def baseline(
     0.5
 
     The baseline `vectors` averages the word vectors in the text file `word_vectors`, or the token embeddings of
-    `model`. `random` takes the size of its network from `model` and writes all files of a fine-tuning run. `overrides`
-    are fine-tuning settings by dotted name, such as `examples`. Returns an `Outcome` if training was stopped.
+    `model`. `from-scratch` takes the size of its network from `model` and writes all files of a fine-tuning run.
+    `overrides` are fine-tuning settings by dotted name, such as `examples`. Returns an `Outcome` if training was
+    stopped.
     """
     if name not in NAMES:
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
-    if model is None and (name == "random" or (name == "vectors" and word_vectors is None)):
-        taken = "the size of its network" if name == "random" else "its vectors if no file is given (word_vectors=)"
+    if model is None and (name == "from-scratch" or (name == "vectors" and word_vectors is None)):
+        taken = (
+            "the size of its network" if name == "from-scratch" else "its vectors if no file is given (word_vectors=)"
+        )
         raise ValueError(f"the baseline {name} takes {taken} from a model: name one (model=)")
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    options = {"seed": seed, "strict": strict, "overrides": overrides, "from_scratch": name == "random"}
+    options = {"seed": seed, "strict": strict, "overrides": overrides, "from_scratch": name == "from-scratch"}
     request, out = FinetuneRequest.of(model, data, task, **reading, **options), Path(out)
-    if name == "random":
+    if name == "from-scratch":
         return open_and_run(out, request, data, on_progress, log)
     return baseline_labelled(name, out, request, open_labelled(request, data, log), word_vectors=word_vectors, log=log)
 
@@ -95,7 +98,7 @@ def baseline_labelled(
     word_vectors: str | Path | None = None,
     log: Log = lambda message: None,
 ) -> TaskResult:
-    """Like `baseline`, for data that is already read; any baseline except `random`."""
+    """Like `baseline`, for data that is already read; any baseline except `from-scratch`."""
     source, model = None if word_vectors is None else absolute(word_vectors), request.model
     if done := start_run(out, "baseline", request, {"baseline": name, "word_vectors": source}, labelled.data):
         return done
