@@ -38,10 +38,10 @@ from hornbook.interop.folder import load_folder, save_model
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
-from hornbook.report.run import STAGES
+from hornbook.report.run_files import STAGES
 from hornbook.runs.augmentation.kept import LINES, MADE_FROM
+from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.projections import PROJECTIONS_FILE
-from hornbook.runs.distillation.run import distill
 from hornbook.runs.distillation.teacher import weights_fingerprint
 from hornbook.runs.finetuning.api import finetune
 from hornbook.train.checkpoint import Checkpoints

@@ -18,7 +18,7 @@ import torch
 
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.pretraining.presets import preset_settings
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 
 WAYS = {"plain": ("no", False), "captured": ("no", True), "compiled": ("yes", False), "both": ("yes", True)}
 LENGTH = 128

@@ -146,7 +146,7 @@ def tiny_corpus(tmp_path_factory, tiny_tokenizer, tiny_text_file) -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory, tiny_corpus) -> Path:
     """The folder of a finished run of three steps; do not write into it."""
-    from hornbook.runs.pretraining.run import pretrain
+    from hornbook.runs.pretraining.pretrain import pretrain
 
     folder = tmp_path_factory.mktemp("tiny") / "run"
     pretrain(

@@ -21,7 +21,12 @@ def preload(*modules: str) -> None:
 
 preload(
     "fewer_collections",
-    *("hornbook.cli", "hornbook.runs.distillation.run", "hornbook.evaluation.prompting.run", "torch._inductor.config"),
+    *(
+        "hornbook.cli",
+        "hornbook.runs.distillation.distill",
+        "hornbook.evaluation.prompting.prompt",
+        "torch._inductor.config",
+    ),
     *("huggingface_hub.repocard", "pydantic.types", "rich.progress"),  # what runs import at their end
 )
 

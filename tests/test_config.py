@@ -244,7 +244,7 @@ def test_one_value_alone_is_checked():
     ],
 )
 def test_pretrain_checks_its_arguments_before_it_begins(tmp_path, tiny_corpus, arguments, words):
-    from hornbook.runs.pretraining.run import pretrain
+    from hornbook.runs.pretraining.pretrain import pretrain
 
     with pytest.raises(ValueError, match=f"^{words}"):
         pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **arguments)
@@ -255,7 +255,7 @@ def test_pretrain_takes_a_whole_float_and_numbers_of_numpy(tmp_path, tiny_corpus
     from tiny import TINY_MODEL
 
     from hornbook.files import read_json
-    from hornbook.runs.pretraining.run import pretrain
+    from hornbook.runs.pretraining.pretrain import pretrain
 
     sizes = {name: np.int64(value) if isinstance(value, int) else value for name, value in TINY_MODEL.items()}
     outcome = pretrain(

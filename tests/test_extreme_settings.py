@@ -9,7 +9,7 @@ from tiny import TINY_MODEL
 
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import PRESETS, preset_settings
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.tasks.datasets import find_task
 
 RESOLVED = {

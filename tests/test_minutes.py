@@ -8,8 +8,8 @@ from tiny_runs import same
 
 from hornbook.files import read_json
 from hornbook.runs.pretraining import minutes
-from hornbook.runs.pretraining import run as running
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining import pretrain as running
+from hornbook.runs.pretraining.pretrain import pretrain
 
 TINY = TINY_MODEL | {"data.held_out_fraction": 0.5}
 

@@ -23,7 +23,7 @@ from hornbook.runs.pretraining import minutes
 from hornbook.runs.pretraining.batches import held_out_batches
 from hornbook.runs.pretraining.minutes import steps_in
 from hornbook.runs.pretraining.presets import preset_settings
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.checkpoint import Checkpoints, kept_folder
 
@@ -429,6 +429,6 @@ def test_positions_are_repeated_at_the_end_if_no_long_sequences_are_trained_on(t
 
 
 def test_hornbook_pretrain_is_a_function_not_a_module():
-    from hornbook.runs.pretraining import run as module
+    from hornbook.runs.pretraining import pretrain as module
 
     assert hornbook.pretrain is hornbook.pretrain and hornbook.pretrain.__wrapped__ is module.pretrain

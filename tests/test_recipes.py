@@ -7,9 +7,9 @@ from hornbook.config import with_overrides
 from hornbook.data.corpus import Corpus
 from hornbook.files import read_json
 from hornbook.runs.pretraining.presets import PRESETS, preset
+from hornbook.runs.pretraining.pretrain import pretrain, resolve_settings
 from hornbook.runs.pretraining.recipes import choose_recipe, takes_a_minute, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
-from hornbook.runs.pretraining.run import pretrain, resolve_settings
 from hornbook.runs.pretraining.settings import settings_in
 
 
@@ -109,8 +109,8 @@ def test_weight_decay_follows_the_steps_that_fit_in_the_minutes(tiny_corpus, tmp
     def with_steps_in(minutes, settings, *others):
         return with_overrides(settings, {"schedule.steps": 30_000})
 
-    monkeypatch.setattr("hornbook.runs.pretraining.run.train", train)
-    monkeypatch.setattr("hornbook.runs.pretraining.run.with_steps_in", with_steps_in)
+    monkeypatch.setattr("hornbook.runs.pretraining.pretrain.train", train)
+    monkeypatch.setattr("hornbook.runs.pretraining.pretrain.with_steps_in", with_steps_in)
     options = {"recipe": "budget", "minutes": 0.01, "overrides": {"runtime.device": "cpu"}}
     with pytest.raises(EnoughError):
         pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, log=lambda message: None)

@@ -12,7 +12,7 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.runs.pretraining.batches import BatchMaker, held_out_batches
 from hornbook.runs.pretraining.presets import preset_settings
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 
 CASES = {
     "none": ({"objective.sentence": "none"}, "packed", []),

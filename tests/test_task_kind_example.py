@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from finetuned import encoder, finetuned, words
 
-from hornbook.evaluation.baselines.run import baseline
+from hornbook.evaluation.baselines.baseline import baseline
 from hornbook.inference.predictor import load_predictor
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe

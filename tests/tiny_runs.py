@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 from tiny import TINY_MODEL
 
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 
 FAMILIES = {  # a preset of each, and what makes it tiny besides
     "bert": ("bert-tiny", {}),

@@ -165,7 +165,7 @@ def _show_samples(run: Path) -> None:
 
 
 def _show_result(run: Path) -> None:
-    from hornbook.report.run import ReportedRun
+    from hornbook.report.run_files import ReportedRun
 
     reported = ReportedRun.load(run)
     last, baseline = reported.last_validation, reported.record["unigram_baseline"]

@@ -34,7 +34,7 @@ log_console = _console(stderr=True)
 result_console = _console(stderr=False)
 PAGE_WIDTH = 100
 LINE_EVERY_SECONDS = 10.0
-_wording: Callable[[str], str] = str
+_rewritten: Callable[[str], str] = str
 
 
 def set_quiet(quiet: bool) -> None:
@@ -47,10 +47,10 @@ def set_json(as_json: bool) -> None:
     result_console.quiet = as_json
 
 
-def set_wording(wording: Callable[[str], str]) -> None:
+def set_rewriting(rewriting: Callable[[str], str]) -> None:
     """Rewrites each line before it is logged: the command line names its options where the library names arguments."""
-    global _wording
-    _wording = wording
+    global _rewritten
+    _rewritten = rewriting
 
 
 def wants_json() -> bool:
@@ -59,7 +59,7 @@ def wants_json() -> bool:
 
 def log(text: str) -> None:
     """Logs a line."""
-    log_console.print(_wording(text))
+    log_console.print(_rewritten(text))
 
 
 def print_result(text: str, end: str = "\n") -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from hornbook import cli
 from hornbook.runs.augmentation import kept
 from hornbook.runs.augmentation.copies import Augmenter
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 from hornbook.runs.finetuning.api import finetune
 
 NUM_TRAIN = 40
@@ -75,7 +75,7 @@ def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
 KILLED = """
 import os, sys
 from hornbook.runs.augmentation import kept
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 teacher, student, data, out, stop = sys.argv[1:]
 kept.CHUNK = 8
 def watch(status):

@@ -11,7 +11,7 @@ import typer.main
 
 import hornbook as library
 from hornbook import cli, terminal
-from hornbook.cli.wording import OPTION_OF, PHRASES, as_options
+from hornbook.cli.option_names import OPTION_OF, PHRASES, as_options
 
 SOURCE = Path(cli.__file__).parents[1]
 COMMAND = re.compile(r"hornbook [^'(),;]*")  # a command shown whole, with its options
@@ -24,7 +24,7 @@ ALLOWED = {  # options of commands, and marks that look like them
     "report/finetuned.py": {"--file"},
     "report/finetuned_page.py": {"--x"},  # CSS
     "report/prompting.py": {"--resume"},
-    "report/run.py": {"--task", "--data", "--corpus", "--student", "--out", "--resume"},
+    "report/run_files.py": {"--task", "--data", "--corpus", "--student", "--out", "--resume"},
     "train/parallel/ranks.py": {"--nproc-per-node"},  # torchrun
 }
 
@@ -125,7 +125,7 @@ def test_inferred_values(hornbook, tmp_path):
 
 
 def test_log_is_rewritten_only_by_the_command_line(monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "_wording", str)
+    monkeypatch.setattr(terminal, "_rewritten", str)
     terminal.log("use more minutes=")
     terminal.set_wording(as_options)
     terminal.log("use more minutes=")

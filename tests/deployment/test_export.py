@@ -29,7 +29,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe, lines
-from hornbook.report.run import ReportedRun
+from hornbook.report.run_files import ReportedRun
 
 LABELS = ("dark", "light", "other")
 KINDS = {

@@ -8,7 +8,7 @@ from distillation.lessons import ONCE, QUIET, SMALL
 from finetuning import rules
 
 from hornbook.lifecycle.run_folder import read_metrics
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 from hornbook.runs.finetuning.api import finetune
 
 TWO_STAGES = json.dumps([{"matches": [{"quantity": "logits"}], "hard_label_weight": 1}] * 2)

@@ -14,8 +14,8 @@ from tiny import TINY_MODEL, tiny_text
 import hornbook
 from hornbook.data.build import build_corpus
 from hornbook.interop.folder import load_folder
-from hornbook.runs.distillation.run import distill
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.distillation.distill import distill
+from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.text.training import train_tokenizer
 
 QUIET = {"log": lambda words: None}
@@ -141,7 +141,7 @@ def test_it_starts_from_layers_of_the_teacher(tmp_path, teacher, tiny_corpus):
 KILLED = """
 import os, sys
 from tiny import TINY_MODEL
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 teacher, corpus, out, stop = sys.argv[1:]
 def watch(status):
     if status.step == int(stop):

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import hornbook
 from hornbook import cli
 from hornbook.interop.folder import load_folder
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 from hornbook.runs.finetuning.api import FinetuneResult, finetune
 from hornbook.runs.pretraining import presets
 from hornbook.text.training import train_tokenizer
@@ -241,7 +241,7 @@ def test_projections_that_cannot_be_read(tmp_path, teacher, small, data):
 
 KILLED = """
 import os, sys
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 teacher, student, data, out, stop, stage = sys.argv[1:]
 def watch(status):
     first = "hidden" in status.values

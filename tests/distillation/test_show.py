@@ -12,10 +12,10 @@ from hornbook import cli
 from hornbook.files import read_json
 from hornbook.interop.folder import load_folder
 from hornbook.runs.distillation import task_stages as task_distillation
-from hornbook.runs.distillation.run import distill
-from hornbook.runs.finetuning import run as task_run
+from hornbook.runs.distillation.distill import distill
+from hornbook.runs.finetuning import finetune as task_run
 from hornbook.runs.finetuning.api import finetune
-from hornbook.runs.pretraining import run as text_run
+from hornbook.runs.pretraining import pretrain as text_run
 
 QUIET = {"log": lambda words: None}
 SMALL = {"model.num_layers": 1, "model.width": 16, "model.num_heads": 2, "model.inner_width": 64}

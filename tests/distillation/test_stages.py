@@ -11,8 +11,8 @@ from finetuning import rules
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
-from hornbook.report.run import ReportedRun, read_stages
-from hornbook.runs.distillation.run import distill
+from hornbook.report.run_files import ReportedRun, read_stages
+from hornbook.runs.distillation.distill import distill
 from hornbook.runs.finetuning.api import Stopped, finetune
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for
 from hornbook.tasks.datasets import find_task

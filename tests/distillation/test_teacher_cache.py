@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from hornbook import cli
 from hornbook.objectives.distillation.objective import Distillation, DistillationSettings
 from hornbook.runs.distillation import teacher_cache
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.distillation.teacher_cache import TeacherCache, open_teacher_cache
 from hornbook.runs.finetuning import steps as expected
@@ -162,7 +162,7 @@ def test_too_much_to_keep(tmp_path, teacher, small, data):
 
 KILLED = """
 import os, sys
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation import teacher_cache
 teacher, student, data, out, stop = sys.argv[1:]
 teacher_cache.BATCHES_BETWEEN_SAVES = 2

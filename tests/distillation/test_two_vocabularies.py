@@ -10,7 +10,7 @@ from distillation.lessons import ONCE, QUIET, SMALL, rows_of
 from finetuning import rules
 
 from hornbook.inference.predictor import load_predictor
-from hornbook.runs.distillation.run import distill
+from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.teacher import open_teacher
 from hornbook.runs.distillation.teacher_cache import open_teacher_cache
 from hornbook.runs.finetuning.api import finetune

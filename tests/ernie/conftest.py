@@ -11,7 +11,7 @@ from hornbook.data.build import build_corpus
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.build import build_graph
 from hornbook.graph.embedding.training import embed_graph
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 
 FACTS = """river Near bridge
 teacher Has letters

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tiny import TINY_MODEL
 
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 
 SIZE = {
     name: value for name, value in TINY_MODEL.items() if not name.startswith("model.") and name != "data.short_length"

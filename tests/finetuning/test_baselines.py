@@ -7,7 +7,7 @@ import pytest
 import word_rules
 from word_rules import FAST, KEYWORD, tiny_encoder
 
-from hornbook.evaluation.baselines.run import baseline
+from hornbook.evaluation.baselines.baseline import baseline
 from hornbook.evaluation.baselines.tfidf import window_answers
 from hornbook.report.info import describe, lines
 from hornbook.tasks.records import SpanExample

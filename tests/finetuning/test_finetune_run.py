@@ -18,8 +18,8 @@ from hornbook import cli
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
 from hornbook.lifecycle.run_folder import read_metrics
+from hornbook.runs.finetuning import finetune as running
 from hornbook.runs.finetuning import job
-from hornbook.runs.finetuning import run as running
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.checkpoint import Checkpoints

@@ -16,7 +16,7 @@ from hornbook.data.build import build_corpus
 from hornbook.lifecycle import locking
 from hornbook.lifecycle.locking import file_lock, run_lock
 from hornbook.runs.finetuning.api import finetune
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 
 HOLDS = """
 import sys, time

@@ -10,8 +10,8 @@ from tiny import TINY_MODEL
 
 import hornbook
 from hornbook.lifecycle.run_folder import read_metrics
-from hornbook.runs.finetuning import run as finetuning
-from hornbook.runs.pretraining import run as pretraining
+from hornbook.runs.finetuning import finetune as finetuning
+from hornbook.runs.pretraining import pretrain as pretraining
 from hornbook.train import loop, setup
 from hornbook.train.parallel import gradients
 from hornbook.train.parallel.ranks import current_ranks

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from parallel.curves import SMALL_PARTS, Recording, curve_of, finetuned, in_float64, pretrained
 
-from hornbook.runs.pretraining import run as pretraining
+from hornbook.runs.pretraining import pretrain as pretraining
 from hornbook.train import loop, setup
 from hornbook.train.parallel.ranks import current_ranks
 
@@ -31,7 +31,7 @@ TASK = {"runtime.threads": 1, "layers.dropout": 0.0, "optimizer.lr": 3e-3, "vali
 
 def steps(folder: str, corpus: str, encoder: str, rows: list, shard: bool) -> None:
     """Trains each case and writes the curves to `curves.json`; a fine-tuned run with empty parts comes last."""
-    from hornbook.runs.finetuning import run as finetuning
+    from hornbook.runs.finetuning import finetune as finetuning
 
     pretraining.train = finetuning.train = in_float64
     setup.Stepper = Recording

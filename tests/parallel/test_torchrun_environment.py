@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from hornbook.batch import part_of
 from hornbook.cli import app
-from hornbook.runs.pretraining import run
+from hornbook.runs.pretraining import pretrain as run
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.train.parallel import torchrun
 from hornbook.train.parallel.ranks import Ranks

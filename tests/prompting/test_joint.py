@@ -12,10 +12,10 @@ from hornbook.interop.folder import read_weights
 from hornbook.report.info import describe, lines
 from hornbook.report.page import write_report
 from hornbook.report.plots.learning import curves_figure
-from hornbook.report.run import ReportedRun
-from hornbook.runs.finetuning import text_run
+from hornbook.report.run_files import ReportedRun
+from hornbook.runs.finetuning import finetune_text as text_run
+from hornbook.runs.finetuning.finetune_text import finetune_text
 from hornbook.runs.finetuning.joint import documents, read_joint
-from hornbook.runs.finetuning.text_run import finetune_text
 from hornbook.train.checkpoint import Checkpoints
 
 SIZE = """

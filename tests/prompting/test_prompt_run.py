@@ -16,7 +16,7 @@ from tiny import tiny_text
 
 import hornbook
 from hornbook import cli
-from hornbook.evaluation.prompting import run as running
+from hornbook.evaluation.prompting import prompt as running
 from hornbook.evaluation.prompting.scores import degenerate
 from hornbook.files import read_json, read_json_lines
 from hornbook.interop.folder import save_model
@@ -92,7 +92,7 @@ def test_resume_after_kill(gpt, task, data, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
     expected = hornbook.prompt(gpt, task, data, whole, shots=(0, 1, 2), seeds=2, log=quiet)
     code = (
-        "import time\nfrom hornbook.evaluation.prompting import run\n"
+        "import time\nfrom hornbook.evaluation.prompting import prompt as run\n"
         "from hornbook.evaluation.prompting.asking import PromptEvaluator\n"
         "ask = PromptEvaluator.ask\n"
         "def slow(self, items, prompts, seed, progress):\n"

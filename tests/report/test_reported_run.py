@@ -10,7 +10,7 @@ from synthetic_runs import train_lines, validation_lines, write_run
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
-from hornbook.report.run import ReportedRun, ReportedStage
+from hornbook.report.run_files import ReportedRun, ReportedStage
 
 
 def test_a_run_is_read_whole(make_run):

@@ -19,12 +19,12 @@ from hornbook.models.gpt import Gpt2
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.runs.pretraining.plan import count_parameters
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.show.examples import LAYOUTS, show_example
 from hornbook.show.masking import show_masking, show_replaced
 from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
 from hornbook.show.tokens import show_forms, show_tokens
-from hornbook.show.words import LEGEND, PARTS, WORDS
+from hornbook.show.translations import LEGEND, PARTS, WORDS
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 

@@ -5,7 +5,7 @@ import torch
 from tiny import TINY_MODEL
 
 from hornbook.runs.finetuning.api import finetune
-from hornbook.runs.pretraining.run import pretrain
+from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.train.runtime import torch_settings_restored
 
 QUIET = {"log": lambda words: None}

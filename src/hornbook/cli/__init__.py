@@ -26,9 +26,9 @@ from hornbook.cli import (  # noqa: F401  they register their commands
     use,
 )
 from hornbook.cli.app import app, print_error
+from hornbook.cli.option_names import as_options
 from hornbook.cli.options import option
-from hornbook.cli.wording import as_options
-from hornbook.terminal import set_json, set_quiet, set_wording
+from hornbook.terminal import set_json, set_quiet, set_rewriting
 from hornbook.train.parallel import torchrun
 
 __all__ = ["app", "main"]
@@ -41,7 +41,7 @@ def hornbook(
 ) -> None:
     set_quiet(quiet or torchrun.rank() > 0)
     set_json(False)
-    set_wording(as_options)
+    set_rewriting(as_options)
     if version:
         from hornbook import __version__
 

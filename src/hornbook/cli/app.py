@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 from typer.core import TyperGroup
 
-from hornbook.cli.wording import as_options
+from hornbook.cli.option_names import as_options
 from hornbook.lifecycle.stopping import begin_work
 from hornbook.terminal import log, set_json, set_quiet, table, wants_json
 from hornbook.train.parallel.torchrun import refuse_command
@@ -192,7 +192,7 @@ def show_recorded_settings(out: Path | None, resume: bool) -> bool:
     if not run:
         return False
     if run["command"] == "finetune-text":
-        from hornbook.runs.finetuning.text_run import settings_in
+        from hornbook.runs.finetuning.finetune_text import settings_in
     elif "task" in run:
         from hornbook.runs.finetuning.record import settings_in
     else:

@@ -41,7 +41,7 @@ def baseline_command(
     device: Device = "auto",
 ) -> None:
     """Train and score a baseline without pre-training."""
-    from hornbook.evaluation.baselines.run import baseline
+    from hornbook.evaluation.baselines.baseline import baseline
 
     options = {"model": model, "word_vectors": word_vectors, "seed": seed, "overrides": parse_overrides(None, device)}
     with overwriting(out, RUN, overwrite), TrainingDisplay() as display:

@@ -3,9 +3,9 @@
 from typing import Any
 
 from hornbook.cli.app import app, print_json
+from hornbook.cli.option_names import as_options
 from hornbook.cli.options import Device, Reading, argument, option, parse_overrides, reads_data
 from hornbook.cli.tasks import MAX_ROWS, TaskName
-from hornbook.cli.wording import as_options
 from hornbook.terminal import log, print_result, table
 
 
@@ -72,7 +72,7 @@ def _range(stats: dict[str, int]) -> str:
 
 def _print_cost(summary: dict[str, Any]) -> None:
     """Prints the lengths in tokens and the expected training time, if a model is named."""
-    from hornbook.report.wording import amount, counted, duration
+    from hornbook.report.formatting import amount, counted, duration
 
     for split, stats in summary.get("tokens", {}).items():
         if split != "max_length":

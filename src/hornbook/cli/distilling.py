@@ -84,7 +84,7 @@ def distill_command(
         return
     teacher = or_recorded(teacher, "teacher", out, resume, "distill")
     if show:
-        from hornbook.runs.distillation.run import resolve_settings
+        from hornbook.runs.distillation.distill import resolve_settings
 
         settings, new_model = resolve_settings(teacher, student, **options)
         show_unmeasured(settings, minutes, new_model)
@@ -94,7 +94,7 @@ def distill_command(
         raise ValueError(f"distill needs {missing}; see 'hornbook distill --help'")
     if task is not None and data is None and not resume:
         raise ValueError("--task needs --data; see 'hornbook distill --help'")
-    from hornbook.runs.distillation.run import distill
+    from hornbook.runs.distillation.distill import distill
     from hornbook.runs.finetuning.api import FinetuneResult
 
     replaced = overwriting(out, RUN, overwrite, resume)

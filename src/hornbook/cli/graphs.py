@@ -33,7 +33,7 @@ def graph_build(
 ) -> None:
     """Build a graph folder from triples, names of entities, or WordNet."""
     from hornbook.graph.build import build_graph
-    from hornbook.report.wording import counted
+    from hornbook.report.formatting import counted
 
     with overwriting(out, GRAPH, overwrite), counting_display("reading") as show:
         order = columns.split(",") if columns else None

@@ -173,7 +173,7 @@ def perplexity(
     """Measure how well a model predicts a text: per token, per word and in bits per byte."""
     import hornbook
     from hornbook.data.problems import Problems
-    from hornbook.report.wording import counted
+    from hornbook.report.formatting import counted
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hornbook.cli.app import app, exit_if_stopped, or_recorded, print_json, show_recorded_settings, show_settings
+from hornbook.cli.option_names import as_options
 from hornbook.cli.options import (
     Device,
     OptionalSeed,
@@ -15,7 +16,6 @@ from hornbook.cli.options import (
     parse_overrides,
 )
 from hornbook.cli.overwriting import RUN, overwriting
-from hornbook.cli.wording import as_options
 from hornbook.terminal import TrainingDisplay, log, print_result, short, table
 from hornbook.train.parallel.torchrun import as_restarted
 
@@ -76,8 +76,8 @@ def pretrain_command(
         return
     preset = or_recorded(preset, "preset", out, resume, "pretrain")
     if show:
+        from hornbook.runs.pretraining.pretrain import resolve_settings
         from hornbook.runs.pretraining.record import PretrainRequest
-        from hornbook.runs.pretraining.run import resolve_settings
 
         show_unmeasured(resolve_settings(PretrainRequest(preset, corpus or [], **options)), minutes)
         return
@@ -85,7 +85,7 @@ def pretrain_command(
         missing = "--out" if out is None else "--corpus"
         raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
     resume, overwrite = as_restarted(resume, overwrite)
-    from hornbook.runs.pretraining.run import pretrain
+    from hornbook.runs.pretraining.pretrain import pretrain
 
     with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
         outcome = pretrain(preset, corpus or [], out, **options, resume=resume, on_progress=display, log=log)
@@ -103,7 +103,7 @@ def show_unmeasured(settings, minutes: float | None, new_model=None) -> None:
 
 def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
-    from hornbook.report.wording import counted, duration
+    from hornbook.report.formatting import counted, duration
 
     if outcome.ended == "already finished":
         log(f"{out} is already finished")
@@ -149,7 +149,7 @@ def plan_command(
     """Estimate what pre-training takes: parameters, memory, FLOPs, days. Nothing is trained."""
     from dataclasses import asdict
 
-    from hornbook.report.wording import duration
+    from hornbook.report.formatting import duration
     from hornbook.runs.pretraining.plan import GIB, machine, plan
     from hornbook.runs.pretraining.presets import preset_settings
 

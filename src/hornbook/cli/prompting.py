@@ -46,9 +46,9 @@ def prompt_command(
     if out is None or (model is None and not is_resumed):
         missing = "--out" if out is None else "a model"
         raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
-    from hornbook.evaluation.prompting.run import prompt
+    from hornbook.evaluation.prompting.prompt import prompt
+    from hornbook.report.formatting import metric_label
     from hornbook.report.prompting import degenerate_note, rows_of
-    from hornbook.report.wording import metric_label
 
     replaced = overwriting(out, frozenset({"prompted task"}), overwrite, resume)
     with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
@@ -118,7 +118,7 @@ def finetune_as_text(
     model: str, data: str | None, out: Path | None, overrides: dict, resume: bool, overwrite: bool, show: bool
 ) -> None:
     """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
-    from hornbook.runs.finetuning.text_run import finetune_text, resolve_settings
+    from hornbook.runs.finetuning.finetune_text import finetune_text, resolve_settings
 
     if show:
         show_settings(resolve_settings(model, data, overrides, log))

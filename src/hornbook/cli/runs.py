@@ -27,7 +27,7 @@ app.add_typer(runs_app, name="runs")
 @runs_app.command("list", epilog="Example: hornbook runs list runs")
 def list_command(folder: Folder = Path("runs")) -> None:
     """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
-    from hornbook.report.runs import HEADINGS, find_runs, row, summarize_run
+    from hornbook.report.run_list import HEADINGS, find_runs, row, summarize_run
 
     runs = [summarize_run(run) for run in find_runs(folder)]
     if runs:
@@ -43,8 +43,8 @@ def clean_command(
     dry_run: flag("--dry-run", "Print what would be freed and remove nothing.") = False,
 ) -> None:
     """Remove the checkpoints of finished runs. Their weights stay; runs that are not finished are not touched."""
-    from hornbook.report.runs import find_runs
-    from hornbook.report.wording import counted, size
+    from hornbook.report.formatting import counted, size
+    from hornbook.report.run_list import find_runs
 
     freed = {str(run): _clean(run, dry_run) for run in find_runs(folder)}
     freed = {run: num_bytes for run, num_bytes in freed.items() if num_bytes}
@@ -57,7 +57,7 @@ def clean_command(
 
 def _clean(run: Path, dry_run: bool) -> int:
     """Removes the checkpoints of one run if it is finished; returns the number of bytes freed."""
-    from hornbook.report.runs import disk_bytes, summarize_run
+    from hornbook.report.run_list import disk_bytes, summarize_run
     from hornbook.train.checkpoint import Checkpoints
 
     info = summarize_run(run)

@@ -136,9 +136,9 @@ def _is_text_run(out: Path | None) -> bool:
 def report_result(result, advice: str = "--seeds 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
     from hornbook.interop.sentence_transformers import MODULES
-    from hornbook.report.run import read_stages
+    from hornbook.report.formatting import counted, duration
+    from hornbook.report.run_files import read_stages
     from hornbook.report.trials import TRIALS
-    from hornbook.report.wording import counted, duration
 
     if (result.out / TRIALS).exists():
         sweep = read_json(result.out / TRIALS)
@@ -202,7 +202,7 @@ def evaluate(
     """Compute the task's standard metrics of a run on labelled data, with 95% intervals, the scores of each class and
     the confusion matrix. Several runs form an ensemble."""
     from hornbook.inference.predictor import load_predictor
-    from hornbook.report.wording import split_label
+    from hornbook.report.formatting import split_label
 
     if data is None:
         raise ValueError("evaluate needs --data; see 'hornbook evaluate --help'")

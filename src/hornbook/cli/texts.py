@@ -176,7 +176,7 @@ def corpus_build(
     """Tokenize text into shards. Run the same command again to resume a stopped build."""
     from hornbook.data.build import build_corpus
     from hornbook.interop.hub import model_folder
-    from hornbook.report.wording import counted
+    from hornbook.report.formatting import counted
 
     if documents not in ("blank-line", "file"):
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
@@ -259,7 +259,7 @@ def corpus_web(
 ) -> None:
     """Extract and filter the text of web pages. Run the same command again to resume."""
     from hornbook.data.web.build import build_web_corpus
-    from hornbook.report.wording import counted
+    from hornbook.report.formatting import counted
 
     check_writable(out)
     if bad := [pair for pair in sbatch or [] if "=" not in pair]:

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 
 from hornbook.config import checked
+from hornbook.evaluation.baselines.baseline import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
-from hornbook.evaluation.baselines.run import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.shallow import start_run
 from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.bootstrap import mean_interval
+from hornbook.runs.finetuning.finetune import FinetuneResult, clean_up, run_once
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
-from hornbook.runs.finetuning.run import FinetuneResult, clean_up, run_once
 from hornbook.tasks.records import Example
 from hornbook.train.job import Outcome, Status
 from hornbook.train.randomness import seed_of

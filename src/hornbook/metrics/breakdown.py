@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hornbook.metrics.words import cut, number
+from hornbook.metrics.formatting import cut, number
 
 MAX_CLASSES = 20  # rows and columns of a confusion matrix
 

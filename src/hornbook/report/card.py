@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hornbook.files import refusing_damage, write_text
 from hornbook.lifecycle.run_folder import RECORD
-from hornbook.metrics.words import number
-from hornbook.report import finetuned, wording
+from hornbook.metrics.formatting import number
+from hornbook.report import finetuned, formatting
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.rendering import Table, plain, render
 
@@ -50,7 +50,7 @@ def write_card(folder: str | Path) -> Path:
 
 def _text(run: ReportedTaskRun) -> str:
     scores = [
-        (plain(split), wording.metric_label(name), run.format_interval(name, score))
+        (plain(split), formatting.metric_label(name), run.format_interval(name, score))
         for split, scores in run.splits.items()
         for name, score in scores.items()
     ]

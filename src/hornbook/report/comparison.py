@@ -4,7 +4,7 @@ plot of score against latency, and an HTML page."""
 from pathlib import Path
 
 from hornbook.files import read_json
-from hornbook.report import wording
+from hornbook.report import formatting
 from hornbook.report.rendering import Table, write_page
 
 COMPARISON_FILE, PICTURE = "comparison.json", "comparison.png"
@@ -36,9 +36,9 @@ def comparison_table(record: dict) -> Table:
     columns = {
         "model": [row["name"] for row in rows],
         "runtime": [KINDS.get(row["kind"], row["kind"]) for row in rows],
-        "size": [wording.size(row["bytes"]) for row in rows],
-        "parameters": [wording.amount(row["parameters"]) for row in rows],
-        "FLOPs": [wording.amount(row["flops"]) for row in rows],
+        "size": [formatting.size(row["bytes"]) for row in rows],
+        "parameters": [formatting.amount(row["parameters"]) for row in rows],
+        "FLOPs": [formatting.amount(row["flops"]) for row in rows],
         "p50, ms": [f"{row['latency_ms']['p50']:.2f}" for row in rows],
         "p99, ms": [f"{row['latency_ms']['p99']:.2f}" for row in rows],
         "speedup": [f"{row['times_faster']:.2f} x" for row in rows],
@@ -48,11 +48,11 @@ def comparison_table(record: dict) -> Table:
         columns["inputs/s, GPU"] = [format_speed(row["throughput"].get("cuda")) for row in rows]
     if has_scores(record):
         metric = record["metric_for_best"]
-        columns[wording.metric_label(metric)] = [
-            wording.score_with_interval(metric, row["score"], in_percent(record)) if row.get("score") else "–"
+        columns[formatting.metric_label(metric)] = [
+            formatting.score_with_interval(metric, row["score"], in_percent(record)) if row.get("score") else "–"
             for row in rows
         ]
-        columns["score kept"] = [wording.percent(row["kept"]) if "kept" in row else "–" for row in rows]
+        columns["score kept"] = [formatting.percent(row["kept"]) if "kept" in row else "–" for row in rows]
     return Table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
@@ -60,15 +60,16 @@ def how_measured(record: dict) -> list[str]:
     timed = f"examples of {record['data']}" if record.get("data") else f"{record['length']} random tokens"
     devices = "; ".join(record["devices"].values())
     lines = [
-        f"Latency: one input at a time on {wording.cores(record['threads'])}, {record['rounds']} interleaved rounds, "
-        f"without tokenization. Throughput: batches of {record['batch_size']} inputs. Inputs: {timed}. {devices}.",
+        f"Latency: one input at a time on {formatting.cores(record['threads'])}, {record['rounds']} interleaved "
+        f"rounds, without tokenization. Throughput: batches of {record['batch_size']} inputs. "
+        f"Inputs: {timed}. {devices}.",
         "FLOPs: per input, two per multiply-add with a weight. Speedup and score kept: relative to the first model.",
     ]
     if has_scores(record):
-        where = f"{record['task']}, {wording.split_label(record['split'], record.get('data'))}"
+        where = f"{record['task']}, {formatting.split_label(record['split'], record.get('data'))}"
         how = "computed for this comparison" if record.get("data") else "as recorded by the runs"
         lines.append(
-            f"Scores: {wording.metric_label(record['metric_for_best'])} on {where}, with 95% intervals, {how}."
+            f"Scores: {formatting.metric_label(record['metric_for_best'])} on {where}, with 95% intervals, {how}."
         )
     return lines
 
@@ -101,4 +102,6 @@ def describe_comparison(folder: Path) -> dict:
 def title(record: dict) -> str:
     if not has_scores(record):
         return "Inputs per second on the CPU, against latency"
-    return f"{wording.capital(wording.metric_label(record['metric_for_best']))} on {record['task']}, against latency"
+    return (
+        f"{formatting.capital(formatting.metric_label(record['metric_for_best']))} on {record['task']}, against latency"
+    )

@@ -4,7 +4,7 @@ score against FLOPs, all scores next to the published ones, cost of each arm), a
 from pathlib import Path
 
 from hornbook.files import read_json, write_text
-from hornbook.report import wording
+from hornbook.report import formatting
 from hornbook.report.rendering import Table, render, write_page
 
 RESULTS, PICTURE = "results.json", "score-by-flops.png"
@@ -96,7 +96,7 @@ def notes(results: dict) -> list[str]:
 
 def missing(results: dict) -> list[str]:
     left_out = [name for name, task in results["tasks"].items() if not task["has_data"]]
-    lines = [f"{where}: {wording.counted(count, 'job')}" for where, count in results["missing"].items()]
+    lines = [f"{where}: {formatting.counted(count, 'job')}" for where, count in results["missing"].items()]
     return lines + [f"{name} is left out: no data was found for it" for name in left_out]
 
 
@@ -148,7 +148,10 @@ def _tasks(results: dict) -> list[str]:
 
 
 def _task_titles(results: dict) -> list[str]:
-    return ["mean", *(f"{task}, {wording.metric_label(results['tasks'][task]['metric'])}" for task in _tasks(results))]
+    return [
+        "mean",
+        *(f"{task}, {formatting.metric_label(results['tasks'][task]['metric'])}" for task in _tasks(results)),
+    ]
 
 
 def _scores(results: dict) -> Table:
@@ -198,14 +201,14 @@ def _costs(results: dict) -> Table:
     rows = [
         (
             arm["label"],
-            wording.amount(record["parameters"]),
+            formatting.amount(record["parameters"]),
             f"{record['steps']:,}",
-            wording.amount(record["tokens"]),
+            formatting.amount(record["tokens"]),
             f"{record['flops']:.3g}",
             f"{record['updates_per_second']:.3g}",
-            wording.amount(record["tokens_per_second"]),
-            wording.duration(record["seconds"]),
-            wording.size(record["memory"]["bytes"]),
+            formatting.amount(record["tokens_per_second"]),
+            formatting.duration(record["seconds"]),
+            formatting.size(record["memory"]["bytes"]),
             format_losses(record),
         )
         for arm in results["arms"].values()
@@ -249,7 +252,7 @@ def describe_experiment(folder: Path) -> dict:
 
 def experiment_lines(info: dict) -> list[tuple[str, str]]:
     num_done, num_jobs, words = (info[name] for name in ("num_done", "num_jobs", "words"))
-    of = f" of {wording.counted(num_jobs, 'job')}" if num_jobs else " jobs"
+    of = f" of {formatting.counted(num_jobs, 'job')}" if num_jobs else " jobs"
     how_to_resume = "" if num_done == num_jobs else "; run the same command with --resume to continue"
     return [
         ("title", info["title"]),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import write_text
-from hornbook.metrics.words import cut
+from hornbook.metrics.formatting import cut
 from hornbook.report.rendering import render
 
 MAX_DRAWN = 10  # paths of an answer

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import read_json, read_json_if_exists
-from hornbook.report import wording
+from hornbook.report import formatting
 
 EXPORT_FILE = "export.json"
 
@@ -30,14 +30,18 @@ def measurement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     now, before = record["latency_ms"], record["latency_ms_before"]
     memory, agreement = record["memory_bytes"], record["agreement"]
     request = record["request"]
-    timed = f"one input of {request['length']} tokens on {wording.cores(request['threads'])}"
+    timed = f"one input of {request['length']} tokens on {formatting.cores(request['threads'])}"
     num_inputs, difference = f"{agreement['num_inputs']:,} inputs", f"{agreement['largest_difference']:.2g}"
     rows = [
-        ("file", f"{wording.size(record['bytes'])}; {wording.size(record['inputs']['model']['bytes'])} before export"),
-        ("parameters", wording.amount(record["parameters"])),
+        (
+            "file",
+            f"{formatting.size(record['bytes'])}; {formatting.size(record['inputs']['model']['bytes'])} before export",
+        ),
+        ("parameters", formatting.amount(record["parameters"])),
         (
             "peak memory",
-            f"{wording.size(memory['peak'])}, of which {wording.size(memory['without_model'])} Python and onnxruntime",
+            f"{formatting.size(memory['peak'])}, of which {formatting.size(memory['without_model'])} Python and "
+            "onnxruntime",
         ),
         ("latency p50, p99", f"{now['p50']:.1f}, {now['p99']:.1f} ms: {timed}"),
         ("latency in PyTorch", f"{before['p50']:.1f}, {before['p99']:.1f} ms"),
@@ -51,6 +55,6 @@ def measurement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     for split, scores in record.get("scores", {}).items():
         for name, score in scores.items():
             before_export = record["scores_before"][split][name]["value"]
-            where = wording.split_label(split, record.get("scored_on"))
+            where = formatting.split_label(split, record.get("scored_on"))
             rows.append((f"{name}, {where}", f"{score['value']:.4g}; before export {before_export:.4g}"))
     return rows + [("note", note) for note in record.get("notes", [])]

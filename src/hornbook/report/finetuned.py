@@ -9,10 +9,10 @@ from typing import Self
 
 from hornbook.files import read_json, read_json_if_exists, read_json_lines
 from hornbook.metrics.breakdown import Judged
-from hornbook.metrics.words import number
-from hornbook.report import wording
+from hornbook.metrics.formatting import number
+from hornbook.report import formatting
 from hornbook.report.rendering import render
-from hornbook.report.run import ReportedRun, ReportedStage, read_stages
+from hornbook.report.run_files import ReportedRun, ReportedStage, read_stages
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.multi_label import THRESHOLD
 from hornbook.tasks.task import Task
@@ -197,17 +197,17 @@ class ReportedTaskRun(ReportedRun):
         return f"finished after {' and '.join(f'{step:,}' for step in steps)} steps"
 
     def format_score(self, name: str, value: float) -> str:
-        return wording.score(name, value, self.in_percent)
+        return formatting.score(name, value, self.in_percent)
 
     def format_interval(self, name: str, score: dict) -> str:
-        return wording.score_with_interval(name, score, self.in_percent)
+        return formatting.score_with_interval(name, score, self.in_percent)
 
     @property
     def dev_score_text(self) -> str:
         if not math.isfinite(number(self.dev_score.get("value"))):
             return ""
         name = self.metric_for_best
-        return f"{wording.metric_label(name)} {self.format_interval(name, self.dev_score)}"
+        return f"{formatting.metric_label(name)} {self.format_interval(name, self.dev_score)}"
 
 
 def load_run(folder: str | Path) -> ReportedRun:
@@ -246,7 +246,9 @@ def describe_finetuned(run: ReportedTaskRun) -> dict:
         "copies_note": run.copies_note,
         "metric_for_best": run.metric_for_best,
         "scores": run.splits,
-        "formatted_scores": {name: wording.named_scores(scores, run.in_percent) for name, scores in run.splits.items()},
+        "formatted_scores": {
+            name: formatting.named_scores(scores, run.in_percent) for name, scores in run.splits.items()
+        },
         "degenerate": run.degenerate,
         "opens_in_transformers": run.has_transformers_class,
     }
@@ -271,8 +273,8 @@ def finetuned_lines(info: dict) -> list[tuple[str, str]]:
     out += [(f"{split} examples", f"{num:,}") for split, num in (data["examples"] or {}).items()]
     trained_on = f"{info['train_examples']:,} examples" if info["train_examples"] is not None else ""
     out.append(("trained on", " and ".join(filter(None, (trained_on, info["copies_note"])))))
-    out += wording.problem_rows(data["problems"])
-    return [*out, ("time", wording.duration(info["seconds"])), ("device", info["device"])]
+    out += formatting.problem_rows(data["problems"])
+    return [*out, ("time", formatting.duration(info["seconds"])), ("device", info["device"])]
 
 
 def describe_baseline(folder: Path) -> dict:
@@ -290,7 +292,7 @@ def describe_baseline(folder: Path) -> dict:
         "data": data.get("path"),
         "finished": bool(scores),
         "scores": splits,
-        "formatted_scores": {split: wording.named_scores(values, in_percent) for split, values in splits.items()},
+        "formatted_scores": {split: formatting.named_scores(values, in_percent) for split, values in splits.items()},
     }
 
 
@@ -309,8 +311,8 @@ def format_parameters(parameters: int | None, trained: int | None, thing: str = 
     """22.7 million; or 22.7 million, 4,096 of them trained."""
     if not parameters:
         return ""
-    rest = "" if trained in (None, parameters) else f", {wording.amount(trained)} of them trained"
-    return f"{wording.amount(parameters)}{thing}{rest}"
+    rest = "" if trained in (None, parameters) else f", {formatting.amount(trained)} of them trained"
+    return f"{formatting.amount(parameters)}{thing}{rest}"
 
 
 def format_labels(labels: list[str], most: int = 12) -> str:

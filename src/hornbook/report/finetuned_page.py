@@ -4,14 +4,14 @@ from operator import itemgetter
 from pathlib import Path
 
 from hornbook.metrics.breakdown import Confusion
-from hornbook.metrics.words import number
-from hornbook.report import finetuned, wording
+from hornbook.metrics.formatting import number
+from hornbook.report import finetuned, formatting
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure, thresholds_figure
 from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import NOT_LOSSES, ReportedStage
+from hornbook.report.run_files import NOT_LOSSES, ReportedStage
 from hornbook.report.trials import several_sections
 
 MAX_TALLIES = 60
@@ -68,7 +68,7 @@ def _scores(run: ReportedTaskRun) -> Table:
     names = dict.fromkeys(name for scores in run.splits.values() for name in scores)
     rows = [
         (
-            wording.metric_label(name) + (" (model selection)" if name == run.metric_for_best else ""),
+            formatting.metric_label(name) + (" (model selection)" if name == run.metric_for_best else ""),
             *(run.format_interval(name, scores[name]) if name in scores else "" for scores in run.splits.values()),
         )
         for name in sorted(names, key=lambda name: name != run.metric_for_best)
@@ -108,7 +108,7 @@ def _errors(run: ReportedTaskRun) -> dict[str, object]:
     rows = [
         (
             tally.name,
-            *map(wording.percent, (tally.precision, tally.recall, tally.f1)),
+            *map(formatting.percent, (tally.precision, tally.recall, tally.f1)),
             *(f"{count:,}" for count in (tally.num_gold, tally.num_predicted)),
         )
         for tally in tallies[:MAX_TALLIES]
@@ -116,7 +116,7 @@ def _errors(run: ReportedTaskRun) -> dict[str, object]:
     threshold = run.task.get("threshold") if run.predictions and run.allows_no_answer else None
     threshold = threshold if isinstance(threshold, int | float) else None
     lengths = [
-        (length, f"{count:,}", f"{missed:,}", wording.percent(missed / count))
+        (length, f"{count:,}", f"{missed:,}", formatting.percent(missed / count))
         for length, count, missed in kind.by_length(run.predictions)
     ]
     return {
@@ -149,7 +149,7 @@ def _illustration(run: ReportedTaskRun, example: dict) -> dict[str, object]:
         pieces.append((passage[done:start], "", "", False))
         named = dict(zip(ENDS, probabilities, strict=True))
         style = ";".join(f"--{name}:{probability:.3f}" for name, probability in named.items())
-        title = ", ".join(f"{name} {wording.percent(probability)}" for name, probability in named.items())
+        title = ", ".join(f"{name} {formatting.percent(probability)}" for name, probability in named.items())
         is_answer = bool(example["answer"]) and example["start"] <= start and stop <= example["end"]
         pieces.append((passage[start:stop], style, title, is_answer))
         done = stop
@@ -157,12 +157,12 @@ def _illustration(run: ReportedTaskRun, example: dict) -> dict[str, object]:
     likeliest = []
     for i, name in enumerate(ENDS, 2):
         best = sorted(tokens, key=itemgetter(i), reverse=True)[:NUM_LIKELIEST]
-        texts = (f"{passage[token[0] : token[1]].strip()} {wording.percent(token[i])}" for token in best)
+        texts = (f"{passage[token[0] : token[1]].strip()} {formatting.percent(token[i])}" for token in best)
         likeliest.append((name, ", ".join(texts)))
     if run.allows_no_answer:
         score = f"no-answer score {example['no_answer_score']:.2f}"
         if not (run.config.get("hornbook_head") or {}).get("has_answer_classifier"):
-            start, end = map(wording.percent, example["none"])
+            start, end = map(formatting.percent, example["none"])
             score = f"start {start}, end {end}; {score}"
         likeliest.append(("no answer", score))
     gold = " / ".join(dict.fromkeys(example["gold"])) or "no answer"
@@ -176,7 +176,7 @@ def _confusion_rows(confusion: Confusion) -> list[tuple[str, list[tuple[str, flo
         (
             name,
             [
-                (f"{count:,}", fraction, f"{wording.percent(fraction)} of the row")
+                (f"{count:,}", fraction, f"{formatting.percent(fraction)} of the row")
                 for count, fraction in zip(counts, fractions, strict=True)
             ],
         )
@@ -194,7 +194,7 @@ def _attention(run: ReportedTaskRun) -> dict[str, object] | None:
     rows = []
     for token, weights in zip(tokens, mean, strict=True):
         cells = [
-            ("", number(weight) / largest, f"{token} → {other}: {wording.percent(number(weight))}")
+            ("", number(weight) / largest, f"{token} → {other}: {formatting.percent(number(weight))}")
             for other, weight in zip(tokens, weights, strict=False)
         ]
         rows.append((token, cells))

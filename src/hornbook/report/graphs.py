@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hornbook.files import read_json, read_json_if_exists
-from hornbook.report import wording
+from hornbook.report import formatting
 
 
 def is_graph(folder: Path) -> bool:
@@ -24,8 +24,8 @@ def graph_lines(info: dict) -> list[tuple[str, str]]:
     names = ("entities", "relations", "edges", "names", "entities_without_name", "isolated_entities")
     out = [(name.replace("_", " "), f"{totals[name]:,}") for name in names]
     out += [(f"{name} edges", f"{count:,}") for name, count in (totals.get("splits") or {}).items()]
-    out.append(("size", wording.size(info["bytes_on_disk"])))
-    return out + wording.problem_rows(info["problems"])
+    out.append(("size", formatting.size(info["bytes_on_disk"])))
+    return out + formatting.problem_rows(info["problems"])
 
 
 def describe_vectors(folder: Path) -> dict:
@@ -39,6 +39,6 @@ def vector_lines(info: dict) -> list[tuple[str, str]]:
     out = [("graph", info["request"]["graph"]), ("model", f"{settings['model']}, width {settings['width']}")]
     if not scores:
         return [*out, ("state", "not finished: resume with 'hornbook graph embed ... --resume'")]
-    out.append(("trained", f"{scores['epochs']:g} epochs, {wording.duration(scores['seconds'])}"))
+    out.append(("trained", f"{scores['epochs']:g} epochs, {formatting.duration(scores['seconds'])}"))
     out += [(name, f"{scores['test'][name]:.4g}") for name in ("mrr", "hits@1", "hits@3", "hits@10") if scores["test"]]
     return [*out, ("entities without a vector", f"{scores['entities_without_vector']:,}")]

@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json, read_json_if_exists, refusing_damage
 from hornbook.interop.builtin import builtin_folder
-from hornbook.report import wording
+from hornbook.report import formatting
 from hornbook.report.comparison import COMPARISON_FILE, describe_comparison
 from hornbook.report.experiment import describe_experiment, experiment_lines
 from hornbook.report.exported import EXPORT_FILE, describe_exported, exported_lines
@@ -23,7 +23,7 @@ from hornbook.report.finetuned import (
 )
 from hornbook.report.graphs import describe_graph, describe_vectors, graph_lines, is_graph, vector_lines
 from hornbook.report.prompting import describe_prompted, prompted_lines
-from hornbook.report.run import TOKENS, ReportedRun
+from hornbook.report.run_files import TOKENS, ReportedRun
 from hornbook.report.trials import describe_several, is_several
 from hornbook.tasks.kinds import KINDS
 
@@ -203,21 +203,21 @@ def _run_lines(info: dict) -> list[tuple[str, str]]:
             info["preset"] + (f", initialised from {info['from']}" if info["from"] else ""),
         ),
         ("teacher", info["teacher"] or ""),
-        ("parameters", wording.parameters(info["parameters"], info["kept_parameters"])),
+        ("parameters", formatting.parameters(info["parameters"], info["kept_parameters"])),
         ("state", info["state"]),
-        ("tokens seen", wording.amount(info["tokens"])),
-        ("time", wording.duration(info["seconds"]) + (f", {speed:,.0f} tokens per second" if speed else "")),
+        ("tokens seen", formatting.amount(info["tokens"])),
+        ("time", formatting.duration(info["seconds"]) + (f", {speed:,.0f} tokens per second" if speed else "")),
         ("device", info["device"]),
     ]
     for corpus in info["corpora"]:
-        counts = f"{wording.amount(corpus.get('tokens', 0))} tokens, weight {corpus.get('weight', 1):g}"
-        out.append(("data", f"{corpus.get('folder')}: {counts}, read {wording.times(corpus['epochs'])}"))
+        counts = f"{formatting.amount(corpus.get('tokens', 0))} tokens, weight {corpus.get('weight', 1):g}"
+        out.append(("data", f"{corpus.get('folder')}: {counts}, read {formatting.times(corpus['epochs'])}"))
     out.append(("last training loss", _losses(info["last_train"])))
     out.append(("last validation", _losses(info["last_validation"])))
     out.append(("best validation", _losses(info["best_validation"])))
     for term in TOKENS:
         if term in info["unigram_baseline"]:
-            loss = wording.loss(info["unigram_baseline"][term])
+            loss = formatting.loss(info["unigram_baseline"][term])
             out.append(("unigram baseline", f"{term} {loss}"))
     return [*out, ("to resume", info["resume"] or "")]
 
@@ -229,11 +229,11 @@ def _losses(line: dict | None) -> str:
     terms = ("mlm", "clm", "nsp", "sop", "rtd", "correction", "replace_mlm", "all_tokens_mlm")
     names = (*terms, *(f"{term}_accuracy" for term in terms))
     parts = [
-        f"{name.replace('_', ' ')} {(wording.percent if name.endswith('accuracy') else wording.loss)(line[name])}"
+        f"{name.replace('_', ' ')} {(formatting.percent if name.endswith('accuracy') else formatting.loss)(line[name])}"
         for name in names
         if name in line
     ]
-    return f"{wording.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
+    return f"{formatting.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def _corpus(folder: Path) -> dict:
@@ -254,21 +254,23 @@ def _corpus(folder: Path) -> dict:
 def _corpus_lines(info: dict) -> list[tuple[str, str]]:
     totals, repeated = info["totals"], info["repeated_share"]
     out = [
-        (name, wording.amount(totals[name])) for name in ("documents", "sentences", "words", "tokens") if name in totals
+        (name, formatting.amount(totals[name]))
+        for name in ("documents", "sentences", "words", "tokens")
+        if name in totals
     ]
     out += [
         ("vocabulary", f"{info['vocab_size']:,} tokens" if info["vocab_size"] else ""),
         (
             "size",
-            f"{wording.size(info['bytes_on_disk'])} in {wording.counted(info['num_shards'], 'shard')}",
+            f"{formatting.size(info['bytes_on_disk'])} in {formatting.counted(info['num_shards'], 'shard')}",
         ),
         (
             "read",
-            f"{wording.size(totals.get('bytes_read', 0))} from {wording.counted(info['num_sources'], 'file')}",
+            f"{formatting.size(totals.get('bytes_read', 0))} from {formatting.counted(info['num_sources'], 'file')}",
         ),
-        ("repeated lines", wording.percent(repeated) if repeated is not None else ""),
+        ("repeated lines", formatting.percent(repeated) if repeated is not None else ""),
     ]
-    return out + wording.problem_rows(info["problems"])
+    return out + formatting.problem_rows(info["problems"])
 
 
 def _unfinished_corpus(folder: Path) -> dict:
@@ -283,10 +285,10 @@ def _unfinished_corpus(folder: Path) -> dict:
 
 
 def _unfinished_lines(info: dict) -> list[tuple[str, str]]:
-    tokens = wording.amount(info["totals"].get("tokens", 0))
+    tokens = formatting.amount(info["totals"].get("tokens", 0))
     return [
-        ("so far", f"{tokens} tokens in {wording.counted(info['num_shards'], 'shard')}"),
-        ("read", f"{wording.size(info['bytes_read'])} of {wording.size(info['bytes_total'])}"),
+        ("so far", f"{tokens} tokens in {formatting.counted(info['num_shards'], 'shard')}"),
+        ("read", f"{formatting.size(info['bytes_read'])} of {formatting.size(info['bytes_total'])}"),
         ("to resume", "run the same 'hornbook corpus build' command again"),
     ]
 
@@ -378,7 +380,7 @@ def _model_lines(info: dict) -> list[tuple[str, str]]:
         ("class", ", ".join(map(str, info["architectures"]))),
         (
             "parameters",
-            f"{wording.amount(info['parameters'])} in {wording.counted(info['num_tensors'], 'tensor')}",
+            f"{formatting.amount(info['parameters'])} in {formatting.counted(info['num_tensors'], 'tensor')}",
         ),
         ("layers", text("num_layers")),
         ("width", text("width")),

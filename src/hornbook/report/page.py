@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from hornbook.files import read_json_if_exists, refusing_damage
-from hornbook.report import wording
+from hornbook.report import formatting
 from hornbook.report.comparison import COMPARISON_FILE, write_comparison_page
 from hornbook.report.experiment import RESULTS, write_experiment_page
 from hornbook.report.finetuned import ReportedTaskRun, load_run
@@ -13,7 +13,7 @@ from hornbook.report.plots.drawing import picture
 from hornbook.report.plots.learning import curves_figure
 from hornbook.report.prompting import SCORES, write_prompted_page
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run import ReportedRun
+from hornbook.report.run_files import ReportedRun
 from hornbook.report.samples import mask_token, split_sample
 from hornbook.report.trials import is_several, several_sections
 
@@ -70,7 +70,7 @@ def _write_run_page(run: ReportedRun) -> Path:
 
 
 def _subtitle(run: ReportedRun) -> str:
-    size = wording.parameters(run.record.get("parameters"), run.record.get("kept_parameters"), " parameters")
+    size = formatting.parameters(run.record.get("parameters"), run.record.get("kept_parameters"), " parameters")
     start = f"initialised from {run.record['from']}" if run.record.get("from") else "trained from scratch"
     start = f"distilled from {run.teacher}" if run.teacher else start
     version = f"hornbook {run.record['hornbook']}" if "hornbook" in run.record else ""
@@ -82,9 +82,9 @@ def _corpora(run: ReportedRun) -> Table:
         (
             str(corpus.get("folder", "")),
             f"{corpus.get('documents', 0):,}",
-            wording.amount(corpus.get("tokens", 0)),
+            formatting.amount(corpus.get("tokens", 0)),
             f"{corpus.get('weight', 1):g}",
-            wording.times(corpus["epochs"]),
+            formatting.times(corpus["epochs"]),
         )
         for corpus in run.corpora
     ]

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 from hornbook.files import read_json, read_json_if_exists, read_json_lines
-from hornbook.report import wording
+from hornbook.report import formatting
 from hornbook.report.rendering import Table, write_page
 
 SCORES, PICTURE = "scores.json", "score-by-shots.png"
@@ -21,7 +21,7 @@ def write_prompted_page(folder: Path) -> Path:
     image, is_whole = None, scores["done"] == scores["runs"]
     if scores["points"]:
         image = picture(shots_figure(scores), "Score by number of examples in the prompt", folder / PICTURE)
-    titles = ("prompt or baseline", "examples", *map(wording.metric_label, scores["metrics"]), "")
+    titles = ("prompt or baseline", "examples", *map(formatting.metric_label, scores["metrics"]), "")
     rows = [(name, shots, *(score for _, score in cells), note) for name, shots, cells, note in rows_of(scores)]
     files = sorted((folder / "predictions").glob("*-seed-0.jsonl"))
     return write_page(
@@ -29,7 +29,7 @@ def write_prompted_page(folder: Path) -> Path:
         "prompted.html",
         f"{scores['task']}: score by number of examples",
         scores=scores,
-        about=f"{scores['model']} · {wording.counted(scores['questions'], 'question')} · {scores['data']}",
+        about=f"{scores['model']} · {formatting.counted(scores['questions'], 'question')} · {scores['data']}",
         state="finished" if is_whole else f"{scores['done']} of {scores['runs']} runs",
         warning=degenerate_note(scores),
         picture=image,
@@ -76,7 +76,7 @@ def degenerate_note(scores: dict) -> str:
     for point in scores["points"]:
         if reason := point.get("degenerate"):
             template = f" ({point['variant']})" if len({each["variant"] for each in scores["points"]}) > 1 else ""
-            found.append(f"with {wording.counted(point['shots'], 'example')}{template} {reason}")
+            found.append(f"with {formatting.counted(point['shots'], 'example')}{template} {reason}")
     if not found:
         return ""
     return (
@@ -108,20 +108,20 @@ def describe_prompted(folder: Path) -> dict:
 def prompted_lines(info: dict) -> list[tuple[str, str]]:
     scores, examples = info["scores"], ", ".join(map(str, info["shots"]))
     if any(info["shots"]):
-        examples += f", sampled with {wording.counted(info['seeds'], 'seed')}"
-    state = f"{scores['done']} of {wording.counted(scores['runs'], 'run')} done" if scores else "nothing done yet"
+        examples += f", sampled with {formatting.counted(info['seeds'], 'seed')}"
+    state = f"{scores['done']} of {formatting.counted(scores['runs'], 'run')} done" if scores else "nothing done yet"
     out = [
         ("task", f"{info['task']}: {info['about']}"),
         ("model", info["model"]),
-        ("data", info["data"] + (f", {wording.counted(scores['questions'], 'question')}" if scores else "")),
+        ("data", info["data"] + (f", {formatting.counted(scores['questions'], 'question')}" if scores else "")),
         ("examples in the prompt", examples),
         ("state", "finished" if info["finished"] else f"{state}; run the same command with --resume to continue"),
     ]
     if not scores:
         return out
     for name, num_examples, cells, _ in rows_of(scores):
-        count = f", {wording.counted(int(num_examples), 'example')}" if num_examples else ""
-        text = ", ".join(f"{wording.metric_label(metric)} {score}" for metric, score in cells if score)
+        count = f", {formatting.counted(int(num_examples), 'example')}" if num_examples else ""
+        text = ", ".join(f"{formatting.metric_label(metric)} {score}" for metric, score in cells if score)
         out.append((f"{name}{count}", text))
     if text := degenerate_note(scores):
         out.append(("degenerate", text))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError, select_autoescape
 
 from hornbook.files import write_text
-from hornbook.metrics.words import number
-from hornbook.report import wording
+from hornbook.metrics.formatting import number
+from hornbook.report import formatting
 
 
 class Table(NamedTuple):
@@ -60,6 +60,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"wording": wording, "number": number, "infinity": math.inf}
+    environment.globals |= {"formatting": formatting, "number": number, "infinity": math.inf}
     environment.filters |= {"plain": plain, "code": code, "repr": repr}
     return environment

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hornbook.files import read_json
-from hornbook.metrics.words import number
-from hornbook.report import wording
+from hornbook.metrics.formatting import number
+from hornbook.report import formatting
 from hornbook.report.rendering import Table
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class ScoredRuns:
         return bool(self.contents.get("in_percent"))
 
     def format_score(self, value: object) -> str:
-        return wording.score(self.metric_for_best, value, self.in_percent)
+        return formatting.score(self.metric_for_best, value, self.in_percent)
 
     def format_interval(self, row: dict) -> str:
-        return wording.score_with_interval(self.metric_for_best, row | {"value": row["score"]}, self.in_percent)
+        return formatting.score_with_interval(self.metric_for_best, row | {"value": row["score"]}, self.in_percent)
 
 
 def read_trials(folder: str | Path) -> ScoredRuns | None:
@@ -126,7 +126,7 @@ def _summary(trials: ScoredRuns) -> str:
         f"spread {trials.format_score(trials.contents['spread'])}",
         f"{num_degenerate} of {len(trials.rows)} degenerate" if num_degenerate else "none degenerate",
     ]
-    return f"By {wording.metric_label(trials.metric_for_best)} on dev: {'; '.join(parts)}."
+    return f"By {formatting.metric_label(trials.metric_for_best)} on dev: {'; '.join(parts)}."
 
 
 def _trials_table(trials: ScoredRuns) -> Table:
@@ -136,7 +136,7 @@ def _trials_table(trials: ScoredRuns) -> Table:
             f"{row['lr']:g}",
             str(row["seed"]),
             trials.format_interval(row),
-            wording.duration(row["seconds"]),
+            formatting.duration(row["seconds"]),
             f"degenerate: {row['degenerate']}" if row["degenerate"] else "",
         )
         for row in trials.rows

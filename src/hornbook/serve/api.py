@@ -20,7 +20,7 @@ from hornbook.serve.generation import GenerationEngine
 from hornbook.serve.metrics import Metrics
 from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware, error_response
 from hornbook.serve.models import ServedModel
-from hornbook.serve.runs import list_runs
+from hornbook.serve.run_list import list_runs
 from hornbook.serve.schemas import EVERY_ROUTE, MAX_ITEMS, MODEL_ROUTES, errors
 
 T = TypeVar("T")

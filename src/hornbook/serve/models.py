@@ -25,7 +25,7 @@ from hornbook.report.explained import with_pictures
 from hornbook.serve.engine import Engine
 from hornbook.serve.generation import GenerationEngine
 from hornbook.show.parameters import network_parameters, on_meta_device
-from hornbook.show.words import Language
+from hornbook.show.translations import Language
 from hornbook.text.tokenizer import Tokenizer
 
 HANGUL_FRACTION = 0.2  # of the vocabulary, above which a model is Korean

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hornbook.inference.encoder import DetectedWord, MaskPrediction
 from hornbook.show.picture import Strip
-from hornbook.show.words import Language
+from hornbook.show.translations import Language
 
 MAX_ITEMS = 2048  # per request
 MAX_CHOICES = 128  # texts per request

@@ -5,7 +5,7 @@ from functools import partial
 
 from hornbook.inference.predictor import Predictor
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
-from hornbook.show.words import Language, translate
+from hornbook.show.translations import Language, translate
 from hornbook.tasks.illustrations import token_probabilities
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.running import run_model

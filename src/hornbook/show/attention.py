@@ -16,7 +16,7 @@ from hornbook.config import checked
 from hornbook.inference.attention import attentions_of
 from hornbook.inference.loaded import LoadedModel
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
-from hornbook.show.words import Language, translate
+from hornbook.show.translations import Language, translate
 
 MAX_TOKENS = 128  # of a page: 12 layers of 12 heads are 3 MB
 MAX_IN_GRID = 40  # more do not fit into a terminal

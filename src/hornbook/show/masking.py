@@ -16,7 +16,7 @@ from hornbook.inference.encoder import EncoderModel
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, put, sample_tokens
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token, token_cells
-from hornbook.show.words import Language, translate
+from hornbook.show.translations import Language, translate
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Targets
 from hornbook.train.randomness import token_keys

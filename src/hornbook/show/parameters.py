@@ -23,7 +23,7 @@ from hornbook.nn.block import SHARED_PARTS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.show.picture import Picture, PictureTable
-from hornbook.show.words import PARTS, Language, in_language, translate
+from hornbook.show.translations import PARTS, Language, in_language, translate
 
 
 def show_parameters(name: str | Path, language: Language = "en") -> Picture:

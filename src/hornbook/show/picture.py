@@ -7,13 +7,13 @@ from typing import Any
 
 from hornbook.files import write_text
 from hornbook.report.rendering import render
-from hornbook.show.words import LEGEND, Language, in_language
+from hornbook.show.translations import LEGEND, Language, in_language
 from hornbook.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One token: its text, a key of `show/words.py`'s marks, and a note, such as the original token."""
+    """One token: its text, a key of `show/translations.py`'s marks, and a note, such as the original token."""
 
     text: str
     mark: str = ""

@@ -3,7 +3,7 @@
 from functools import partial
 
 from hornbook.show.picture import Picture, PictureTable, Strip, token_cells
-from hornbook.show.words import Language, translate, translate_count
+from hornbook.show.translations import Language, translate, translate_count
 from hornbook.text.marks import marked
 from hornbook.text.tokenizer import Tokenizer
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hornbook.metrics.words import cut
+from hornbook.metrics.formatting import cut
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import in_memory, is_table

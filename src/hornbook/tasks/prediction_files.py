@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import write_text
-from hornbook.metrics.words import cut
+from hornbook.metrics.formatting import cut
 
 Rows = Sequence[dict[str, Any]]
 Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty if the inputs have none

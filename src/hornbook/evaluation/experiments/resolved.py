@@ -26,7 +26,7 @@ from hornbook.evaluation.experiments.definition import Arm, Experiment, parse_ex
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
-from hornbook.runs.pretraining.run import measured_pace
+from hornbook.runs.pretraining.pretrain import measured_pace
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 NUM_COUNTED_BATCHES = 128  # per length, to estimate tokens per batch to about 0.1%

@@ -37,7 +37,7 @@ from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
-from hornbook.report import wording
+from hornbook.report import formatting
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
 from hornbook.runs.pretraining.minutes import FEW_STEPS
@@ -338,7 +338,7 @@ class _Runner:
                 return ""
             at_once = self.pool.num_processes if job.kind == "finetune" else 1
             seconds += (known or 0.0) / at_once
-        return f"; about {wording.duration(seconds)} left in total" if seconds else ""
+        return f"; about {formatting.duration(seconds)} left in total" if seconds else ""
 
     def _seconds_per_job(self) -> dict[tuple, float]:
         """Mean duration of the finished jobs by cost group and by kind."""

@@ -19,7 +19,7 @@ from hornbook.tasks.text.metrics import METRICS
 from hornbook.tasks.text.sources import Item, ItemSplits
 
 if TYPE_CHECKING:
-    from hornbook.evaluation.prompting.run import PromptRequest, PromptRun
+    from hornbook.evaluation.prompting.prompt import PromptRequest, PromptRun
 
 PREDICTIONS = "predictions"  # the folder of prediction files, one per run
 KIND = "prompt"  # the `kind` field of the file

@@ -10,8 +10,8 @@ from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
-from hornbook.metrics.words import number
-from hornbook.report import comparison, wording
+from hornbook.metrics.formatting import number
+from hornbook.report import comparison, formatting
 from hornbook.report.plots.drawing import BLUE, GREEN, INK, ORANGE, in_style, new_plot, percent_axis
 
 SMALLEST_DOT, LARGEST_DOT = 40, 700  # in points squared
@@ -46,8 +46,8 @@ def comparison_figure(results: dict) -> Figure:
         intervals.append((x, low, high))
     _latency_axis(axes, [x for x, _, _ in dots])
     axes.margins(y=0.15)
-    axes.set_xlabel(f"median latency of one input on {wording.cores(results['threads'])}, ms (dot area: file size)")
-    if has_scores and wording.is_fraction(results["metric_for_best"]):
+    axes.set_xlabel(f"median latency of one input on {formatting.cores(results['threads'])}, ms (dot area: file size)")
+    if has_scores and formatting.is_fraction(results["metric_for_best"]):
         percent_axis(axes, 1 if comparison.in_percent(results) else 100)
     elif not has_scores:
         axes.set_ylabel("inputs per second on the CPU")
@@ -59,7 +59,7 @@ def _label(row: dict, results: dict) -> str:
     exported = "" if row["kind"] == "torch" else f" ({comparison.KINDS[row['kind']]})"
     if row.get("score"):
         in_percent = comparison.in_percent(results)
-        value = wording.score(results["metric_for_best"], row["score"]["value"], in_percent)
+        value = formatting.score(results["metric_for_best"], row["score"]["value"], in_percent)
     else:
         value = f"{comparison.format_speed(row['throughput']['cpu'])} inputs/s"
     return f"{_short_name(row, results['rows'])}{exported}\n{value}, {row['latency_ms']['p50']:.3g} ms"

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from hornbook.metrics.breakdown import Confusion
-from hornbook.metrics.words import cut, number
+from hornbook.metrics.formatting import cut, number
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.plots.drawing import BLUE, DASHED, INK, ORANGE, in_style, new_plot, percent_axis, thinned
 

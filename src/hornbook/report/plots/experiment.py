@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from hornbook.report import wording
+from hornbook.report import formatting
 from hornbook.report.plots.drawing import PALETTE, in_style, short_power, show_legend
 
 OFFSET = 0.006  # decades between the intervals of two arms at the same FLOPs
@@ -37,7 +37,7 @@ def score_figure(results: dict) -> Figure:
     cells = [cell for row in range(small_rows) for cell in rows[1 + row].subgridspec(1, per_row)]
     for task, cell in zip(tasks, cells, strict=False):
         axes = figure.add_subplot(cell)
-        title = f"{task}, {wording.metric_label(results['tasks'][task]['metric'])}"
+        title = f"{task}, {formatting.metric_label(results['tasks'][task]['metric'])}"
         axes.set_title(title.removesuffix(" correlation"), fontsize=8.5, fontweight="normal")
         _draw_arms(axes, results, list(results["arms"]), task)
         axes.set_xlabel("" if is_single else "FLOPs")

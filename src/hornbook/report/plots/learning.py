@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from hornbook.report import wording
+from hornbook.report import formatting
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.plots.drawing import (
     BLUE,
@@ -26,7 +26,7 @@ from hornbook.report.plots.drawing import (
     steps_below,
     thinned,
 )
-from hornbook.report.run import TOKENS, ReportedRun
+from hornbook.report.run_files import TOKENS, ReportedRun
 
 TITLES = {
     "loss": "Loss",
@@ -212,7 +212,7 @@ def _draw_task_scores(run: ReportedTaskRun, names: list[str], axes: Axes) -> Non
     shades = (ORANGE, GREEN, BLUE, INK)
     for i, (name, shade) in enumerate(zip(names, shades, strict=False)):
         width, alpha = (1.9, 1.0) if i == 0 else (1.1, 0.75)
-        label = wording.metric_label(name) + (" (model selection)" if i == 0 and len(names) > 1 else "")
+        label = formatting.metric_label(name) + (" (model selection)" if i == 0 and len(names) > 1 else "")
         values = run.column("validation", name)
         axes.plot(at, values, "o-", color=shade, linewidth=width, alpha=alpha, markersize=4, label=label)
     best = run.best_validation
@@ -222,7 +222,7 @@ def _draw_task_scores(run: ReportedTaskRun, names: list[str], axes: Axes) -> Non
     low, high = axes.get_ylim()
     margin = max(0.15 * (high - low), 2 / unit)
     axes.set_ylim(low - margin / 2, min(high + margin, 102 / unit))  # no score is above 100%, or 1
-    if all(map(wording.is_fraction, names)):
+    if all(map(formatting.is_fraction, names)):
         percent_axis(axes, unit)
     else:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value <= 100 / unit else ""))

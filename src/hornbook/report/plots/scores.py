@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from hornbook.metrics.words import number
-from hornbook.report import wording
+from hornbook.metrics.formatting import number
+from hornbook.report import formatting
 from hornbook.report.plots.drawing import (
     BLUE,
     DASHED,
@@ -35,7 +35,7 @@ def trials_figure(scored: ScoredRuns) -> Figure:
     cross."""
     is_search = scored.contents["kind"] == "lr_search"
     rows = sorted(scored.rows, key=itemgetter("lr")) if is_search else scored.rows
-    metric = wording.capital(wording.metric_label(scored.metric_for_best))
+    metric = formatting.capital(formatting.metric_label(scored.metric_for_best))
     title = f"{metric} on dev, {len(rows)} {'learning rates' if is_search else 'seeds'}"
     figure, axes = new_plot(title, max(4.6, 0.62 * len(rows) + 2.4), 3.4)
     for x, row in enumerate(rows):
@@ -63,7 +63,7 @@ def trials_figure(scored: ScoredRuns) -> Figure:
 @in_style
 def curve_figure(scored: ScoredRuns) -> Figure:
     """One line per method with its interval as a band, over the number of labelled examples (log axis)."""
-    metric = wording.capital(wording.metric_label(scored.metric_for_best))
+    metric = formatting.capital(formatting.metric_label(scored.metric_for_best))
     figure, axes = new_plot(f"{metric} on dev by number of labelled examples")
     for method, shade in zip(dict.fromkeys(str(row.get("method")) for row in scored.rows), PALETTE * 2, strict=False):
         rows = sorted((row for row in scored.rows if str(row.get("method")) == method), key=lambda row: row["examples"])
@@ -90,7 +90,7 @@ def _draw_band(
 
 
 def _label_scores(axes: Axes, metric: str, in_percent: bool) -> None:
-    if wording.is_fraction(metric):
+    if formatting.is_fraction(metric):
         percent_axis(axes, 1 if in_percent else 100)
     show_legend(axes)
 
@@ -111,7 +111,7 @@ def _without_overlaps(sizes: list[int]) -> list[int]:
 def shots_figure(scores: dict) -> Figure:
     """One line per template with its interval as a band, over the number of examples; baselines are dashed."""
     metric = scores["metric_for_best"]
-    figure, axes = new_plot(f"{scores['task']}: {wording.metric_label(metric)} by number of examples")
+    figure, axes = new_plot(f"{scores['task']}: {formatting.metric_label(metric)} by number of examples")
     variants = dict.fromkeys(point["variant"] for point in scores["points"])
     for variant, shade in zip(variants, PALETTE * len(variants), strict=False):
         points = sorted((each for each in scores["points"] if each["variant"] == variant), key=lambda p: p["shots"])

@@ -14,8 +14,8 @@ from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
-from hornbook.report.run import STAGE_FILE, STAGES
-from hornbook.report.wording import duration
+from hornbook.report.formatting import duration
+from hornbook.report.run_files import STAGE_FILE, STAGES
 from hornbook.runs.distillation.projections import read_projections
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
 from hornbook.runs.finetuning.inputs import Inputs, Log

@@ -25,7 +25,7 @@ from hornbook.objectives.distillation.teacher_rows import (
     compute_rows,
     needed_columns,
 )
-from hornbook.report.wording import size
+from hornbook.report.formatting import size
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.progress import preparation_progress

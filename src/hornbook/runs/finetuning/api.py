@@ -26,6 +26,7 @@ from hornbook.runs.augmentation.copies import Augmenter, open_filler
 from hornbook.runs.augmentation.kept import KeptCopies, made_from
 from hornbook.runs.distillation.task_stages import note_another_data_set, refuse_unfit_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.finetuning.finetune import FinetuneResult, run_once
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.progress import preparation_progress
 from hornbook.runs.finetuning.record import (
@@ -36,7 +37,6 @@ from hornbook.runs.finetuning.record import (
     run_folder,
     sweep_folder,
 )
-from hornbook.runs.finetuning.run import FinetuneResult, run_once
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many

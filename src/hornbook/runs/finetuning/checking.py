@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from hornbook.runs.finetuning.finetune import expected_training
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.run import expected_training
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import spread, summarize
 

@@ -13,9 +13,9 @@ from hornbook.files import link_files, read_json, write_json
 from hornbook.report.card import write_card
 from hornbook.report.trials import TRIALS, draw, read_trials
 from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.finetuning.finetune import FinetuneResult, run_once
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, sweep_folder
-from hornbook.runs.finetuning.run import FinetuneResult, run_once
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.parallel.ranks import current_ranks

@@ -6,7 +6,7 @@ import time
 from hornbook import config as configuration
 from hornbook.batch import Batch
 from hornbook.lifecycle.run_folder import Log
-from hornbook.report.wording import counted, duration
+from hornbook.report.formatting import counted, duration
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
 from hornbook.runs.pretraining.recipes import SMALLEST_BATCH, Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest

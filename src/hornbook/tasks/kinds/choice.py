@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
-from hornbook.metrics.words import number, percent
+from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
 from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts

@@ -18,7 +18,7 @@ from hornbook.metrics.breakdown import (
     confusion_matrix,
     tally_classes,
 )
-from hornbook.metrics.words import number, percent
+from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import SequenceTask

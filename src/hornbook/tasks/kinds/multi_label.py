@@ -15,7 +15,7 @@ import numpy as np
 
 from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
-from hornbook.metrics.words import number
+from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label

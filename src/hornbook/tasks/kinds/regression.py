@@ -8,7 +8,7 @@ import numpy as np
 
 from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
-from hornbook.metrics.words import number
+from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.texts import SequenceTask

@@ -15,12 +15,12 @@ import numpy as np
 from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embedding_settings
 from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
-from hornbook.metrics.words import number
+from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
-from hornbook.tasks.reading.guess import PAIRS
+from hornbook.tasks.reading.infer_columns import PAIRS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.similar import SIMILAR, OwnSimilar
 from hornbook.tasks.reading.texts import plain

@@ -17,7 +17,7 @@ import numpy as np
 
 from hornbook.metrics import spans as span_metrics
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
-from hornbook.metrics.words import cut, percent
+from hornbook.metrics.formatting import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks import illustrations
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax

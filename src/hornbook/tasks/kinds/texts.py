@@ -8,7 +8,7 @@ import numpy as np
 
 from hornbook.models.head_config import HeadConfig, PairEncoding
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.reading.guess import PAIRS, TEXTS
+from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS
 from hornbook.tasks.reading.rows import is_missing
 from hornbook.tasks.reading.tables import OwnTexts
 from hornbook.tasks.reading.texts import plain

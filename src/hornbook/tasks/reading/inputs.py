@@ -10,7 +10,7 @@ from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.content import lines_of
-from hornbook.tasks.reading.guess import infer_columns
+from hornbook.tasks.reading.infer_columns import infer_columns
 from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
 from hornbook.tasks.reading.published import TableLayout
 from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, in_memory, is_missing, read_table

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hornbook.tasks.reading.guess import PAIRS, infer_columns
+from hornbook.tasks.reading.infer_columns import PAIRS, infer_columns
 from hornbook.tasks.reading.layout import Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.columns import WORDS
-from hornbook.tasks.reading.guess import PAIRS, TEXTS
+from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS
 from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS
 
 COLUMNS = {*TEXTS, *QUESTIONS, *PASSAGES, *CONTEXTS, *WORDS, *(name for pair in PAIRS for name in pair)}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.models.head_config import ProblemType
-from hornbook.tasks.reading.guess import infer_columns, several_columns
+from hornbook.tasks.reading.infer_columns import infer_columns, several_columns
 from hornbook.tasks.reading.layout import Paths, Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import RowTable, is_missing

@@ -14,8 +14,8 @@ import numpy as np
 
 from hornbook.files import read_json
 from hornbook.lifecycle.run_folder import is_task_run, read_metrics
-from hornbook.metrics.words import number
-from hornbook.report import wording
+from hornbook.metrics.formatting import number
+from hornbook.report import formatting
 from hornbook.report.exported import EXPORT_FILE
 from hornbook.report.samples import read_samples
 
@@ -150,7 +150,7 @@ class ReportedRun:
         for group, values in {**self.settings, "other": ungrouped}.items():
             if isinstance(values, dict) and group not in unused:
                 named = values if group == "other" else {f"{group}.{name}": value for name, value in values.items()}
-                groups[group] = {name: wording.setting(value) for name, value in named.items() if name not in unused}
+                groups[group] = {name: formatting.setting(value) for name, value in named.items() if name not in unused}
         return {group: values for group, values in groups.items() if values}
 
     @property
@@ -188,7 +188,7 @@ class ReportedRun:
         if self.ended_early:
             return f"ended early, after {self.step:,} of {self.num_steps:,} steps"
         if self.is_finished:
-            return f"finished after {wording.counted(self.step, 'step')}"
+            return f"finished after {formatting.counted(self.step, 'step')}"
         return f"not finished: step {self.step:,} of {self.num_steps:,}"
 
     @property
@@ -240,9 +240,9 @@ class ReportedStage:
     def took(self) -> str:
         """For example `1,500 steps at learning rate 5e-05, 42 s`."""
         run = self.run
-        steps = wording.counted(run.step, "step")
+        steps = formatting.counted(run.step, "step")
         steps += "" if run.is_finished else f" of {run.num_steps:,} so far"
-        return f"{steps} at learning rate {run.settings['optimizer']['lr']:g}, {wording.duration(run.seconds)}"
+        return f"{steps} at learning rate {run.settings['optimizer']['lr']:g}, {formatting.duration(run.seconds)}"
 
     @property
     def summary(self) -> str:

@@ -30,9 +30,9 @@ from hornbook.runs.finetuning.api import FinetuneResult, finetune
 from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.pretraining import presets
-from hornbook.runs.pretraining import run as pretraining
+from hornbook.runs.pretraining import pretrain as pretraining
+from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.runs.pretraining.record import PretrainRequest
-from hornbook.runs.pretraining.run import pretrain
 from hornbook.runs.pretraining.settings import PretrainSettings, with_model_overrides
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.job import OnProgress, Outcome

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.lifecycle.locking import is_locked
-from hornbook.metrics.words import number
-from hornbook.report import wording
+from hornbook.metrics.formatting import number
+from hornbook.report import formatting
 from hornbook.report.info import describe
 from hornbook.report.trials import TRIALS, read_curve, read_trials
 
@@ -55,7 +55,7 @@ def _summarize(run: Path) -> dict:
     kind = info["kind"]
     if kind == "run":
         loss = (info["best_validation"] or info["last_validation"] or {}).get("loss")
-        return _summary(info, info["preset"], info["finished"], f"loss {wording.loss(loss)}" if loss else "")
+        return _summary(info, info["preset"], info["finished"], f"loss {formatting.loss(loss)}" if loss else "")
     if kind in ("fine-tuned run", "baseline", "probe"):
         model = info["model"] or info.get("method") or ""
         what = f"{info['task']}: {kind} of {model}" if kind != "fine-tuned run" else f"{info['task']} from {model}"
@@ -94,9 +94,9 @@ def row(summary: dict, root: Path) -> tuple[str, ...]:
     """The result of `summarize_run` in the columns of `HEADINGS`."""
     folder = Path(summary["folder"])
     steps = "" if summary["step"] is None else f"{summary['step']:,} of {summary['num_steps']:,}"
-    age = wording.duration(max(0.0, time.time() - summary["modified"]))
+    age = formatting.duration(max(0.0, time.time() - summary["modified"]))
     name = str(folder if folder == root else folder.relative_to(root))
-    return (name, summary["what"], summary["state"], summary["result"], steps, wording.size(summary["bytes"]), age)
+    return (name, summary["what"], summary["state"], summary["result"], steps, formatting.size(summary["bytes"]), age)
 
 
 def disk_bytes(folder: Path, without: set[Path] = frozenset()) -> int:

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from hornbook.metrics.words import cut, number, percent  # noqa: F401
+from hornbook.metrics.formatting import cut, number, percent  # noqa: F401
 
 
 def amount(value: float) -> str:

@@ -28,9 +28,9 @@ from hornbook.evaluation.baselines.tfidf import (
 from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.files import absolute
 from hornbook.lifecycle.locking import lock_output_folder
+from hornbook.runs.finetuning.finetune import open_and_run
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
-from hornbook.runs.finetuning.run import open_and_run
 from hornbook.tasks.encoded import softmax
 from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import TaggedExample
