@@ -127,7 +127,7 @@ def test_inferred_values(hornbook, tmp_path):
 def test_log_is_rewritten_only_by_the_command_line(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "_rewritten", str)
     terminal.log("use more minutes=")
-    terminal.set_wording(as_options)
+    terminal.set_rewriting(as_options)
     terminal.log("use more minutes=")
     assert capsys.readouterr().err == "use more minutes=\nuse more --minutes\n"
 
