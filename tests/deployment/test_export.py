@@ -23,13 +23,13 @@ from hornbook.deployment import export as exporting
 from hornbook.deployment.agreement import agreement
 from hornbook.deployment.export import comparison_inputs, export
 from hornbook.deployment.loading import open_model
-from hornbook.deployment.readme import TEXTS
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe, lines
 from hornbook.report.run_files import ReportedRun
+from hornbook.tasks.kinds.texts import ONE
 
 LABELS = ("dark", "light", "other")
 KINDS = {
@@ -119,7 +119,7 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
         and head_config.output == "sequence"
         and head_config.problem_type == "single_label_classification"
     ):
-        answers = [each.label for each in load_predictor(both[0], "cpu").predict(TEXTS)]
+        answers = [each.label for each in load_predictor(both[0], "cpu").predict(ONE)]
     if head_config is not None and head_config.output == "spans":
         predictor = load_predictor(both[0], "cpu")
         answers = predictor.predict(predictor.task.onnx_code(1, False)[0])[0].n_best[0].text

@@ -25,7 +25,3 @@ def test_all_nine_tasks():
 def test_invalid_inputs_are_refused():
     with pytest.raises(ValueError, match="'mnli' has no 'accuracy_mismatched'"):
         glue_average({"mnli": {"accuracy": 0.8}})
-    with pytest.raises(ValueError, match="'SST-2' is not a GLUE task; the tasks are cola, sst-2"):
-        glue_average({"SST-2": {"accuracy": 0.9}})
-    with pytest.raises(ValueError, match="nothing to average"):
-        glue_average({})

@@ -94,7 +94,7 @@ def graph_link(
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
     if out is not None:
-        refuse_existing_file(out, "--out", overwrite)
+        refuse_existing_file(out, overwrite)
     opened = open_graph(graph)
     problems, rows, began = Problems(), [], time.monotonic()
     counts = {"texts": 0, "mentions": 0, "texts_without_mention": 0, "linked_before": 0}

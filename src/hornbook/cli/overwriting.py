@@ -80,13 +80,13 @@ def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
         pass
 
 
-def refuse_existing_file(path: Path, option: str, overwrite: bool) -> None:
+def refuse_existing_file(path: Path, overwrite: bool) -> None:
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: give {option} the name of a file")
+        raise ValueError(f"{path} is a folder: give --out the name of a file")
     if path.exists() and not overwrite:
         from hornbook.lifecycle.locking import file_lock
         from hornbook.lifecycle.temp_files import remove_stale_files_of
 
         with suppress(OSError), file_lock(path):  # raises if a process is writing to it
             remove_stale_files_of(path)
-        raise ValueError(f"{path} already exists: add --overwrite to replace it, or choose another {option}")
+        raise ValueError(f"{path} already exists: add --overwrite to replace it, or choose another --out")

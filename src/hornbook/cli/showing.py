@@ -119,13 +119,6 @@ def open_folder(model: str | None, text: str) -> Path:
         ) from None
 
 
-def _config(folder: Path) -> dict:
-    """The `config.json` of a model; empty for the folder of a tokenizer."""
-    from hornbook.files import read_json
-
-    return read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-
-
 def open_tokenizer(model: str | None, text: str) -> "Tokenizer":
     """The tokenizer of a model, or of a tokenizer folder."""
     from hornbook.text.tokenizer import Tokenizer
@@ -175,12 +168,13 @@ def tokens(arguments: Texts, html: Html = None) -> None:
 @show_app.command("forms", epilog='Example: hornbook show forms "The river is wide." "The river is narrow."')
 def forms(arguments: Texts, html: Html = None) -> None:
     """Show how two texts are given to a model in each kind of task; a GPT gets GPT-1's forms."""
+    from hornbook.files import read_json_if_exists
     from hornbook.show.tokens import show_forms
 
     model, text, pair = split_texts(arguments)
     if pair is None:
         raise ValueError("the forms of tasks need a second text: give two sentences")
-    is_gpt = "gpt" in str(_config(open_folder(model, text)).get("model_type"))
+    is_gpt = "gpt" in str(read_json_if_exists(open_folder(model, text) / "config.json").get("model_type"))
     print_picture(show_forms(open_tokenizer(model, text), text, pair, is_gpt), html)
 
 
@@ -194,11 +188,12 @@ def masking(
     html: Html = None,
 ) -> None:
     """Show a text masked several times as in pre-training: 80% masks, 10% random tokens, 10% unchanged."""
+    from hornbook.files import read_json_if_exists
     from hornbook.objectives.masking import MaskingSettings
     from hornbook.show.masking import show_masking
 
     model, text, pair = split_texts(arguments)
-    config = _config(open_folder(model, text))
+    config = read_json_if_exists(open_folder(model, text) / "config.json")
     is_gpt = "gpt" in str(config.get("model_type")) and config.get("mask_token_id") is None  # a hybrid GPT masks
     if is_gpt or config.get("attention_direction") == "causal":
         kind = "a GPT" if is_gpt else "a left-to-right model"

@@ -257,7 +257,7 @@ def predict(
     runs = list(itertools.takewhile(lambda name: (Path(name) / "config.json").is_file(), arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
     if is_file := out is not None and out != STANDARD:
-        refuse_existing_file(out, "--out", overwrite)
+        refuse_existing_file(out, overwrite)
     predictor = load_predictor(runs, device, graph)
     if submission is not None:
         refuse_unused_options(
@@ -356,7 +356,7 @@ def features(
 
     model, file = split_model(arguments, "a file")
     check_writable(out.parent)
-    refuse_existing_file(out, "--out", overwrite)
+    refuse_existing_file(out, overwrite)
     with counting_display("reading") as show:
         written = extract_features(
             model,

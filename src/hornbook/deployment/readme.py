@@ -4,13 +4,12 @@ from hornbook.deployment.loading import MeasuredModel
 from hornbook.models.padded import input_names, output_names
 from hornbook.report.card import with_yaml_header
 from hornbook.report.rendering import Table, render
-
-TEXTS = ["A charming journey.", "Slow, very slow."]
+from hornbook.tasks.kinds.texts import ONE
 
 
 def readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tuple[str, str]]) -> str:
     head_config, config, tokenizer, padding = model.head_config, model.model.config, model.tokenizer, ""
-    task, texts, code = "", TEXTS, ""
+    task, texts, code = "", ONE, ""
     if head_config is not None:
         task = model.predictor.spec.name
         texts, code = model.predictor.task.onnx_code(model.group_size, bool(model.predictor.spec.has_pairs))

@@ -14,15 +14,13 @@ import numpy as np
 import torch
 from tokenizers import Encoding
 
-from hornbook.batch import pack
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel, MaskPrediction
-from hornbook.inference.loaded import BATCH_TOKENS
+from hornbook.inference.features import choose_layers, frozen_sequences
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.builtin import DEFAULT
 from hornbook.tasks.kinds.tagging import word_offsets
-from hornbook.tasks.running import index_batches
 
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 # Accepted without effect: texts are batched by their number of tokens and never padded; fine-tuned models always
@@ -105,16 +103,11 @@ class FeatureExtraction:
         encoded = [
             self._encode(encoding, truncation) for encoding in self.model.tokenizer.encode_batch(_listed(inputs))
         ]
-        lengths = [len(encoding.ids) for encoding in encoded]
         features: list[list] = [[[]] for _ in encoded]  # without any token, not even a special one, there is no row
-        order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
-        for indices in index_batches(order, lengths, BATCH_TOKENS):
-            batch = pack([encoded[i].ids for i in indices], [encoded[i].type_ids for i in indices]).to(
-                self.model.device
-            )
-            rows = self.model.model(batch).float().cpu().split([lengths[i] for i in indices])
-            for i, x_TD in zip(indices, rows, strict=True):
-                features[i] = [x_TD.tolist()]
+        ids, segments = [each.ids for each in encoded], [each.type_ids for each in encoded]
+        last = choose_layers("last", self.model.model.config.num_layers)
+        for i, x_TD in frozen_sequences(self.model.model, ids, segments, last, "none"):
+            features[i] = [x_TD.tolist()]
         return features[0] if isinstance(inputs, str) else features
 
     def _encode(self, encoding: Encoding, truncation: bool) -> Encoding:

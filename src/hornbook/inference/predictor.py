@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from hornbook.devices import chosen_device, device_of, inference_autocast
-from hornbook.files import read_json, refusing_damage
+from hornbook.files import read_json_if_exists, refusing_damage
 from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.reasoning.grounding import Grounder, open_saved_grounder
 from hornbook.inference.linking import open_linker
@@ -365,7 +365,7 @@ def with_linker(member: TaskModel, graph: str | Path | None = None) -> TaskModel
 
 def read_finished_record(folder: Path) -> dict[str, Any]:
     """Returns the contents of `run.json`, or {} without one; a `ValueError` if the run has no model, or not yet."""
-    run = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
+    run = read_json_if_exists(folder / "run.json")
     if run.get("command") in ("baseline", "probe", "label-curve"):
         raise ValueError(f"{folder} is a {run['command']} run, which saves no model: give a fine-tuned run")
     if is_task_run(run) and not all((folder / name).is_file() for name in WRITTEN_LAST):

@@ -28,7 +28,6 @@ LENGTH = "sentence_bert_config.json"
 TOKENIZER = "tokenizer_config.json"
 UNLIMITED = 10**6  # a tokenizer without a limit has a huge one
 PROMPTS = "config_sentence_transformers.json"
-FILES = (MODULES, LENGTH, PROMPTS, "1_Pooling")
 LAYERS = ("Transformer", "Pooling", "Normalize")
 SIMILARITIES = ("cosine", "dot")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in the order in which `sentence-transformers` looks for them

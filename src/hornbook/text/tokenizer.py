@@ -13,7 +13,7 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, normalizers, processors
 
-from hornbook.files import read_json, write_json, write_text
+from hornbook.files import read_json, read_json_if_exists, write_json, write_text
 from hornbook.text.published import (
     BPE_FILES,
     DEFAULT_TOKENS,
@@ -99,18 +99,18 @@ class Tokenizer:
         """Loads a folder with a `tokenizer.json`, or with published vocabulary files only: BERT's `vocab.txt`, or the
         tokens and merges of a GPT or RoBERTa."""
         folder = Path(folder)
-        settings = _read_if_exists(folder / "tokenizer_config.json")
-        stated = _read_if_exists(folder / "special_tokens_map.json") | settings
+        settings = read_json_if_exists(folder / "tokenizer_config.json")
+        stated = read_json_if_exists(folder / "special_tokens_map.json") | settings
         if (folder / "tokenizer.json").is_file():
             backend = _read_backend(folder / "tokenizer.json")
             _apply_stated_normalization(backend, settings)
         elif (folder / "vocab.txt").is_file():
             backend = published_wordpiece(read_vocabulary(folder / "vocab.txt"), stated)
-            add_published_tokens(backend, settings, _read_if_exists(folder / "added_tokens.json"))
+            add_published_tokens(backend, settings, read_json_if_exists(folder / "added_tokens.json"))
         elif bpe_files := next((pair for pair in BPE_FILES if all((folder / name).is_file() for name in pair)), None):
             backend, defaults = published_bpe(*(folder / name for name in bpe_files))
             stated = defaults | stated
-            add_published_tokens(backend, settings, _read_if_exists(folder / "added_tokens.json"))
+            add_published_tokens(backend, settings, read_json_if_exists(folder / "added_tokens.json"))
         elif not folder.is_dir():
             raise ValueError(f"{folder} is not a folder: give the folder that holds tokenizer.json or vocab.txt")
         else:
@@ -375,10 +375,6 @@ def guess_names(backend: tokenizers.Tokenizer, stated: dict[str, str]) -> dict[s
             if isinstance(token, str) and backend.token_to_id(token) is not None:
                 names.setdefault(name, token)
     return names
-
-
-def _read_if_exists(path: Path) -> dict:
-    return read_json(path) if path.is_file() else {}
 
 
 def _read_backend(path: Path) -> tokenizers.Tokenizer:

@@ -19,6 +19,7 @@ from hornbook.inference.opening import load
 from hornbook.inference.retrieval.scan import TopRows, top_rows
 from hornbook.metrics.bootstrap import intervals
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
+from hornbook.tasks.encoded import mean_scorer
 from hornbook.tasks.reading.rows import is_number
 
 TOP = 100  # results per query
@@ -153,14 +154,9 @@ def scores_of(
         name: np.array([metric(results, relevant[query]) for query, results in ranked.items()])
         for name, metric in METRICS.items()
     }
-
-    def score(chosen: np.ndarray | None) -> dict[str, float]:
-        return {name: float((each if chosen is None else each[chosen]).mean()) for name, each in values.items()}
-
+    score = mean_scorer(values)
     bounds = intervals(score, len(ranked))
-    return {
-        name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in score(None).items()
-    }
+    return {name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in score().items()}
 
 
 def _search(

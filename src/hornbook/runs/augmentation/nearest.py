@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hornbook.inference.embeddings import l2_normalized
 from hornbook.inference.encoder import EncoderModel
 from hornbook.runs.augmentation.filling import whole_words
 from hornbook.text.word_vectors import lookup, read_vectors
@@ -22,7 +23,7 @@ class NearestWords:
 
     def __init__(self, words: Sequence[str], vectors_VD: np.ndarray, vector_of: Callable[[str], np.ndarray | None]):
         self.words, self.vector_of = list(words), vector_of
-        self.vectors_VD = _normalized(np.asarray(vectors_VD, np.float32))
+        self.vectors_VD = l2_normalized(np.asarray(vectors_VD, np.float32))
         self.known: dict[str, tuple[str, ...]] = {}
 
     @classmethod
@@ -54,7 +55,7 @@ class NearestWords:
             queries = [word for word, vector in vectors.items() if vector is not None]
             self.known |= dict.fromkeys(vectors, ())
             if queries:
-                cosines_QV = _normalized(np.stack([vectors[word] for word in queries])) @ self.vectors_VD.T
+                cosines_QV = l2_normalized(np.stack([vectors[word] for word in queries])) @ self.vectors_VD.T
                 for word, cosines_V in zip(queries, cosines_QV, strict=True):
                     self.known[word] = self._best(word, cosines_V, num)
         return {word: self.known[word] for word in words}
@@ -65,7 +66,3 @@ class NearestWords:
         indices = indices[np.lexsort((indices, -cosines_V[indices]))]
         others = (self.words[i] for i in indices)
         return tuple(other for other in others if other.lower() != word.lower())[:num]
-
-
-def _normalized(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
