@@ -171,7 +171,9 @@ def test_best_threshold_is_the_best_of_all(wordpiece):
         other = replace(task, threshold=threshold)
         return other.scorer(examples, other.thresholded(predictions))(None)["f1"]
 
-    best = f1(task.tuned(examples, predictions).threshold)
+    threshold = task.tuned(examples, predictions).threshold
+    best = f1(threshold)
+    assert min(abs(each.no_answer_score - threshold) for each in predictions) > 1e-4, "rounding decides no question"
     several = [each.no_answer_score + nudge for each in predictions for nudge in (-1e-6, 0, 1e-6)]
     assert best == pytest.approx(max(map(f1, several)))
     assert best > f1(np.inf) and best > f1(-np.inf)

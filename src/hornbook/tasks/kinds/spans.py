@@ -263,13 +263,16 @@ class Spans(Task):
         return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.has_answer_classifier else 0)
 
     def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
-        """With the threshold that has the best F1, by the official search."""
+        """With the threshold that has the best F1, by the official search, raised halfway to the next score: a question
+        whose score equals the threshold would else be answered or not by the rounding of the batch it is in."""
         if not self.allows_no_answer:
             return self
         scores = [each.no_answer_score for each in predictions]
         best = [each.n_best[0].text if each.n_best else "" for each in predictions]
         gold = [each.answers for each in examples]
-        return replace(self, threshold=span_metrics.best_threshold(scores, best, gold, RULES[self.rules])[1])
+        threshold = span_metrics.best_threshold(scores, best, gold, RULES[self.rules])[1]
+        next_score = min((score for score in scores if score > threshold), default=threshold + 1)
+        return replace(self, threshold=(threshold + next_score) / 2)
 
     def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
         if not self.allows_no_answer:
