@@ -37,8 +37,8 @@ from scipy.stats import t as student
 
 import hornbook
 from hornbook.files import num_cores, write_json, write_text
-from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.linking import EntityLinker
 
 GENERAL_TYPES = ("person", "group", "organization", "location", "entity", "time", "object", "event", "place")
 TASKS = {  # kind or data set, and the measure of the papers

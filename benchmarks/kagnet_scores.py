@@ -96,8 +96,8 @@ def write_splits(data: Path, out: Path) -> None:
 
 def write_paths_as_text(options: argparse.Namespace) -> None:
     """The same questions, each answer followed by its best paths: "trowel. plant at location garden. ..."."""
-    from hornbook.graph.reasoning.grounding import open_grounder
-    from hornbook.graph.reasoning.settings import ReasonSettings
+    from hornbook.graph.grounding import open_grounder
+    from hornbook.graph.settings import ReasonSettings
     from hornbook.tasks.records import ChoiceExample
 
     out = options.out / "data-as-text"

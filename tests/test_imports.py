@@ -45,7 +45,7 @@ ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
     *("tasks.objective", "tasks.running", "runs.", "evaluation.", "deployment."),
-    *("graph.embedding.", "graph.reasoning.grounding", "show.masking", "show.parameters"),
+    *("graph.embedding.", "graph.grounding", "show.masking", "show.parameters"),
 )
 
 MODULES = {

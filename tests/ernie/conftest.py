@@ -8,9 +8,9 @@ from ernie_runs import pretrain_ernie, quiet
 from tiny import TINY_MODEL
 
 from hornbook.data.build import build_corpus
-from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.build import build_graph
 from hornbook.graph.embedding.training import embed_graph
+from hornbook.graph.linking import EntityLinker
 from hornbook.runs.pretraining.pretrain import pretrain
 
 FACTS = """river Near bridge

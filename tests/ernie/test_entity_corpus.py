@@ -9,8 +9,8 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.sequences import SequenceSampler
 from hornbook.data.tokenizing import mention_tokens
-from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.graph import open_graph
+from hornbook.graph.linking import EntityLinker
 
 
 def words_of_entities(batch, corpus: Corpus, graph) -> list[tuple[str, str]]:

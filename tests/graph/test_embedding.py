@@ -8,8 +8,7 @@ import torch
 
 from hornbook.graph.build import build_graph
 from hornbook.graph.embedding import training
-from hornbook.graph.embedding.models import MODELS
-from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, metrics
+from hornbook.graph.embedding.models import MODELS, KnownTails, filtered_ranks, metrics
 from hornbook.graph.embedding.training import embed_graph
 from hornbook.graph.embedding.vectors import open_vectors
 from hornbook.graph.graph import open_graph

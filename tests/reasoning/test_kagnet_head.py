@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from hornbook.batch import concatenate
-from hornbook.graph.reasoning.grounding import SchemaStreams
+from hornbook.graph.grounding import SchemaStreams
 from hornbook.graph.schema import SchemaGraphs
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig, KagNetConfig

@@ -182,7 +182,7 @@ def corpus_build(
         raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
     linker = None
     if graph is not None:
-        from hornbook.graph.annotation import EntityLinker
+        from hornbook.graph.linking import EntityLinker
 
         linker = EntityLinker(graph)
     with overwriting(out, CORPUS, overwrite), building_display() as show:

@@ -87,7 +87,7 @@ def build_corpus(
     The bytes of the corpus do not depend on `workers` (None: one per core, at most 12; 0: everything in this process).
     With `near_duplicates`, documents that hardly differ from an earlier one are dropped too (MinHash; 112 bytes of disk
     per document during the build). Documents that share 13 consecutive words with `exclude` (evaluation sets: files,
-    folders or lists of texts) are dropped. With a `linker` (`hornbook.graph.annotation.EntityLinker`), the corpus also
+    folders or lists of texts) are dropped. With a `linker` (`hornbook.graph.linking.EntityLinker`), the corpus also
     holds the entities that its texts mention. A finished corpus is not built again: its manifest is returned at once,
     with `already_built` set.
     """

@@ -51,7 +51,7 @@ class EncodedDocuments:
 
 
 class EntityLinkerProtocol(Protocol):
-    """What `EntityLinker` (`graph/annotation.py`), which this package cannot import, does. It can be pickled."""
+    """What `EntityLinker` (`graph/linking.py`), which this package cannot import, does. It can be pickled."""
 
     fingerprint: str
 

@@ -13,7 +13,7 @@ from hornbook.config import checked
 from hornbook.files import refusing_damage
 from hornbook.graph.folder import ARRAYS, MANIFEST, REPAIR, load_array, read_lines, read_manifest, verify
 from hornbook.graph.paths import MAX_HOPS, Adjacency, PathArrays, find_paths
-from hornbook.graph.triples import OPAQUE, SPLITS
+from hornbook.graph.triples import OPAQUE
 from hornbook.text.lemmas import base_form, normalized
 
 if TYPE_CHECKING:
@@ -297,12 +297,6 @@ class Graph:
         if isinstance(texts, str):
             return self.linker.link([texts])[0]
         return self.linker.link(texts)
-
-    def split_edges(self, split: str) -> np.ndarray:
-        """The indices of the edges of a split (train, valid or test), as the source divides them."""
-        if self.splits is None:
-            return np.arange(self.num_edges) if split == "train" else np.arange(0)
-        return np.flatnonzero(self.splits == SPLITS.index(split))
 
 
 def _as_name(concept: str) -> str:

@@ -13,26 +13,28 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.paths import expand_ranges
 from hornbook.text.lemmas import base_form, normalized, split_words
 from hornbook.text.stop_words import STOP_WORDS
-
-if TYPE_CHECKING:
-    from hornbook.graph.graph import Graph
 
 CONTEXT_POWER = 2.0
 MAX_CANDIDATES = 20  # of a mention, by prior
 MAX_SHOWN = 4  # candidates that a mention lists next to the best
 MAX_NEIGHBOURS = 200  # of a candidate that are looked up in the text; for a hub the text's entities are looked up
 MIN_PRIOR = 1e-9
+MIN_SCORE = 0.3  # of a mention that is given to a model, as published for ERNIE (there: of TagMe)
 AS_WRITTEN, OTHER_CASE, BASE_FORM = 1.0, 0.9, 0.8  # factors of the score
 # A word is one character of the first range and one of the second; no surrogates are among them.
 FIRST, SECOND, NUM_SECOND = 0x100, 0x10000, 50_000
 UNKNOWN = "\0\0"
+
+EntitySpans = list[tuple[int, int, int]]  # (start, end, entity id) of each mention of a text, in characters
 
 
 class Candidate(NamedTuple):
@@ -94,7 +96,7 @@ class MentionLinker:
     Making one reads all names of the graph; `Graph.link` keeps it for the next call.
     """
 
-    def __init__(self, graph: "Graph"):
+    def __init__(self, graph: Graph):
         self.graph = graph
         names = [[normalized(word) for word in split_words(name)] for _, name, _ in graph.names]
         frequencies = Counter(word for words in names for word in words)
@@ -218,6 +220,40 @@ class MentionLinker:
             Candidate(*self._names_of(entity), round(-score, 4)) for score, entity in ranked[: MAX_SHOWN + 1]
         )
         return Mention(start, end, text[start:end], *best, tuple(others))
+
+
+class EntityLinker:
+    """Links texts to entity ids, as model inputs: the best entity of each mention that a graph's `MentionLinker` finds,
+    without uncertain ones (`MIN_SCORE`). It can be sent to a worker process, which opens the graph itself.
+
+    >>> EntityLinker("graph").link(["Two trowels lay in the garden."])
+    [[(4, 11, 2), (23, 29, 1)]]
+    """
+
+    def __init__(self, graph: str | Path | Graph):
+        self.graph = graph if isinstance(graph, Graph) else open_graph(graph)
+
+    def __reduce__(self):
+        return EntityLinker, (self.graph.folder,)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.graph.fingerprint
+
+    def link(
+        self, texts: Sequence[str], known: Sequence[Sequence[tuple[int, int, str]] | None] | None = None
+    ) -> list[EntitySpans]:
+        """The mentions of each text. Where `known` has a text's mentions already (start, end, identifier), they are
+        used as they are; entities that the graph does not have are left out."""
+        known = [None] * len(texts) if known is None else known
+        linked = iter(self.graph.link([text for text, mentions in zip(texts, known, strict=True) if mentions is None]))
+        spans = []
+        for mentions in known:
+            if mentions is None:
+                mentions = [(m.start, m.end, m.entity) for m in next(linked).mentions if m.score >= MIN_SCORE]
+            entities = ((start, end, self.graph.candidates(entity)) for start, end, entity in mentions)
+            spans.append([(start, end, candidates[0]) for start, end, candidates in entities if candidates])
+        return spans
 
 
 def _is_capitalized(surface: str) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from hornbook.graph.graph import Graph, GraphPath, Hop
 from hornbook.graph.paths import Adjacency, expand, position_in_group
+from hornbook.graph.settings import ReasonSettings
 
 if TYPE_CHECKING:
     from hornbook.graph.embedding.vectors import GraphVectors
@@ -72,20 +73,10 @@ class SchemaGraphs:
         return cls(**values)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Which paths a schema graph has: of at most `hops` edges, with a score of at least `min_score` (if there are
-    vectors), the best `paths` of a pair of concepts, and the best `pairs` of a statement."""
-
-    hops: int = 2
-    paths: int = 8
-    pairs: int = 16
-    min_score: float = 0.15
-
-
 class SchemaBuilder:
-    """Grounds texts in a graph, and builds schema graphs. With `is_shuffled`, every entity is replaced by another of
-    similar degree: a control whose graphs have the same form but no knowledge.
+    """Grounds texts in a graph, and builds schema graphs, whose paths are limited by `settings`. With the control
+    `shuffled-graph`, every entity is replaced by another of similar degree: the graphs have the same form but no
+    knowledge.
 
     >>> from hornbook.graph.graph import open_graph
     >>> builder = SchemaBuilder(open_graph("graph"))
@@ -97,14 +88,9 @@ class SchemaBuilder:
     []
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        vectors: "GraphVectors | None" = None,
-        limits: Limits | None = None,
-        is_shuffled: bool = False,
-    ):
-        self.graph, self.vectors, self.limits = graph, vectors, limits or Limits()
+    def __init__(self, graph: Graph, vectors: "GraphVectors | None" = None, settings: ReasonSettings | None = None):
+        self.graph, self.vectors, self.settings = graph, vectors, settings or ReasonSettings()
+        is_shuffled = self.settings.control == "shuffled-graph"
         self.replaced_by = shuffled_entities(graph.adjacency) if is_shuffled else None
 
     def ground(self, texts: Sequence[str]) -> list[list[int]]:
@@ -187,13 +173,13 @@ class SchemaBuilder:
         connected = np.flatnonzero(np.diff(offsets)[unique_Q])
         best = paths.ranks_K[offsets[unique_Q[connected]]]
         order = connected[np.lexsort((connected, -best, pairs_Q3[connected, 0]))]
-        chosen = np.sort(order[position_in_group(pairs_Q3[order, 0]) < self.limits.pairs])
+        chosen = np.sort(order[position_in_group(pairs_Q3[order, 0]) < self.settings.pairs])
         rows, indices = expand(offsets, unique_Q[chosen])
         return pairs_Q3[chosen, 0], pairs_Q3[chosen, 1:], paths.select(indices, rows)
 
     def _paths(self, heads_Q: np.ndarray, tails_Q: np.ndarray) -> "_Paths":
         """The paths of each pair of entities, the best first, pruned."""
-        limits = self.limits
+        limits = self.settings
         max_paths = limits.paths if self.vectors is None else max(limits.paths, MAX_CANDIDATES)
         found = self.graph.paths_batch(heads_Q, tails_Q, limits.hops, max_paths)
         pairs_K = np.repeat(np.arange(len(heads_Q)), np.diff(found.offsets_Q))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.data.tokenizing import mention_tokens
-from hornbook.graph.annotation import EntitySpans
+from hornbook.graph.linking import EntitySpans
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
 from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores

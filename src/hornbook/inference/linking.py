@@ -4,8 +4,8 @@ from pathlib import Path
 
 from torch import nn
 
-from hornbook.graph.annotation import EntityLinker
 from hornbook.graph.graph import open_graph
+from hornbook.graph.linking import EntityLinker
 from hornbook.models.ernie import Ernie
 
 

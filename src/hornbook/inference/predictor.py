@@ -21,8 +21,8 @@ from torch import nn
 
 from hornbook.devices import chosen_device, device_of, inference_autocast
 from hornbook.files import read_json_if_exists, refusing_damage
-from hornbook.graph.annotation import EntityLinker
-from hornbook.graph.reasoning.grounding import Grounder, open_saved_grounder
+from hornbook.graph.grounding import Grounder, open_saved_grounder
+from hornbook.graph.linking import EntityLinker
 from hornbook.inference.linking import open_linker
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder

@@ -22,11 +22,18 @@ from torch.nn import functional
 from hornbook.config import checked, with_overrides
 from hornbook.data.corpus import shuffled
 from hornbook.files import link_files, write_json, write_tensors
-from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
-from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, metrics, with_inverses
-from hornbook.graph.embedding.settings import GraphEmbeddingSettings
+from hornbook.graph.embedding.models import (
+    MODELS,
+    DistanceModel,
+    EmbeddingModel,
+    KnownTails,
+    filtered_ranks,
+    metrics,
+    with_inverses,
+)
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.settings import GraphEmbeddingSettings
 from hornbook.graph.triples import SPLITS
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.resuming import changed_values
@@ -273,10 +280,6 @@ class _Training:
         tensors = load_file(folder / VECTORS_FILE)
         with torch.no_grad():
             for name, value in self.model.named_parameters():
-                if tensors[name].shape != value.shape:
-                    raise ValueError(
-                        f"{folder / VECTORS_FILE} is of another size: remove {self.folder.path} and start again"
-                    )
                 value.copy_(tensors[name])
 
     def _finish(self) -> dict[str, Any]:
@@ -320,7 +323,7 @@ def split_triples(graph: Graph, held_out: float, seed: int) -> dict[str, np.ndar
     validation and as many for the test."""
     triples = np.stack([graph.heads, graph.relation_ids, graph.tails], 1).astype(np.int64)
     if graph.splits is not None:
-        splits = {name: triples[graph.split_edges(name)] for name in SPLITS}
+        splits = {name: triples[graph.splits == index] for index, name in enumerate(SPLITS)}
         if not len(splits["train"]):
             raise ValueError(f"{graph.folder} has no training edges: build it with a file of triples named train")
     else:

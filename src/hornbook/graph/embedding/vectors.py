@@ -16,14 +16,7 @@ NEEDED = "make vectors with 'hornbook graph embed'"
 
 class GraphVectors:
     """Vectors of the entities of a graph: `entities` (N x D), `relations`, and `has_vector` (N), which is False for
-    entities without a training edge; their vector is 0.
-
-    >>> import hornbook
-    >>> vectors = hornbook.open_vectors("trained-vectors", hornbook.open_graph("graph"))
-    >>> rows, has_vector = vectors.of(["garden", "moon"])
-    >>> rows.shape, has_vector.tolist()
-    ((2, 4), [True, False])
-    """
+    entities without a training edge; their vector is 0."""
 
     def __init__(self, folder: str | Path, graph: Graph):
         self.folder, self.graph = Path(folder), graph

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from hornbook import config as configuration
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
-from hornbook.graph.annotation import EntityLinker
-from hornbook.graph.reasoning.grounding import Grounder, open_grounder
+from hornbook.graph.grounding import Grounder, open_grounder
+from hornbook.graph.linking import EntityLinker
 from hornbook.inference.linking import open_linker
 from hornbook.inference.opening import load
 from hornbook.interop.builtin import LANGUAGES, builtin_for

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.config import MANY, ValidatedSettings, setting
-from hornbook.graph.reasoning.settings import ReasonSettings
+from hornbook.graph.settings import ReasonSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.models.head_config import HeadLayers, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer

@@ -14,8 +14,8 @@ from hornbook.files import refusing_damage
 from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.paths import expand
-from hornbook.graph.reasoning.settings import ReasonSettings
-from hornbook.graph.schema import Limits, SchemaBuilder, SchemaGraphs
+from hornbook.graph.schema import SchemaBuilder, SchemaGraphs
+from hornbook.graph.settings import ReasonSettings
 from hornbook.models.head_config import KagNetConfig
 from hornbook.models.kagnet import (
     CONCEPTS,
@@ -40,8 +40,7 @@ class Grounder:
 
     def __init__(self, settings: ReasonSettings, graph: Graph, vectors: GraphVectors | None):
         self.settings, self.graph, self.vectors = settings, graph, vectors
-        limits = Limits(settings.hops, settings.paths, settings.pairs, settings.min_score)
-        self.builder = SchemaBuilder(graph, vectors, limits, settings.control == "shuffled-graph")
+        self.builder = SchemaBuilder(graph, vectors, settings)
         self.on_progress: Progress = lambda num_done, num_all: None
 
     @property
