@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.data.corpus import Corpus
-from hornbook.data.manifest import COUNTS, FORMAT_VERSION, content_fingerprint
-from hornbook.data.shards import ShardWriter
+from hornbook.data.shards import COUNTS, FORMAT_VERSION, ShardWriter, content_fingerprint
 from hornbook.text.tokenizer import Tokenizer
 
 FIRST = 1000  # the first token; special tokens lie below

@@ -8,7 +8,7 @@ import pytest
 from stories import story
 
 from hornbook.data.build import build_corpus
-from hornbook.data.shards import open_shard, unpack_word_starts
+from hornbook.data.shards import open_shard
 from hornbook.files import sha256
 from hornbook.text.sentences import split_sentences
 from hornbook.text.tokenizer import Tokenizer
@@ -66,7 +66,7 @@ def test_the_corpus_is_the_text(built, text_file, tokenizer_folder):
     assert counts.dtype == np.int64 and np.array_equal(counts, np.bincount(flat, minlength=tokenizer.vocab_size))
     assert len(manifest["shards"]) > 3
     shard = open_shard(folder, 0)
-    starts = unpack_word_starts(shard.word_starts, 0, len(shard.tokens))
+    starts = shard.word_starts_in(0, len(shard.tokens))
     assert starts[shard.sentences[:-1]].all() and not starts.all()
 
 

@@ -8,9 +8,9 @@ import pytest
 from numbered import numbered_corpus, random_lengths
 
 from hornbook.data import chunks
-from hornbook.data.chunks import cut, find
+from hornbook.data.chunks import cut
 from hornbook.data.corpus import Corpus
-from hornbook.data.segments import document_of
+from hornbook.data.shards import find
 
 
 def stretches(corpus: Corpus, number: int, held_out: bool, most: int) -> list[list[tuple[int, int, int]]]:
@@ -108,7 +108,7 @@ def test_every_token_is_in_one_chunk(rule, tmp_path, tokenizer_folder, random):
             shard = corpus.shards[number]
             assert start < stop
             seen[number][start:stop] += 1
-            documents = np.arange(document_of(shard, start), document_of(shard, stop - 1) + 1)
+            documents = np.arange(shard.document_of(start), shard.document_of(stop - 1) + 1)
             assert (corpus.is_held_out(corpus.first_document[number] + documents) == held_out).all()
             if rule == "at_most":
                 assert stop - start + len(documents) - 1 <= 48

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numbered import numbered_corpus, random_lengths
 
-from hornbook.data import manifest
+from hornbook.data import shards
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus, scrambled, shuffled
 from hornbook.data.shards import PARTS, shard_file
@@ -212,7 +212,7 @@ def test_a_shard_of_another_shape_or_type(corpus, array):
 def test_files_are_compared_once(corpus, monkeypatch):
     Corpus(corpus.folder)
     hashed = []
-    monkeypatch.setattr(manifest, "sha256", lambda file: hashed.append(file.name) or sha256(file))
+    monkeypatch.setattr(shards, "sha256", lambda file: hashed.append(file.name) or sha256(file))
     Corpus(corpus.folder)
     assert not hashed
     tokens = shard_file(corpus.folder, 1, "tokens")

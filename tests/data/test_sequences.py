@@ -8,7 +8,8 @@ from numbered import FIRST, documents_of, is_word_start, numbered_corpus, random
 from taken_apart import chunk_numbers, same, sequences, two_segments
 
 from hornbook.data.corpus import Corpus
-from hornbook.data.sequences import DataSettings, SequenceLayout, SequenceSampler
+from hornbook.data.sequences import SequenceLayout, SequenceSampler
+from hornbook.runs.pretraining.settings import DataSettings
 
 LENGTH = 64
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from hornbook.data.shards import PARTS, ShardWriter, open_shard, shard_file, token_dtype, unpack_word_starts
+from hornbook.data.shards import PARTS, ShardWriter, open_shard, shard_file, token_dtype
 from hornbook.files import sha256
 
 
@@ -26,7 +26,7 @@ def test_what_is_written_is_read(tmp_path):
     assert shard.word_starts.dtype == np.uint8 and np.array_equal(shard.word_starts, np.packbits(starts))
     for start in range(0, 104, 5):
         for stop in range(start, 104, 7):
-            assert np.array_equal(unpack_word_starts(shard.word_starts, start, stop), starts[start:stop])
-    assert unpack_word_starts(shard.word_starts, 0, 8).dtype == bool
+            assert np.array_equal(shard.word_starts_in(start, stop), starts[start:stop])
+    assert shard.word_starts_in(0, 8).dtype == bool
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(f"shard-00003.{part}.npy" for part in PARTS)
     assert writer.num_tokens == 0 and writer.next_index == 4

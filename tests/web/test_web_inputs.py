@@ -9,8 +9,7 @@ import pytest
 from web_pages import html, prose, write_warc
 
 from hornbook.data.problems import Problem, Problems
-from hornbook.data.web.links import page_hash, page_key, read_links
-from hornbook.data.web.pages import Page, decode_html, find_pages, read_pages
+from hornbook.data.web.inputs import Page, decode_html, find_pages, page_hash, page_key, read_links, read_pages
 
 
 def test_the_same_page():

@@ -16,16 +16,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hornbook import __version__
 from hornbook.config import checked
 from hornbook.data.cleaning import CLEANERS
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
-from hornbook.data.manifest import MANIFEST, SOURCES, already_built, describe_request, make_manifest, prepare_folder
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import Document, DocumentBoundary, FileReader, check_documents, no_documents
-from hornbook.data.shards import LARGEST_SHARD_TOKENS, SHARD_TOKENS, ShardWriter, parts_of, token_dtype, write_array
+from hornbook.data.shards import (
+    FORMAT_VERSION,
+    LARGEST_SHARD_TOKENS,
+    MANIFEST,
+    SHARD_TOKENS,
+    ShardWriter,
+    parts_of,
+    token_dtype,
+    write_array,
+)
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
-from hornbook.data.state import BuildState, remove_progress
+from hornbook.data.state import SOURCES, BuildState, already_built, make_manifest, prepare_folder, remove_progress
 from hornbook.data.tokenizing import EncodedDocuments, EncodingPool, EntityLinkerProtocol, clean_text
 from hornbook.data.worker_pool import explaining_interruptions
 from hornbook.files import num_cores, write_json
@@ -116,7 +125,13 @@ def build_corpus(
         "shard_tokens": shard_tokens,
         "graph": None if linker is None else linker.fingerprint,
     }
-    request = describe_request(sources, tokenizer.fingerprint, settings)
+    request = {  # two builds with the same request give the same corpus
+        "format_version": FORMAT_VERSION,
+        "hornbook_version": __version__,
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "settings": settings,
+        "sources": sources,
+    }
     with run_lock(out):
         if manifest := already_built(out, request, paths):
             return {**manifest, "already_built": True}

@@ -10,13 +10,22 @@ import resource
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from hornbook.data.manifest import MANIFEST, REPAIR, read_manifest, refuse_changed
 from hornbook.data.remote import RemoteCorpus, is_url, origin_of
-from hornbook.data.shards import Shard, load_array, open_shard, parts_of, shard_file
+from hornbook.data.shards import (
+    MANIFEST,
+    REPAIR,
+    Shard,
+    find,
+    load_array,
+    open_shard,
+    parts_of,
+    read_manifest,
+    refuse_changed,
+    shard_file,
+)
 from hornbook.data.state import PROGRESS
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.text.tokenizer import Tokenizer
@@ -128,7 +137,7 @@ class Corpus:
         threshold = int(self.held_out_fraction * 2**64)
         if self.num_documents > SMALL_CORPUS_DOCUMENTS:
             return threshold
-        lengths = [np.diff(np.asarray(s.sentences, np.int64)[np.asarray(s.documents, np.int64)]) for s in self.shards]
+        lengths = [shard.document_lengths() for shard in self.shards]
         order = np.argsort(scrambled(np.arange(self.num_documents)))
         tokens = np.cumsum(np.concatenate(lengths)[order])
         min_tokens = min(MIN_HELD_OUT_TOKENS, MAX_HELD_OUT_FRACTION * self.num_tokens)
@@ -203,11 +212,6 @@ def _num_open_files() -> int:
         return len(os.listdir("/dev/fd"))
     except OSError:
         return SPARE_FILES
-
-
-def find(ordered: np.ndarray, value: int, side: Literal["left", "right"]) -> int:
-    """`searchsorted` for one value, converted to the array's dtype: otherwise numpy copies the whole array."""
-    return int(ordered.searchsorted(ordered.dtype.type(value), side))
 
 
 def scrambled(values: np.ndarray) -> np.ndarray:

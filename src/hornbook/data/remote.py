@@ -20,8 +20,7 @@ import fsspec
 import numpy as np
 from filelock import FileLock
 
-from hornbook.data.manifest import MANIFEST, read_manifest
-from hornbook.data.shards import Shard, load_array, parts_of, shard_name
+from hornbook.data.shards import MANIFEST, Shard, load_array, parts_of, read_manifest, shard_name
 from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
 
 CACHE_VARIABLE = "HORNBOOK_CACHE"  # environment variable: folder of the cache

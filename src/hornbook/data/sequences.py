@@ -26,7 +26,7 @@ sentence, the sequence is a single segment, `[CLS] A [SEP]`.
 `packed`, no sentence task: `[CLS]`, whole sentences up to the limit, `[SEP]`; it crosses document boundaries, with an
 extra `[SEP]` between documents (Liu et al. 2019, "full sentences").
 
-`documents`, for left-to-right models (Radford et al. 2018): chunks of the stream of documents (`data/stream.py`), each
+`documents`, for left-to-right models (Radford et al. 2018): chunks of the stream of documents (`DocumentStream`), each
 token labelled with the next one. Each document in a chunk is a sequence of its own, with positions from 0, so that
 documents do not attend to each other; or, as published, the whole chunk is one sequence. A fixed fraction of the chunks
 may be read in both directions, to mask tokens of them; the others come first in a batch (`Batch.num_causal`).
@@ -39,75 +39,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hornbook.batch import Batch, pack
-from hornbook.config import ValidatedSettings, setting
-from hornbook.data.chunks import Chunks, cut
-from hornbook.data.corpus import Corpus, find, shuffled
-from hornbook.data.segments import (
-    are_one_sentence_documents,
-    boundaries_inside,
-    boundary_from,
-    boundary_to,
-    document_of,
-    random_other,
-    random_sentences,
-    split_near_middle,
-    truncate_pair,
-    with_neighbour,
-)
-from hornbook.data.shards import Shard, unpack_word_starts
-from hornbook.data.stream import DocumentStream
+from hornbook.data.chunks import Chunks, DocumentStream, cut
+from hornbook.data.corpus import Corpus, shuffled
+from hornbook.data.shards import Shard, find
 
 SequenceLayout = Literal["packed", "pairs", "nsp", "sop", "documents"]
 CHUNK_RULES = {"packed": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
 LABELLED = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
-
-
-@dataclass(frozen=True)
-class DataSettings(ValidatedSettings, group="data"):
-    length: int = setting(512, "maximum tokens per sequence", low=8, high=2**20)
-    short_length: int = setting(128, "maximum tokens per sequence in the first part of training", low=8, high=2**20)
-    short_fraction: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
-    repeat_positions: bool = setting(
-        False,
-        "after the steps on short sequences, set the position embeddings beyond short_length to repetitions of the "
-        "trained ones; false: they stay as they were initialised, as published",
-    )
-    layout: Literal["packed", "pairs"] | None = setting(
-        None,
-        "packed: full sentences across documents; pairs: two segments of one document; none: pairs if there is a "
-        "sentence task, else packed",
-    )
-    short_sequence_probability: float = setting(
-        0.1, "probability that a pair has a random shorter length (ELECTRA: 0.05)", low=0, high=1
-    )
-    single_segment_probability: float = setting(
-        0.1, "probability of a single segment instead of a pair, without a sentence task", low=0, high=1
-    )
-    crosses_documents: bool = setting(
-        False, "GPT: attend across document boundaries in a chunk, as published; false: within each document"
-    )
-    shift_chunks: bool = setting(
-        False, "GPT: cut the text into sequences at other places in each epoch, for text that is read many times"
-    )
-    held_out_fraction: float = setting(0.01, "share of the documents held out for validation", low=0, high=1)
-
-    def uses(self, length: int) -> bool:
-        """Whether any step has this length limit."""
-        return (length == self.short_length and self.short_fraction > 0) or (
-            length == self.length and self.short_fraction < 1
-        )
-
-    def length_at(self, step: int, num_steps: int) -> tuple[int, int]:
-        """(length limit, steps already done at this limit) at a step of the run. After skipped batches, steps go
-        beyond the number of steps."""
-        if self.short_length == self.length:
-            return self.length, step
-        switch = self.num_short_steps(num_steps) if self.short_fraction < 1 else math.inf
-        return (self.short_length, step) if step < switch else (self.length, step - switch)
-
-    def num_short_steps(self, num_steps: int) -> int:
-        return round(self.short_fraction * num_steps)
 
 
 class _Chunk(NamedTuple):
@@ -126,7 +65,7 @@ class _Chunk(NamedTuple):
     @property
     def document(self) -> int:
         """The index in the corpus of the document in which the chunk starts."""
-        return int(self.corpus.first_document[self.shard_index]) + document_of(self.shard, self.start)
+        return int(self.corpus.first_document[self.shard_index]) + self.shard.document_of(self.start)
 
 
 class _Example(NamedTuple):
@@ -290,18 +229,18 @@ class SequenceSampler:
     def _nsp(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
         shard, start = chunk.shard, chunk.start
         stop, capacity = self._maybe_shorter(shard, start, chunk.stop, random)
-        bounds = boundaries_inside(shard, start, stop)
+        bounds = shard.boundaries_inside(start, stop)
         if len(bounds):
             split = int(bounds[random.integers(len(bounds))])  # A is at least one of the chunk's sentences, but not all
         else:
-            start, split, stop = with_neighbour(shard, start, stop, capacity)
+            start, split, stop = _with_neighbour(shard, start, stop, capacity)
         is_random = split == stop or random.random() < 0.5
         if is_random:
-            other = random_other(self.documents[chunk.corpus_index], chunk.document, random)
-            b_shard, b_start, b_stop = random_sentences(chunk.corpus, other, capacity - (split - start), random)
+            other = _random_other(self.documents[chunk.corpus_index], chunk.document, random)
+            b_shard, b_start, b_stop = _random_sentences(chunk.corpus, other, capacity - (split - start), random)
         else:
             b_shard, b_start, b_stop = shard, split, stop
-        a_start, a_stop, b_start, b_stop = truncate_pair(self.capacity, start, split, b_start, b_stop, random)
+        a_start, a_stop, b_start, b_stop = _truncate_pair(self.capacity, start, split, b_start, b_stop, random)
         return self._assemble((shard, a_start, a_stop), (b_shard, b_start, b_stop), label=int(is_random))
 
     def _maybe_shorter(self, shard: Shard, start: int, stop: int, random: np.random.Generator) -> tuple[int, int]:
@@ -309,40 +248,40 @@ class SequenceSampler:
         if random.random() >= self.short_sequence_probability:
             return stop, self.capacity
         capacity = int(random.integers(2, self.capacity + 1))
-        return min(stop, max(boundary_from(shard, start + capacity), start + 1)), capacity
+        return min(stop, max(shard.boundary_from(start + capacity), start + 1)), capacity
 
     def not_next_share(self) -> float:
         """The expected share of pairs with label 1: half of the pairs, and all pairs from documents of one sentence."""
         shares = []
         for corpus, chunks in zip(self.corpora, self.chunks, strict=True):
             per_shard = zip(chunks.starts, chunks.stops, corpus.shards, strict=True)
-            shares.append(np.concatenate([are_one_sentence_documents(*each) for each in per_shard]).mean())
+            shares.append(np.concatenate([_are_one_sentence_documents(*each) for each in per_shard]).mean())
         return float(0.5 + 0.5 * np.average(shares, weights=self.num_slots))
 
     def _sop(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
         shard, start, stop = chunk.shard, chunk.start, chunk.stop
-        bounds = boundaries_inside(shard, start, stop)
+        bounds = shard.boundaries_inside(start, stop)
         split = (
-            int(bounds[random.integers(len(bounds))]) if len(bounds) else split_near_middle(shard, start, stop, random)
+            int(bounds[random.integers(len(bounds))]) if len(bounds) else _split_near_middle(shard, start, stop, random)
         )
         if random.random() < self.short_sequence_probability:
             capacity = int(random.integers(2, self.capacity + 1))
             num_before = int(random.integers(1, capacity))
-            start = max(start, boundary_to(shard, split - num_before))
-            stop = min(stop, boundary_from(shard, split + capacity - num_before))
+            start = max(start, shard.boundary_to(split - num_before))
+            stop = min(stop, shard.boundary_from(split + capacity - num_before))
         first, second = ((start, split), (split, stop)) if stop - start > 1 else ((start, stop), (start, stop))
         is_swapped = random.random() < 0.5
         if is_swapped:
             first, second = second, first
         # Truncated after the swap: an odd token is always removed from the second segment; before the swap, the label
         # would decide which one loses it.
-        a_start, a_stop, b_start, b_stop = truncate_pair(self.capacity, *first, *second, random)
+        a_start, a_stop, b_start, b_stop = _truncate_pair(self.capacity, *first, *second, random)
         return self._assemble((shard, a_start, a_stop), (shard, b_start, b_stop), label=int(is_swapped))
 
     def _pairs(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
         shard, start = chunk.shard, chunk.start
         stop, capacity = self._maybe_shorter(shard, start, chunk.stop, random)
-        bounds = boundaries_inside(shard, start, stop)
+        bounds = shard.boundaries_inside(start, stop)
         if len(bounds) == 0 or random.random() < self.single_segment_probability:
             # A single segment may use the positions of the separators between two.
             return self._assemble((shard, start, min(stop, start + self.capacity + len(self.separators))))
@@ -360,7 +299,7 @@ class SequenceSampler:
             after = self.separators if segment + 1 < len(parts) else [self.sep_id]
             ids += [shard.tokens[start:stop], after]
             segments.append(np.full(stop - start + len(after), segment if self.is_segmented else 0))
-            word_starts += [unpack_word_starts(shard.word_starts, start, stop), [True] * len(after)]
+            word_starts += [shard.word_starts_in(start, stop), [True] * len(after)]
             if self.with_entities:
                 positions, entity_ids = shard.entities(start, stop)
                 entities.append((positions + length, entity_ids))
@@ -371,8 +310,8 @@ class SequenceSampler:
     def _packed(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
         shard, start, stop = chunk.shard, chunk.start, chunk.stop
         ids = np.asarray(shard.tokens[start:stop], np.int64)
-        word_starts = unpack_word_starts(shard.word_starts, start, stop)
-        first, last = document_of(shard, start), document_of(shard, stop - 1)
+        word_starts = shard.word_starts_in(start, stop)
+        first, last = shard.document_of(start), shard.document_of(stop - 1)
         positions, entity_ids = shard.entities(start, stop) if self.with_entities else (np.zeros(0, np.int64),) * 2
         if last > first:
             begins = np.asarray(shard.sentences[shard.documents[first + 1 : last + 1]], np.int64) - start
@@ -403,3 +342,64 @@ def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.nda
     for i, num in enumerate(num_slots):
         rank[pattern == i] = np.arange(num)
     return pattern, rank, num_slots.tolist()
+
+
+def _random_other(documents: np.ndarray, own: int, random: np.random.Generator) -> int:
+    """A uniformly random document other than `own`, or `own` if there is no other."""
+    if len(documents) == 1:
+        return own
+    index = int(random.integers(len(documents) - 1))
+    return int(documents[index + (index >= find(documents, own, "left"))])
+
+
+def _random_sentences(
+    corpus: Corpus, document: int, capacity: int, random: np.random.Generator
+) -> tuple[Shard, int, int]:
+    """(shard, start, stop) of whole sentences from a random one on, until they have `capacity` tokens or the document
+    ends."""
+    shard, first, last = corpus.document(document)
+    start, document_stop = int(shard.sentences[random.integers(first, last)]), int(shard.sentences[last])
+    return shard, start, min(shard.boundary_from(start + max(capacity, 1)), document_stop)
+
+
+def _with_neighbour(shard: Shard, start: int, stop: int, capacity: int) -> tuple[int, int, int]:
+    """(start, split, stop) of a chunk without a sentence boundary inside, extended by the text after it or, at the end
+    of its document, by the sentence before it; if there is neither, split equals stop."""
+    document = shard.document_of(start)
+    first, last = (int(shard.sentences[shard.documents[i]]) for i in (document, document + 1))
+    if stop < last:
+        return start, stop, min(shard.boundary_from(stop + max(1, capacity - (stop - start))), last)
+    if start > first:
+        return shard.boundary_to(start - 1), start, stop
+    return start, stop, stop
+
+
+def _are_one_sentence_documents(starts: np.ndarray, stops: np.ndarray, shard: Shard) -> np.ndarray:
+    """For each chunk, whether it is a whole document of one sentence."""
+    is_single = np.diff(np.asarray(shard.documents, np.int64)) == 1
+    firsts = np.asarray(shard.sentences[shard.documents[:-1][is_single]])
+    lasts = np.asarray(shard.sentences[shard.documents[1:][is_single]])
+    return np.isin(starts, firsts) & np.isin(stops, lasts)
+
+
+def _split_near_middle(shard: Shard, start: int, stop: int, random: np.random.Generator) -> int:
+    """The word start nearest to the middle (ties are broken at random), or the middle if there is no word start."""
+    middle = (start + stop + random.random() - 0.5) / 2
+    inside = start + 1 + np.flatnonzero(shard.word_starts_in(start + 1, stop))
+    return int(inside[np.abs(inside - middle).argmin()]) if len(inside) else round(middle)
+
+
+def _truncate_pair(
+    capacity: int, a_start: int, a_stop: int, b_start: int, b_stop: int, random: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """Removes tokens from the longer segment, each from the front or back at random, until both fit in `capacity`."""
+    num_a, num_b = a_stop - a_start, b_stop - b_start
+    excess = num_a + num_b - capacity
+    if excess <= 0:
+        return a_start, a_stop, b_start, b_stop
+    from_longer = min(excess, abs(num_a - num_b))
+    rest = excess - from_longer
+    cut_a = rest // 2 + (from_longer if num_a > num_b else 0)
+    cut_b = rest - rest // 2 + (from_longer if num_b > num_a else 0)
+    front_a, front_b = int(random.binomial(cut_a, 0.5)), int(random.binomial(cut_b, 0.5))
+    return a_start + front_a, a_stop - (cut_a - front_a), b_start + front_b, b_stop - (cut_b - front_b)

@@ -1,4 +1,4 @@
-"""The shards of a corpus: each is four flat arrays in .npy files, described in docs/architecture.md.
+"""The files of a corpus: its manifest, and shards of four flat arrays in .npy files, described in docs/architecture.md.
 
 tokens       token ids, concatenated            word_starts  one bit per token
 sentences    start of each in the tokens        documents    start of each in the sentences
@@ -9,6 +9,8 @@ entity_tokens  first token of each mention      entity_ids   number of its entit
 """
 
 import errno
+import hashlib
+import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hornbook.files import replacing, sha256
+from hornbook.config import checked
+from hornbook.files import read_json, refusing_damage, replacing, sha256
+
+MANIFEST = "manifest.json"
+FORMAT_VERSION = 1
+COUNTS = ("tokens", "sentences", "documents")
+REPAIR = "copy the corpus again, or build it again into another folder"
 
 PARTS = ("tokens", "word_starts", "sentences", "documents")
 ENTITY_PARTS = ("entity_tokens", "entity_ids")
@@ -37,6 +45,50 @@ def shard_files(folder: Path, num_shards: int, parts: tuple[str, ...]) -> list[P
     return [shard_file(folder, index, part) for index in range(num_shards) for part in parts]
 
 
+def read_manifest(folder: Path) -> dict:
+    """The manifest of a finished corpus; raises a `ValueError` if it is damaged."""
+    file = folder / MANIFEST
+    manifest = read_json(file)
+    with refusing_damage(file, REPAIR):
+        refuse_other_format(file, manifest, FORMAT_VERSION, "corpus")
+        checked(manifest["vocab_size"], int, "vocab_size", low=1)
+        parts_of(manifest["settings"])
+        if manifest["fingerprint"] != content_fingerprint(manifest["tokenizer_fingerprint"], manifest["shards"]):
+            raise ValueError("its fingerprint does not match its shards and tokenizer")
+        if any(entry["name"] != shard_name(index) for index, entry in enumerate(manifest["shards"])):
+            raise ValueError("its shards are not numbered in order")
+        for unit in COUNTS:
+            if manifest["totals"][unit] != sum(entry[unit] for entry in manifest["shards"]):
+                raise ValueError(f"the {unit} of its shards do not sum to the total")
+    return manifest
+
+
+def content_fingerprint(tokenizer_fingerprint: str, shards: list[dict]) -> str:
+    """The identity of a corpus: a hash of the hashes of its tokenizer and shard files."""
+    return hash_of([tokenizer_fingerprint, [shard["sha256"] for shard in shards]])
+
+
+def hash_of(content: object) -> str:
+    """The sha256 of a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def refuse_other_format(file: Path, manifest: dict, version: int, what: str) -> None:
+    if manifest["format_version"] != version:
+        raise ValueError(
+            f"{file} is of format {manifest['format_version']}, but this version of hornbook reads format "
+            f"{version}: build the {what} again into another folder"
+        )
+
+
+def refuse_changed(file: Path, expected: str, repair: str) -> None:
+    """Raises a `ValueError` if the file is missing or does not have the sha256 of the manifest."""
+    if not file.is_file():
+        raise ValueError(f"{file} is missing: {repair}")
+    if sha256(file) != expected:
+        raise ValueError(f"{file} has changed since it was built (sha256 differs from the manifest): {repair}")
+
+
 def token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
@@ -51,6 +103,37 @@ class Shard:
     documents: np.ndarray
     entity_tokens: np.ndarray | None = None
     entity_ids: np.ndarray | None = None
+
+    def document_of(self, token: int) -> int:
+        """The index, within the shard, of the document that contains a token."""
+        return find(self.documents, find(self.sentences, token, "right") - 1, "right") - 1
+
+    def boundary_from(self, token: int) -> int:
+        """The first sentence boundary at or after a token."""
+        return int(self.sentences[min(find(self.sentences, token, "left"), len(self.sentences) - 1)])
+
+    def boundary_to(self, token: int) -> int:
+        """The last sentence boundary at or before a token."""
+        return int(self.sentences[find(self.sentences, max(0, token), "right") - 1])
+
+    def boundaries_inside(self, start: int, stop: int) -> np.ndarray:
+        """Sentence boundaries strictly between two tokens."""
+        return self.sentences[find(self.sentences, start, "right") : find(self.sentences, stop, "left")]
+
+    def document_lengths(self) -> np.ndarray:
+        """The number of tokens of each document."""
+        return np.diff(np.asarray(self.sentences, np.int64)[np.asarray(self.documents, np.int64)])
+
+    def word_starts_in(self, start: int, stop: int) -> np.ndarray:
+        """The word starts of tokens `start` to `stop` (exclusive) as booleans, from the packed bits.
+
+        >>> shard = Shard(np.arange(9), np.packbits([1, 0, 0, 1, 1, 0, 0, 0, 1]), np.array([0, 9]), np.array([0, 1]))
+        >>> shard.word_starts_in(3, 9)
+        array([ True,  True, False, False, False,  True])
+        """
+        first = start // 8
+        bits = np.unpackbits(self.word_starts[first : (stop + 7) // 8])
+        return bits[start - 8 * first : stop - 8 * first].view(bool)
 
     def entities(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(index from `start`, entity) of the mentions that begin at tokens `start` to `stop` (exclusive)."""
@@ -113,15 +196,9 @@ def open_shard(folder: Path, index: int, parts: tuple[str, ...] = PARTS) -> Shar
         ) from None
 
 
-def unpack_word_starts(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """The word starts of tokens `start` to `stop` as booleans, from the packed bits.
-
-    >>> unpack_word_starts(np.packbits([1, 0, 0, 1, 1, 0, 0, 0, 1]), 3, 9)
-    array([ True,  True, False, False, False,  True])
-    """
-    first = start // 8
-    bits = np.unpackbits(packed[first : (stop + 7) // 8])
-    return bits[start - 8 * first : stop - 8 * first].view(bool)
+def find(ordered: np.ndarray, value: int, side: Literal["left", "right"]) -> int:
+    """`searchsorted` for one value, converted to the array's dtype: otherwise numpy copies the whole array."""
+    return int(ordered.searchsorted(ordered.dtype.type(value), side))
 
 
 _EMPTY = np.zeros(0, np.int64)

@@ -1,4 +1,5 @@
-"""The state of an unfinished corpus build, from which it is resumed after the last complete shard.
+"""The state of an unfinished corpus build, from which it is resumed after the last complete shard; whether a folder can
+take a build.
 
 `progress.json` is written last and lists the complete shards; `progress-00003.npz` and `progress-00003.hashes.npy` hold
 the arrays. So a kill at any moment leaves a state that matches the shards.
@@ -12,18 +13,33 @@ from pathlib import Path
 
 import numpy as np
 
+from hornbook import __version__
 from hornbook.config import checked
 from hornbook.data.duplicates import RepeatedLines
 from hornbook.data.hash_set import SeenHashes
-from hornbook.data.problems import Problems
-from hornbook.data.shards import load_array, load_arrays, parts_of, shard_files, write_array, write_arrays
-from hornbook.data.sources import Source, find_sources, read_sources
+from hornbook.data.problems import DROPPED, Problems
+from hornbook.data.shards import (
+    MANIFEST,
+    REPAIR,
+    content_fingerprint,
+    load_array,
+    load_arrays,
+    parts_of,
+    read_manifest,
+    shard_files,
+    token_dtype,
+    write_array,
+    write_arrays,
+)
+from hornbook.data.sources import Source, find_sources, read_sources, write_sources
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.resuming import changed_values
 from hornbook.lifecycle.stopping import block_signals
 
 PROGRESS = "progress.json"
+OTHER_FOLDER = "choose another folder, or remove this one"
 SOURCES = "sources.ndjson"  # the input files; not .jsonl, so that it is never an input itself
+KNOWN_FILES = ("tokenizer.json", "tokenizer_config.json", SOURCES)  # what a build writes before its progress
 # `words` are those of the tokenizer, which separates punctuation; `text_words` are separated by white space.
 TOTALS = ("documents", "sentences", "tokens", "words", "text_words", "text_bytes")
 
@@ -100,6 +116,78 @@ def remove_progress(folder: Path) -> None:
     (folder / PROGRESS).unlink(missing_ok=True)
     for file in folder.glob("progress-*.np[yz]"):
         file.unlink()
+
+
+def already_built(folder: Path, request: dict, paths: Sequence[str | Path]) -> dict | None:
+    """The manifest if `folder` holds the finished corpus of this request, None if it holds none; raises a `ValueError`
+    if it holds another corpus."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = read_manifest(folder)
+    with refusing_damage(folder / MANIFEST, REPAIR):
+        reason = difference(manifest, request, folder, paths)
+    if reason:
+        raise ValueError(f"{folder} already holds another corpus ({reason}): {OTHER_FOLDER}")
+    for file in shard_files(folder, len(manifest["shards"]), parts_of(manifest["settings"])):
+        if not file.exists():
+            raise ValueError(f"{file} is missing: remove {folder} and build it again")
+    remove_progress(folder)
+    return manifest
+
+
+def prepare_folder(
+    folder: Path, request: dict, tokenizer, paths: Sequence[str | Path], problems: Problems
+) -> BuildState:
+    """The state of an interrupted build of the same request, to resume it, or a new state with these problems. The list
+    of its files is in the folder."""
+    state = _interrupted(folder, request, tokenizer, paths)
+    if write_sources(folder / SOURCES, find_sources(paths)) != request["sources"]:
+        raise ValueError("input files changed during the build: build the corpus again when they no longer change")
+    if state is None:
+        state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64), problems=problems)
+        tokenizer.save(folder)
+        state.save(folder)
+    return state
+
+
+def _interrupted(folder: Path, request: dict, tokenizer, paths: Sequence[str | Path]) -> BuildState | None:
+    """The state of an interrupted build of this request; None if there is none and the folder is free for one."""
+    if (folder / PROGRESS).exists():
+        state = BuildState.load(folder, tokenizer.vocab_size)
+        reason = difference(state.request, request, folder, paths)
+        version = state.request["hornbook_version"]
+        if not reason and version != __version__:
+            reason = f"it was started with hornbook {version}, this is {__version__}"
+        if not reason:
+            state.request = request
+            return state
+        if state.shards:
+            raise ValueError(f"{folder} holds an unfinished build of another corpus ({reason}): {OTHER_FOLDER}")
+        remove_progress(folder)
+    elif folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: choose another name for the corpus folder")
+    elif folder.is_dir() and (others := [file.name for file in folder.iterdir() if file.name not in KNOWN_FILES]):
+        raise ValueError(f"{folder} is not empty (it holds {sorted(others)[0]}) and is not a corpus: {OTHER_FOLDER}")
+    return None
+
+
+def make_manifest(state: BuildState, vocab_size: int) -> dict:
+    """The manifest of a finished build: its request, and what it has written, dropped and cleaned."""
+    request, problems = state.request, state.problems
+    return {
+        **request,
+        "fingerprint": content_fingerprint(request["tokenizer_fingerprint"], state.shards),
+        "vocab_size": vocab_size,
+        "dtype": token_dtype(vocab_size).name,
+        "totals": {**state.totals, "bytes_read": state.bytes_read},
+        "shards": state.shards,
+        "dropped": {kind: problems.count(kind) for kind in DROPPED if problems.count(kind)},
+        "problems": problems.to_dict(),
+        "cleaned": dict(sorted(state.cleaned.items())),
+        "repeated_lines": state.lines.report(),
+        "seconds": round(state.seconds, 2),
+        "megabytes_per_second": round(state.bytes_read / 1e6 / max(state.seconds, 1e-9), 3),
+    }
 
 
 def difference(built: dict, requested: dict, folder: Path, paths: Sequence[str | Path]) -> str:

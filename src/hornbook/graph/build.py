@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from hornbook import __version__
-from hornbook.data.manifest import MANIFEST, hash_of
 from hornbook.data.problems import Problem, Problems
-from hornbook.data.shards import write_array
+from hornbook.data.shards import MANIFEST, hash_of, write_array
 from hornbook.data.sources import Source, format_of
 from hornbook.files import write_json
 from hornbook.graph.folder import ARRAYS, FILES, FORMAT_VERSION, file_hashes, read_manifest, write_lines

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.config import checked
-from hornbook.data.manifest import MANIFEST, hash_of, refuse_changed, refuse_other_format
+from hornbook.data.shards import MANIFEST, hash_of, refuse_changed, refuse_other_format
 from hornbook.files import read_json, refusing_damage, replacing, sha256
 
 FORMAT_VERSION = 1

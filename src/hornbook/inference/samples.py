@@ -6,7 +6,6 @@ import numpy as np
 from torch import nn
 
 from hornbook.data.corpus import Corpus
-from hornbook.data.shards import unpack_word_starts
 from hornbook.devices import eagerly
 from hornbook.files import write_json
 from hornbook.inference.encoder import EncoderModel
@@ -44,7 +43,7 @@ def _held_out_sentences(corpus: Corpus, num: int) -> list[tuple[list[int], int]]
         if not SHORTEST <= stop - start <= LONGEST:
             continue
         ids = shard.tokens[start:stop].astype(np.int64).tolist()
-        position = _whole_word(ids, unpack_word_starts(shard.word_starts, start, stop), corpus, random)
+        position = _whole_word(ids, shard.word_starts_in(start, stop), corpus, random)
         if position is not None and ids not in [each for each, _ in sentences]:
             sentences.append((ids, position))
         if len(sentences) == num:

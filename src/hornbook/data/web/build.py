@@ -29,8 +29,7 @@ from hornbook import __version__
 from hornbook.config import checked
 from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
-from hornbook.data.web.links import read_links
-from hornbook.data.web.pages import PageFile, find_pages
+from hornbook.data.web.inputs import PageFile, find_pages, read_links
 from hornbook.data.worker_pool import WorkerPool, explaining_interruptions
 from hornbook.files import num_cores, read_json, refusing_damage, write_json
 from hornbook.lifecycle.locking import run_lock

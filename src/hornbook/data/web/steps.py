@@ -21,8 +21,7 @@ from datatrove.utils.word_tokenizers import WordTokenizer
 from hornbook.data.hash_set import contains_sorted
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.web.build import RECORD
-from hornbook.data.web.links import page_hash, page_key
-from hornbook.data.web.pages import PageFile, read_pages
+from hornbook.data.web.inputs import PageFile, page_hash, page_key, read_pages
 from hornbook.files import read_json, read_json_list, write_json
 from hornbook.lifecycle.stopping import die_with_parent
 

@@ -5,7 +5,6 @@ import difflib
 import math
 
 from hornbook import config as configuration
-from hornbook.data.sequences import DataSettings
 from hornbook.models import registry
 from hornbook.models.albert import AlbertConfig
 from hornbook.models.bert import BertConfig
@@ -20,7 +19,7 @@ from hornbook.objectives.ernie import ErnieSettings
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.objectives.mlm import MlmSettings
 from hornbook.objectives.rtd import RtdSettings
-from hornbook.runs.pretraining.settings import PretrainSettings, with_model_overrides
+from hornbook.runs.pretraining.settings import DataSettings, PretrainSettings, with_model_overrides
 from hornbook.train.settings import BatchSettings, OptimizerSettings, ScheduleSettings
 
 FULL_LENGTH = DataSettings(length=512, short_fraction=0.0)  # no part of the training with shorter sequences

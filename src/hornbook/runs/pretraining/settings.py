@@ -1,11 +1,13 @@
 """The settings of a pre-training run."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from hornbook import config as configuration
-from hornbook.data.sequences import DataSettings, SequenceLayout
+from hornbook.config import ValidatedSettings, setting
+from hornbook.data.sequences import SequenceLayout
 from hornbook.models import registry
 from hornbook.models.electra import generator_config
 from hornbook.models.encoder import EncoderConfig
@@ -23,6 +25,53 @@ from hornbook.train.settings import LoopSettings
 
 S = TypeVar("S")
 GPU_FLOPS_PER_SECOND = 2e14  # typical on a large GPU; used to estimate the FLOPs of a run given in minutes
+
+
+@dataclass(frozen=True)
+class DataSettings(ValidatedSettings, group="data"):
+    length: int = setting(512, "maximum tokens per sequence", low=8, high=2**20)
+    short_length: int = setting(128, "maximum tokens per sequence in the first part of training", low=8, high=2**20)
+    short_fraction: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
+    repeat_positions: bool = setting(
+        False,
+        "after the steps on short sequences, set the position embeddings beyond short_length to repetitions of the "
+        "trained ones; false: they stay as they were initialised, as published",
+    )
+    layout: Literal["packed", "pairs"] | None = setting(
+        None,
+        "packed: full sentences across documents; pairs: two segments of one document; none: pairs if there is a "
+        "sentence task, else packed",
+    )
+    short_sequence_probability: float = setting(
+        0.1, "probability that a pair has a random shorter length (ELECTRA: 0.05)", low=0, high=1
+    )
+    single_segment_probability: float = setting(
+        0.1, "probability of a single segment instead of a pair, without a sentence task", low=0, high=1
+    )
+    crosses_documents: bool = setting(
+        False, "GPT: attend across document boundaries in a chunk, as published; false: within each document"
+    )
+    shift_chunks: bool = setting(
+        False, "GPT: cut the text into sequences at other places in each epoch, for text that is read many times"
+    )
+    held_out_fraction: float = setting(0.01, "share of the documents held out for validation", low=0, high=1)
+
+    def uses(self, length: int) -> bool:
+        """Whether any step has this length limit."""
+        return (length == self.short_length and self.short_fraction > 0) or (
+            length == self.length and self.short_fraction < 1
+        )
+
+    def length_at(self, step: int, num_steps: int) -> tuple[int, int]:
+        """(length limit, steps already done at this limit) at a step of the run. After skipped batches, steps go
+        beyond the number of steps."""
+        if self.short_length == self.length:
+            return self.length, step
+        switch = self.num_short_steps(num_steps) if self.short_fraction < 1 else math.inf
+        return (self.short_length, step) if step < switch else (self.length, step - switch)
+
+    def num_short_steps(self, num_steps: int) -> int:
+        return round(self.short_fraction * num_steps)
 
 
 @dataclass(frozen=True)

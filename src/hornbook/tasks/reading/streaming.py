@@ -4,8 +4,7 @@ import codecs
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from hornbook.data.charset import SAMPLE_BYTES, UTF_8, encoding_of
-from hornbook.data.delimited import Record, csv_records, plain_records
+from hornbook.data.detection import SAMPLE_BYTES, UTF_8, Record, csv_records, encoding_of, plain_records
 from hornbook.tasks.reading.content import cleaned_text, decoded
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import (
