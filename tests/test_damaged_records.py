@@ -11,7 +11,7 @@ from hornbook.files import read_json, refusing_damage
 from hornbook.interop.folder import load_model, weights_files
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.head_config import HeadConfig
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.runs.finetuning import record as finetuned
 from hornbook.runs.pretraining import record as pretrained
@@ -164,7 +164,7 @@ def test_a_task(tmp_path, name, value):
 )
 def test_pages_and_descriptions(run, place, value):
     change(run / "run.json", place, value)
-    for use in (lambda: lines(describe(run)), lambda: write_report(run)):
+    for use in (lambda: describe(run)["lines"], lambda: write_report(run)):
         try:
             use()
         except ValueError as error:

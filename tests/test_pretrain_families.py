@@ -19,7 +19,7 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.sequences import SequenceSampler
 from hornbook.interop.folder import load_folder
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.runs.pretraining.pretrain import pretrain, resolve_settings
@@ -146,7 +146,7 @@ def test_a_gpt_run(tmp_path, corpus, family):
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "next-token accuracy" in page and "of next tokens: exp of the clm loss" in page
     assert "data.crosses_documents" in page and "masking" not in page and "data.layout" not in page
-    assert any("clm" in words for label, words in lines(describe(tmp_path / "run")) if label == "last validation")
+    assert any("clm" in words for label, words in describe(tmp_path / "run")["lines"] if label == "last validation")
     run(tmp_path / "more", corpus, steps=2, family=family, init_from=tmp_path / "run", overrides=window)
     with pytest.raises(ValueError, match="cannot fill in masks"):
         hornbook.load(tmp_path / "run").fill_mask("the [MASK]")
@@ -219,7 +219,7 @@ def test_a_discriminator_that_corrects_is_still_one(tmp_path, tiny_corpus):
     loaded, generator = (hornbook.load(tmp_path / "run" / part) for part in (".", "generator"))
     text = f"the {loaded.tokenizer.mask_token} and"
     assert loaded.fill_mask(text) == generator.fill_mask(text)
-    assert "correction" in dict(lines(describe(tmp_path / "run")))["last validation"]
+    assert "correction" in dict(describe(tmp_path / "run")["lines"])["last validation"]
     run(tmp_path / "more", tiny_corpus, steps=2, family="electra", init_from=tmp_path / "run")
     assert "mlm" not in load_folder(tmp_path / "more")[0].heads
     # Without its generator, as the built-in models are, it generates the replacements itself.

@@ -39,7 +39,7 @@ def test_the_example_kind(tmp_path, tiny_tokenizer, rating):
     opened = ReportedTaskRun.load(run)
     assert opened.kind_description == "a whole number of stars per text" and rating.confusion(opened.judged) is not None
     assert "whole number of stars" in write_report(run).read_text(encoding="utf-8")
-    accuracy, error = describe(run)["formatted_scores"]["dev"]
+    accuracy, error = dict(describe(run)["lines"])["dev scores"].split("; ")
     assert re.match(r"accuracy \d+\.\d% \(", accuracy) and re.match(r"mean absolute error \d\.\d{3} \(", error)
     for name in ("majority", "tfidf"):
         assert 0 <= baseline(name, rows, "rating", tmp_path / name).score <= 1

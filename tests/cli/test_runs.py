@@ -6,6 +6,7 @@ import pytest
 from tiny_runs import run as pretrain_run
 from tiny_runs import same
 
+from hornbook.files import write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.runs.finetuning.api import finetune
 from hornbook.train.checkpoint import Checkpoints
@@ -88,3 +89,17 @@ def test_a_finished_fine_tuning_keeps_no_checkpoint(runs, tiny_run):
 def test_no_runs(hornbook, complaint, tmp_path):
     assert "there are no runs" in hornbook("runs", tmp_path).stderr
     assert "is not a folder" in complaint("runs", tmp_path / "none")
+
+
+def test_vectors_of_a_graph_are_listed(hornbook, tmp_path):
+    folder = tmp_path / "runs" / "vectors"
+    folder.mkdir(parents=True)
+    record = {"command": "graph embed", "request": {"graph": "capitals"}, "settings": {"model": "transe", "width": 8}}
+    write_json(folder / "run.json", record)
+    (listed,) = hornbook("runs", tmp_path / "runs", "--json").answer["runs"]
+    assert (listed["what"], listed["state"], listed["result"]) == ("vectors of capitals", "stopped", "")
+    scores = {"epochs": 2, "seconds": 1.5, "entities_without_vector": 0}
+    scores["test"] = {"mrr": 0.25, "hits@1": 0.1, "hits@3": 0.3, "hits@10": 0.5}
+    write_json(folder / "scores.json", scores)
+    (listed,) = hornbook("runs", tmp_path / "runs", "--json").answer["runs"]
+    assert (listed["state"], listed["result"]) == ("finished", "mrr 0.25")

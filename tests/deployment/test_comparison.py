@@ -15,7 +15,7 @@ from hornbook.deployment.timing import time_interleaved
 from hornbook.files import read_json, write_json
 from hornbook.inference.predictor import Predictor
 from hornbook.models.head_config import HeadConfig
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.report.plots.comparison import comparison_figure
 
@@ -118,7 +118,7 @@ def test_models_without_a_task_are_compared_by_size_and_speed(tiny_tokenizer, tm
     assert not any("score" in row or "kept" in row for row in found["rows"])
     assert found["rows"][0]["flops"] > 2 * found["rows"][1]["flops"]
     assert "Inputs per second" in write_report(out).read_text(encoding="utf-8")
-    assert [name for name, _ in lines(describe(out))[1:]] == [str(large), str(small)]
+    assert [name for name, _ in describe(out)["lines"][1:]] == [str(large), str(small)]
 
 
 @pytest.mark.pictures

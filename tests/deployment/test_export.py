@@ -27,7 +27,7 @@ from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.models.head_config import HeadConfig
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.run_files import ReportedRun
 from hornbook.tasks.kinds.texts import ONE
 
@@ -212,7 +212,7 @@ def test_int8_keeps_predictions_and_stores_every_table_in_eight_bits(learned):
 def test_info_shows_what_was_exported(learned):
     description = describe(learned.phone)
     assert description["kind"] == "exported model" and description["task"] == "classification"
-    said = dict(lines(description))
+    said = dict(description["lines"])
     assert said["format"] == "onnx-int8" and said["outputs"] == "logits" and "% of " in said["same predictions"]
     assert "examples, so the score does not measure" in said["note"]
     assert said["note"] in (learned.phone / "README.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from distillation.lessons import ONCE, QUIET, rows_of
 from finetuning import rules
 
 from hornbook.report.finetuned import ReportedTaskRun
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.report.run_files import ReportedRun, read_stages
 from hornbook.runs.distillation.distill import distill
@@ -88,7 +88,7 @@ def test_a_run_of_two_rates(tmp_path, lesson):
 def test_both_stages_are_logged(tmp_path, lesson):
     teacher, encoder, data = lesson
     out = distill(teacher, encoder, tmp_path / "run", **asked_of(data), **QUIET).out
-    said = dict(lines(describe(out)))
+    said = dict(describe(out)["lines"])
     assert said["state"] == "finished after 8 and 2 steps"
     assert said["stage 1"].startswith("embeddings, hidden, attention; 8 steps at learning rate 0.001, ")
     (stage,) = read_stages(out)
@@ -115,7 +115,7 @@ def test_a_stop_in_the_last_step_of_a_stage(tmp_path, lesson):
     with pytest.raises(Stopped):
         distill(teacher, encoder, out, **asked_of(data), log=said.append, on_progress=interrupt)
     assert not any(words.startswith("stage 2") for words in said)
-    assert dict(lines(describe(out)))["state"] == "not finished: after stage 1 of 2"
+    assert dict(describe(out)["lines"])["state"] == "not finished: after stage 1 of 2"
     said.clear()
     resumed = distill(teacher, encoder, out, resume=True, **asked_of(data), log=said.append)
     assert resumed.scores and not any(words.startswith("stage 1") for words in said)

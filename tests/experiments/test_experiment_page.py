@@ -9,10 +9,10 @@ from hornbook.evaluation.experiments.definition import read_experiment
 from hornbook.evaluation.experiments.results import write_results
 from hornbook.files import read_json, write_json
 from hornbook.report.experiment import format_losses, notes, write_experiment_page
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.report.plots.drawing import picture
-from hornbook.report.plots.experiment import score_figure
+from hornbook.report.plots.scores import score_figure
 
 MEANS = {
     **{"bert-mlm": 60.0, "electra": 66.0, "bert-nsp": 60.2, "bert-sop": 61.0},
@@ -76,7 +76,7 @@ def test_info_shows_it(whole, tmp_path):
     write_json(tmp_path / "results.json", results)
     found = describe(tmp_path)
     assert (found["kind"], found["num_done"]) == ("experiment", results["num_jobs"])
-    told = lines(found)
+    told = found["lines"]
     assert ("holds", "Replaced-token detection beats masked-token prediction at equal FLOPs.") in told
     assert ("state", f"{results['num_jobs']} of {results['num_jobs']} jobs done") in told
 

@@ -12,7 +12,7 @@ from hornbook.evaluation.experiments.definition import read_experiment
 from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.files import read_json
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.text.training import train_tokenizer
 
@@ -152,7 +152,7 @@ def test_the_page_tells_of_words(done):
     text = (out / "RESULTS-words.md").read_text()
     assert "reads at most 3,000 words" in text and "Minutes of training and scoring" in text
     assert "accuracies of the pre-trained models as they are" in text
-    assert ("words per arm", "3,000") in lines(describe(out))
+    assert ("words per arm", "3,000") in describe(out)["lines"]
 
 
 def test_refusals(place, tmp_path):

@@ -9,7 +9,7 @@ from word_rules import FAST, KEYWORD, tiny_encoder
 
 from hornbook.evaluation.baselines.baseline import baseline
 from hornbook.evaluation.baselines.tfidf import window_answers
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.tasks.records import SpanExample
 from hornbook.text.word_vectors import read_vectors
 
@@ -161,7 +161,7 @@ def test_what_came_to_nothing_does_not_block_its_folder(tmp_path, encoder):
     with pytest.raises(ValueError, match="was started with"):
         baseline("majority", rows, "classification", out)
     assert baseline("vectors", rows, "classification", out, model=encoder).score == found.score
-    told = dict(lines(describe(out)))
+    told = dict(describe(out)["lines"])
     assert told["method"] == "vectors" and told["state"] == "finished" and told["dev scores"].startswith("accuracy ")
 
 

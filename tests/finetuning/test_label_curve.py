@@ -10,7 +10,7 @@ from word_rules import FAST, tiny_encoder
 
 from hornbook.evaluation import label_curve as curve
 from hornbook.evaluation.label_curve import chosen_sizes, label_curve
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.page import write_report
 
 CHANGES = FAST | {"epochs": 1, "batch_size": 16}
@@ -45,7 +45,7 @@ def test_every_method_has_its_points(tmp_path, encoder):
         assert point["low"] <= point["score"] <= point["high"]
         assert len(point["seeds"]) == 2
     assert said[-1] == "16 of 16: tfidf, 90 examples, seed 1"
-    assert ("TF-IDF, 90 labels", "100.0% (92.1% to 100.0%)") in lines(describe(tmp_path))
+    assert ("TF-IDF, 90 labels", "100.0% (92.1% to 100.0%)") in describe(tmp_path)["lines"]
     page = write_report(tmp_path).read_text()
     assert all(name in page for name in ("fine-tuning", "frozen features", "from scratch", "TF-IDF", "100.0%"))
     assert not list((tmp_path / "jobs").rglob("*.safetensors"))

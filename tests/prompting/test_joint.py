@@ -9,7 +9,7 @@ from small_prompting import QUESTION, bytes_tokenizer, saved_small_gpt, write_ro
 import hornbook
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.report.plots.learning import curves_figure
 from hornbook.report.run_files import ReportedRun
@@ -192,7 +192,7 @@ def test_command_and_its_errors(tasks, gpt, tmp_path, capsys, monkeypatch):
     status, out, log = verb(gpt, "--task", "text", "--data", tasks / "joint.toml", "--out", tmp_path / "run", *short)
     assert status == 0 and json.loads(out)["ended"] == "finished"
     assert f"hornbook prompt {tmp_path / 'run'} --task NAME --data PATH --shots 0 --out SCORES" in log
-    assert dict(lines(describe(tmp_path / "run")))["tasks"].endswith(f", initialised from {gpt}")
+    assert dict(describe(tmp_path / "run")["lines"])["tasks"].endswith(f", initialised from {gpt}")
     assert hornbook.load(tmp_path / "run").generate("the", 3)
     _, _, error = verb(gpt, "--task", "text", "--data", "joint.toml", "--seeds", 3, "--label", "x", "--head", "cnn")
     assert "--label and --seeds and --head have no effect with --task text: omit them" in error

@@ -80,7 +80,7 @@ def test_what_a_run_leaves(gpt, task, data, tmp_path):
             assert line["prompt"].count("train") == line["examples"] == point["shots"]
             assert line["prompt"].count("test") == 1
             assert line["answer"] == line["choices"][int(np.argmax(line["scores"]))]
-    said = dict(info.lines(info.describe(out)))
+    said = dict(info.describe(out)["lines"])
     assert said["what"].startswith("prompted task in ") and said["state"] == "finished"
     assert said["examples in the prompt"] == "0, 1, 3, sampled with 2 seeds" and said["data"].endswith(", 9 questions")
     assert said["as written, 1 example"].startswith("accuracy ") and said["chance"] == "accuracy 50.0%"
@@ -146,8 +146,7 @@ def test_a_stopped_run_has_the_scores_of_what_is_done(gpt, task, data, tmp_path,
     assert [point["shots"] for point in read_json(out / "scores.json")["points"]] == [0]
     assert "1 of 2 runs" in (out / "report.html").read_text(encoding="utf-8")
     assert (
-        dict(info.lines(info.describe(out)))["state"]
-        == "1 of 2 runs done; run the same command with --resume to continue"
+        dict(info.describe(out)["lines"])["state"] == "1 of 2 runs done; run the same command with --resume to continue"
     )
 
 
@@ -263,7 +262,7 @@ def test_the_same_answer_to_every_question_is_reported(verb, gpt, task, tmp_path
     whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, the score of always choosing the "
     assert status == 0 and f"note: {whole}most frequent answer, then means little\n" in said
     assert f"W{whole[1:]}" in html.unescape((out / "report.html").read_text(encoding="utf-8"))
-    assert dict(info.lines(info.describe(out)))["degenerate"].startswith(whole)
+    assert dict(info.describe(out)["lines"])["degenerate"].startswith(whole)
 
 
 def answered(said: str, right: str, choices: str = "abc", shift: int = 0) -> list[dict]:

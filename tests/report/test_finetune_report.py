@@ -12,7 +12,7 @@ from test_page import Page
 
 from hornbook.report.card import write_card
 from hornbook.report.finetuned import ReportedTaskRun
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.report.plots.errors import confusion_figure
 from hornbook.report.plots.learning import learning_figure
@@ -396,7 +396,7 @@ def test_info_of_a_run(make_task_run):
     found = describe(make_task_run(degenerate="it answers 'good' whatever the text"))
     assert found["kind"] == "fine-tuned run" and found["scores"]["dev"]["accuracy"]["value"] == 0.75
     json.dumps(found)
-    said = dict(lines(found))
+    said = dict(found["lines"])
     assert said["task"] == "reviews: one label per text" and said["model"] == "owner/small-encoder"
     assert said["labels"].startswith("3: good, bad") and said["best step"] == "40"
     assert said["dev scores"] == "accuracy 75.0% (70.0% to 80.0%); F1 50.0% (45.0% to 55.0%)"
@@ -412,18 +412,18 @@ def test_teacher_and_augmented_copies_are_shown(make_task_run):
     copies = "1,450 augmented copies of them"
     text = Page(write_report(folder)).text
     assert "distilled from runs/large" in text and f", and {copies}" in text
-    assert dict(lines(describe(folder)))["trained on"] == f"1,500 examples and {copies}"
+    assert dict(describe(folder)["lines"])["trained on"] == f"1,500 examples and {copies}"
     assert f"on 1,500 examples and {copies}, distilled from the teacher `runs/large`," in write_card(folder).read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_info_does_without_what_is_missing(make_task_run, kind):
-    assert dict(lines(describe(make_task_run(kind, leave_out=OPTIONAL))))["state"] == "trained, not scored yet"
+    assert dict(describe(make_task_run(kind, leave_out=OPTIONAL))["lines"])["state"] == "trained, not scored yet"
 
 
 def test_info_of_several_runs(tmp_path):
     found = describe(write_curve(write_trials(tmp_path / "lr_search")))
-    said = dict(lines(found))
+    said = dict(found["lines"])
     assert found["kind"] == "several runs" and said["try 1"] == "84.0% (82.0% to 87.0%)" and said["best"] == "try 1"
     assert said["try 3"].endswith("degenerate") and said["fine-tuning, 128 labels"] == "61.3% (60.0% to 80.0%)"
 
@@ -457,7 +457,7 @@ def test_info_of_a_model_that_transformers_wrote(tmp_path, config, task, labels)
     names = {"id2label": {"1": "yes", "0": "no"}}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | names | config))
     save_file({"a": np.zeros((3, 2), np.float32)}, tmp_path / "model.safetensors")
-    said = dict(lines(describe(tmp_path)))
+    said = dict(describe(tmp_path)["lines"])
     assert said.get("task") == task and said.get("labels") == labels
 
 

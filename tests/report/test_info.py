@@ -5,7 +5,7 @@ import pytest
 from safetensors.numpy import save_file
 from synthetic_runs import train_lines, validation_lines
 
-from hornbook.report.info import describe, lines
+from hornbook.report.info import describe
 
 CONFIG = {
     "model_type": "bert",
@@ -18,7 +18,7 @@ CONFIG = {
 
 
 def words(path):
-    return dict(lines(describe(path)))
+    return dict(describe(path)["lines"])
 
 
 def write(path, value):
@@ -36,7 +36,7 @@ def test_a_run(make_run):
     assert said["best validation"].startswith("3.791 at step 1,000 (mlm 3.501")
     assert said["unigram baseline"] == "mlm 6.610"
     assert said["to resume"].endswith("--resume")
-    assert len([label for label, _ in lines(found) if label == "data"]) == 2
+    assert len([label for label, _ in found["lines"] if label == "data"]) == 2
 
 
 def test_a_run_on_the_order_of_sentences(make_run):

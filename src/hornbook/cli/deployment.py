@@ -28,7 +28,7 @@ def export_command(
     """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
     out = out or _default_out(model, format)
     from hornbook.deployment.export import export
-    from hornbook.report.exported import measurement_rows
+    from hornbook.report.measured import measurement_rows
 
     with overwriting(out, frozenset({"exported model"}), overwrite), counting_display("opening the model") as show:
         refuse_existing(out, "model.onnx", "an exported model")
@@ -63,7 +63,7 @@ def compare_command(
 ) -> None:
     """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
     from hornbook.deployment.comparison import compare, folder_for
-    from hornbook.report.comparison import comparison_table, how_measured, write_comparison_page
+    from hornbook.report.measured import comparison_table, how_measured, write_comparison_page
 
     out = folder_for(models) if out is None else out
     with overwriting(out, frozenset({"comparison"}), overwrite), counting_display("opening the models") as show:

@@ -114,10 +114,10 @@ def detect(
 @app.command("info", epilog="Example: hornbook info runs/first")
 def info(path: argument(str, "Any folder that hornbook or transformers wrote, or a built-in model (en, ko).")) -> None:
     """Describe a folder: what it is, parameters, tokens, data, loss or scores."""
-    from hornbook.report.info import describe, lines
+    from hornbook.report.info import describe
 
     description = describe(path)
-    table(lines(description))
+    table(description["lines"])
     print_json(description)
 
 

@@ -24,8 +24,7 @@ from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import RECORD, OnCount, recorded
-from hornbook.report.comparison import COMPARISON_FILE
-from hornbook.report.exported import EXPORT_FILE
+from hornbook.report.measured import COMPARISON_FILE, EXPORT_FILE
 from hornbook.tasks.encoded import EncodedExamples
 
 NUM_TIMED = 64  # examples of the data, or random inputs, that are timed

@@ -24,7 +24,7 @@ from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_in
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import OnCount, RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
-from hornbook.report.exported import EXPORT_FILE, measurement_rows
+from hornbook.report.measured import EXPORT_FILE, measurement_rows
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds.texts import encode_texts

@@ -18,7 +18,7 @@ from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_any
 from hornbook.models.flops import forward_flops, shape_of
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
-from hornbook.report.exported import EXPORT_FILE
+from hornbook.report.measured import EXPORT_FILE
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.text.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ def write_experiment_page(folder: str | Path) -> Path:
     """Writes `report.html`, the plot and the Markdown version `RESULTS-NAME.md` into the folder of an experiment;
     returns the path of the page."""
     from hornbook.report.plots.drawing import picture
-    from hornbook.report.plots.experiment import score_figure
+    from hornbook.report.plots.scores import score_figure
 
     folder = Path(folder)
     results = read_json(folder / RESULTS)
@@ -232,29 +232,19 @@ def describe_experiment(folder: Path) -> dict:
     """Describes an experiment from its results.json or, before that exists, from run.json."""
     if (folder / RESULTS).is_file():
         results = read_json(folder / RESULTS)
-        return {
-            "kind": "experiment",
-            **{name: results[name] for name in ("title", "flops", "seeds", "num_done", "num_jobs")},
-            "words": results.get("words", 0),
-            "arms": [arm["label"] for arm in results["arms"].values()],
-            "claims": {claim["description"]: claim["verdict"] for claim in results["claims"]},
-        }
-    record = read_json(folder / "run.json")
-    experiment = record["settings"]
-    return {
-        "kind": "experiment",
-        **{"title": experiment["title"], "flops": record["flops"], "seeds": experiment["equal"]["seeds"]},
-        **{"num_done": 0, "num_jobs": None, "words": experiment["equal"].get("words", 0)},
-        "arms": [arm["label"] or arm["name"] for arm in experiment["arms"]],
-        "claims": {},
-    }
-
-
-def experiment_lines(info: dict) -> list[tuple[str, str]]:
+        info = {name: results[name] for name in ("title", "flops", "seeds", "num_done", "num_jobs")}
+        info |= {"words": results.get("words", 0), "arms": [arm["label"] for arm in results["arms"].values()]}
+        info["claims"] = {claim["description"]: claim["verdict"] for claim in results["claims"]}
+    else:
+        record = read_json(folder / "run.json")
+        experiment, equal = record["settings"], record["settings"]["equal"]
+        info = {"title": experiment["title"], "flops": record["flops"], "seeds": equal["seeds"]}
+        info |= {"num_done": 0, "num_jobs": None, "words": equal.get("words", 0)}
+        info |= {"arms": [arm["label"] or arm["name"] for arm in experiment["arms"]], "claims": {}}
     num_done, num_jobs, words = (info[name] for name in ("num_done", "num_jobs", "words"))
     of = f" of {formatting.counted(num_jobs, 'job')}" if num_jobs else " jobs"
     how_to_resume = "" if num_done == num_jobs else "; run the same command with --resume to continue"
-    return [
+    lines = [
         ("title", info["title"]),
         ("state", f"{num_done}{of} done{how_to_resume}"),
         ("arms", "; ".join(info["arms"])),
@@ -262,3 +252,5 @@ def experiment_lines(info: dict) -> list[tuple[str, str]]:
         ("pre-training seeds", ", ".join(map(str, info["seeds"]))),
         *((verdict, claim) for claim, verdict in info["claims"].items()),
     ]
+    result = f"{num_done} of {num_jobs or '?'} jobs"
+    return {"kind": "experiment", **info, "finished": num_done == num_jobs, "result": result, "lines": lines}

@@ -220,91 +220,93 @@ def load_run(folder: str | Path) -> ReportedRun:
 
 
 def describe_finetuned(run: ReportedTaskRun) -> dict:
-    data = run.data
+    data, best_step = run.data, (run.best_validation or {}).get("step")
+    sizes = [run.record.get(name) for name in ("parameters", "trained_parameters")]
+    graph = ((run.record.get("settings") or {}).get("reason") or {}).get("graph")
+    stages = [stage.summary for stage in run.earlier_stages]
+    scores = {name: formatting.named_scores(values, run.in_percent) for name, values in run.splits.items()}
+    trained_on = f"{run.train_examples:,} examples" if run.train_examples is not None else ""
+    lines = [
+        ("task", f"{run.name}: {run.kind_description}"),
+        ("model", run.model + (", trained from random weights" if run.is_from_scratch else "")),
+        ("teacher", run.teacher or ""),
+        ("graph", graph or ""),
+        ("parameters", format_parameters(*sizes)),
+        ("labels", format_labels(run.labels)),
+        ("state", run.status),
+        ("degenerate", run.degenerate or ""),
+        *((f"stage {number}", text) for number, text in enumerate(stages, 1)),
+        *_score_lines(scores),
+        ("best step", f"{best_step:,}" if best_step is not None else ""),
+        ("data", str(data.get("path") or "passed in memory")),
+        *((f"{split} examples", f"{num:,}") for split, num in (data.get("examples") or {}).items()),
+        ("trained on", " and ".join(filter(None, (trained_on, run.copies_note)))),
+        *formatting.problem_rows(data.get("problems")),
+        ("time", formatting.duration(run.seconds)),
+        ("device", run.device),
+    ]
     return {
         "kind": "fine-tuned run",
+        "title": f"{run.name} from {run.model}",
         "task": run.name,
         "task_kind": run.kind,
-        "what": run.kind_description,
         "model": run.model,
         "teacher": run.teacher,
-        "graph": ((run.record.get("settings") or {}).get("reason") or {}).get("graph"),
+        "graph": graph,
         "from_scratch": run.is_from_scratch,
         "labels": run.labels,
-        "parameters": run.record.get("parameters"),
-        "trained_parameters": run.record.get("trained_parameters"),
+        "parameters": sizes[0],
+        "trained_parameters": sizes[1],
         "finished": run.is_finished,
         "state": run.status,
         "step": run.step,
         "num_steps": run.num_steps,
-        "best_step": (run.best_validation or {}).get("step"),
-        "earlier_stages": [stage.summary for stage in run.earlier_stages],
+        "best_step": best_step,
+        "earlier_stages": stages,
         "seconds": run.seconds,
         "device": run.device,
         "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
-        "copies_note": run.copies_note,
         "metric_for_best": run.metric_for_best,
         "scores": run.splits,
-        "formatted_scores": {
-            name: formatting.named_scores(scores, run.in_percent) for name, scores in run.splits.items()
-        },
+        "result": _first_dev_score(scores),
         "degenerate": run.degenerate,
         "opens_in_transformers": run.has_transformers_class,
+        "lines": lines,
     }
-
-
-def finetuned_lines(info: dict) -> list[tuple[str, str]]:
-    data = info["data"]
-    out = [
-        ("task", f"{info['task']}: {info['what']}"),
-        ("model", info["model"] + (", trained from random weights" if info["from_scratch"] else "")),
-        ("teacher", info["teacher"] or ""),
-        ("graph", info.get("graph") or ""),
-        ("parameters", format_parameters(info["parameters"], info["trained_parameters"])),
-        ("labels", format_labels(info["labels"])),
-        ("state", info["state"]),
-        ("degenerate", info["degenerate"] or ""),
-    ]
-    out += [(f"stage {number}", text) for number, text in enumerate(info["earlier_stages"], 1)]
-    out += [(f"{split} scores", "; ".join(scores)) for split, scores in info["formatted_scores"].items()]
-    out.append(("best step", f"{info['best_step']:,}" if info["best_step"] is not None else ""))
-    out.append(("data", str(data["path"] or "passed in memory")))
-    out += [(f"{split} examples", f"{num:,}") for split, num in (data["examples"] or {}).items()]
-    trained_on = f"{info['train_examples']:,} examples" if info["train_examples"] is not None else ""
-    out.append(("trained on", " and ".join(filter(None, (trained_on, info["copies_note"])))))
-    out += formatting.problem_rows(data["problems"])
-    return [*out, ("time", formatting.duration(info["seconds"])), ("device", info["device"])]
 
 
 def describe_baseline(folder: Path) -> dict:
     """Describes a baseline or a probe."""
-    run = read_json(folder / "run.json")
+    run, recorded = read_json(folder / "run.json"), read_json_if_exists(folder / "scores.json")
+    splits = recorded["splits"] if recorded else {}
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
-    scores = read_json_if_exists(folder / "scores.json")
+    method, model, task = request.get("baseline") or request.get("method"), request.get("model"), request.get("task")
     in_percent = KINDS.get(str(run.get("kind")), Task).in_percent
-    splits = scores["splits"] if scores else {}
+    scores = {split: formatting.named_scores(values, in_percent) for split, values in splits.items()}
     return {
         "kind": run["command"],
-        "method": request.get("baseline") or request.get("method"),
-        "model": request.get("model") or None,
-        "task": request.get("task"),
-        "data": data.get("path"),
-        "finished": bool(scores),
-        "scores": splits,
-        "formatted_scores": {split: formatting.named_scores(values, in_percent) for split, values in splits.items()},
+        "title": f"{task}: {run['command']} of {model or method or ''}",
+        **{"method": method, "model": model or None, "task": task, "data": data.get("path")},
+        **{"finished": bool(recorded), "scores": splits, "result": _first_dev_score(scores)},
+        "lines": [
+            ("method", method or ""),
+            ("task", task or ""),
+            ("model", model or ""),
+            ("data", str(data.get("path") or "passed in memory")),
+            ("state", "finished" if recorded else "no scores yet; run the same command again"),
+            *_score_lines(scores),
+        ],
     }
 
 
-def baseline_lines(info: dict) -> list[tuple[str, str]]:
-    return [
-        ("method", info["method"] or ""),
-        ("task", info["task"] or ""),
-        ("model", info["model"] or ""),
-        ("data", str(info["data"] or "passed in memory")),
-        ("state", "finished" if info["finished"] else "no scores yet; run the same command again"),
-        *((f"{split} scores", "; ".join(scores)) for split, scores in info["formatted_scores"].items()),
-    ]
+def _score_lines(scores: dict[str, list[str]]) -> list[tuple[str, str]]:
+    return [(f"{split} scores", "; ".join(texts)) for split, texts in scores.items()]
+
+
+def _first_dev_score(scores: dict[str, list[str]]) -> str:
+    """The first score of the validation split, without its interval."""
+    return next(iter(scores.get("dev") or ()), "").partition(" (")[0]
 
 
 def format_parameters(parameters: int | None, trained: int | None, thing: str = "") -> str:

@@ -1,7 +1,6 @@
 """`hornbook info PATH`: describes a folder from its small files and file headers only."""
 
 import math
-from operator import itemgetter
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -9,23 +8,14 @@ from safetensors import SafetensorError, safe_open
 from hornbook.files import read_json, read_json_if_exists, refusing_damage
 from hornbook.interop.builtin import builtin_folder
 from hornbook.report import formatting
-from hornbook.report.comparison import COMPARISON_FILE, describe_comparison
-from hornbook.report.experiment import describe_experiment, experiment_lines
-from hornbook.report.exported import EXPORT_FILE, describe_exported, exported_lines
-from hornbook.report.finetuned import (
-    ReportedTaskRun,
-    baseline_lines,
-    describe_baseline,
-    describe_finetuned,
-    finetuned_lines,
-    format_labels,
-    load_run,
-)
-from hornbook.report.graphs import describe_graph, describe_vectors, graph_lines, is_graph, vector_lines
-from hornbook.report.prompting import describe_prompted, prompted_lines
+from hornbook.report.experiment import describe_experiment
+from hornbook.report.finetuned import ReportedTaskRun, describe_baseline, describe_finetuned, format_labels, load_run
+from hornbook.report.measured import COMPARISON_FILE, EXPORT_FILE, describe_comparison, describe_exported
+from hornbook.report.prompting import describe_prompted
 from hornbook.report.run_files import TOKENS, ReportedRun
 from hornbook.report.trials import describe_several, is_several
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.task import Task
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -36,105 +26,50 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 REPAIR = "restore it, or create the folder again"
-DESCRIBERS = {  # by the command that wrote the record
-    "baseline": describe_baseline,
-    "probe": describe_baseline,
-    "prompt": describe_prompted,
-    "reproduce": describe_experiment,
-    "graph embed": describe_vectors,
-}
 
 
 def describe(path: str | Path) -> dict:
     """Describes a folder: its `kind` (run, fine-tuned run, several runs, baseline, probe, prompted task, comparison,
     experiment, corpus, unfinished corpus, index, unfinished index, graph, graph vectors, model, exported model or
-    tokenizer) and the numbers of that kind.
+    tokenizer), the numbers of that kind, and `lines`: all of it as (label, text), in print order. Runs also have a
+    `title`, whether they are `finished`, and their `result`.
 
     >>> import hornbook
     >>> hornbook.describe("corpus")["kind"]
     'corpus'
     """
-    if not Path(path).exists() and (folder := builtin_folder(str(path))) is not None:
-        return describe(folder) | {"folder": str(path)}
-    path = Path(path)
-    with refusing_damage(path, "restore its JSON files, or create the folder again"):
-        return _describe(path)
-
-
-def _describe(path: Path) -> dict:
-    if not path.exists():
+    folder = Path(path) if Path(path).exists() else builtin_folder(str(path)) or Path(path)
+    if not folder.exists():
         raise ValueError(f"{path} does not exist: give a run, corpus, model or tokenizer folder")
-    if path.is_file():
-        raise ValueError(_describe_file(path))
-    command = _command(path)
-    if command in DESCRIBERS:
-        with refusing_damage(path / "run.json", REPAIR):
-            description = DESCRIBERS[command](path)
-    elif command == "label-curve" or is_several(path):
-        description = describe_several(path)
-    elif command is not None:
-        run = load_run(path)
-        description = describe_finetuned(run) if isinstance(run, ReportedTaskRun) else _run(run)
-    elif (path / COMPARISON_FILE).is_file():
-        with refusing_damage(path / COMPARISON_FILE, REPAIR):
-            description = describe_comparison(path)
-    elif is_graph(path):
-        description = describe_graph(path)
-    elif (path / "manifest.json").is_file():
-        description = _corpus(path)
-    elif (path / "progress.json").is_file():
-        description = _unfinished_corpus(path)
-    elif (path / VECTOR_INDEX).is_file():
-        with refusing_damage(path / VECTOR_INDEX, REPAIR):
-            description = _index(path)
-    elif (path / EXPORT_FILE).is_file():
-        description = describe_exported(path)
-    elif (path / "config.json").is_file():
-        description = _model(path)
-    elif (path / "tokenizer.json").is_file():
-        description = _tokenizer(path)
-    else:
-        raise ValueError(
-            f"{path} has none of run.json (a run), manifest.json (a corpus), config.json with {WEIGHTS} (a model) and "
-            "tokenizer.json (a tokenizer): give a folder that hornbook or transformers wrote"
-        )
-    return {"folder": str(path), **description}
+    if folder.is_file():
+        raise ValueError(_what_a_file_is_for(folder))
+    with refusing_damage(folder, "restore its JSON files, or create the folder again"):
+        description = _describe(folder)
+    lines = [("what", f"{description['kind']} in {path}"), *(line for line in description.pop("lines") if line[1])]
+    return {"folder": str(path), **description, "lines": lines}
 
 
-def _command(path: Path) -> str | None:
-    """The command that wrote the run; empty if run.json does not name it, None if there is no run.json."""
-    if not (path / "run.json").is_file():
-        return None
-    return str(read_json(path / "run.json").get("command", ""))
+def _describe(folder: Path) -> dict:
+    record = folder / "run.json"
+    command = str(read_json(record).get("command", "")) if record.is_file() else None
+    if command in BY_COMMAND:
+        with refusing_damage(record, REPAIR):
+            return BY_COMMAND[command](folder)
+    if command == "label-curve" or is_several(folder):
+        return describe_several(folder)
+    if command is not None:
+        run = load_run(folder)
+        return describe_finetuned(run) if isinstance(run, ReportedTaskRun) else _run(run)
+    for name, describe_folder in BY_FILE.items():
+        if (folder / name).is_file():
+            return describe_folder(folder)
+    raise ValueError(
+        f"{folder} has none of run.json (a run), manifest.json (a corpus), config.json with {WEIGHTS} (a model) and "
+        "tokenizer.json (a tokenizer): give a folder that hornbook or transformers wrote"
+    )
 
 
-def lines(description: dict) -> list[tuple[str, str]]:
-    """The description as (label, text) rows, in print order; empty texts are left out."""
-    write = {
-        "run": _run_lines,
-        "fine-tuned run": finetuned_lines,
-        "several runs": itemgetter("lines"),
-        "prompted task": prompted_lines,
-        "baseline": baseline_lines,
-        "probe": baseline_lines,
-        "comparison": itemgetter("lines"),
-        "experiment": experiment_lines,
-        "corpus": _corpus_lines,
-        "graph": graph_lines,
-        "graph vectors": vector_lines,
-        "unfinished corpus": _unfinished_lines,
-        "index": _index_lines,
-        "unfinished index": _index_lines,
-        "model": _model_lines,
-        "exported model": exported_lines,
-        "tokenizer": _tokenizer_lines,
-    }[description["kind"]]
-    first = ("what", f"{description['kind']} in {description['folder']}")
-    with refusing_damage(description["folder"], "restore its JSON files, or create the folder again"):
-        return [first, *((label, text) for label, text in write(description) if text)]
-
-
-def _describe_file(path: Path) -> str:
+def _what_a_file_is_for(path: Path) -> str:
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
     if suffixes & TEXT_SUFFIXES:
         return (
@@ -144,82 +79,58 @@ def _describe_file(path: Path) -> str:
     return f"{path} is a file: pass its folder, {path.parent}"
 
 
-def _index(path: Path) -> dict:
-    record = read_json(path / VECTOR_INDEX)
-    sources = [{name: source[name] for name in ("file", "rows", "done")} for source in record["sources"]]
-    is_finished = all(source["done"] == source["rows"] for source in sources)
-    return {
-        "kind": "index" if is_finished else "unfinished index",
-        "sources": sources,
-        **{name: record[name] for name in ("model", "width", "dtype", "count", "similarity", "columns")},
-    }
-
-
-def _index_lines(info: dict) -> list[tuple[str, str]]:
-    sources = [
-        f"{source['file'] or 'texts in memory'} ({source['done']:,} of {source['rows']:,})"
-        for source in info["sources"]
-    ]
-    return [
-        ("model", info["model"]),
-        ("texts", f"{info['count']:,}"),
-        ("vectors", f"{info['dtype']}, {info['width']} wide, {info['similarity']}"),
-        ("columns", ", ".join(info["columns"])),
-        ("sources", "; ".join(sources)),
-    ]
+# ---- runs without labelled data
 
 
 def _run(run: ReportedRun) -> dict:
+    start, speed = run.record.get("from"), run.tokens_per_second
+    sizes = [run.record.get(name) for name in ("parameters", "kept_parameters")]
+    last_train = run.train[-1] if run.train else None
+    resume = None if run.is_finished else run.resume_command
+    lines = [
+        ("tasks" if run.is_of_text else "preset", run.preset + (f", initialised from {start}" if start else "")),
+        ("teacher", run.teacher or ""),
+        ("parameters", formatting.parameters(*sizes)),
+        ("state", run.status),
+        ("tokens seen", formatting.amount(run.tokens)),
+        ("time", formatting.duration(run.seconds) + (f", {speed:,.0f} tokens per second" if speed else "")),
+        ("device", run.device),
+    ]
+    for corpus in run.corpora:
+        counts = f"{formatting.amount(corpus.get('tokens', 0))} tokens, weight {corpus.get('weight', 1):g}"
+        lines.append(("data", f"{corpus.get('folder')}: {counts}, read {formatting.times(corpus['epochs'])}"))
+    lines.append(("last training loss", _losses(last_train)))
+    lines.append(("last validation", _losses(run.last_validation)))
+    lines.append(("best validation", _losses(run.best_validation)))
+    for term in TOKENS:
+        if term in run.baseline:
+            lines.append(("unigram baseline", f"{term} {formatting.loss(run.baseline[term])}"))
+    loss = (run.best_validation or run.last_validation or {}).get("loss")
     return {
         "kind": "run",
+        "title": run.preset,
         "preset": run.preset,
-        "is_of_text": run.is_of_text,
-        "from": run.record.get("from"),
+        "from": start,
         "teacher": run.teacher,
-        "parameters": run.record.get("parameters"),
-        "kept_parameters": run.record.get("kept_parameters"),
+        "parameters": sizes[0],
+        "kept_parameters": sizes[1],
         "finished": run.is_finished,
+        "result": f"loss {formatting.loss(loss)}" if loss else "",
         "step": run.step,
         "num_steps": run.num_steps,
         "state": run.status,
         "tokens": run.tokens,
         "seconds": run.seconds,
-        "tokens_per_second": run.tokens_per_second,
+        "tokens_per_second": speed,
         "device": run.device,
         "corpora": run.corpora,
-        "last_train": run.train[-1] if run.train else None,
+        "last_train": last_train,
         "last_validation": run.last_validation,
         "best_validation": run.best_validation,
         "unigram_baseline": run.baseline,
-        "resume": None if run.is_finished else run.resume_command,
+        "resume": resume,
+        "lines": [*lines, ("to resume", resume or "")],
     }
-
-
-def _run_lines(info: dict) -> list[tuple[str, str]]:
-    speed = info["tokens_per_second"]
-    out = [
-        (
-            "tasks" if info["is_of_text"] else "preset",
-            info["preset"] + (f", initialised from {info['from']}" if info["from"] else ""),
-        ),
-        ("teacher", info["teacher"] or ""),
-        ("parameters", formatting.parameters(info["parameters"], info["kept_parameters"])),
-        ("state", info["state"]),
-        ("tokens seen", formatting.amount(info["tokens"])),
-        ("time", formatting.duration(info["seconds"]) + (f", {speed:,.0f} tokens per second" if speed else "")),
-        ("device", info["device"]),
-    ]
-    for corpus in info["corpora"]:
-        counts = f"{formatting.amount(corpus.get('tokens', 0))} tokens, weight {corpus.get('weight', 1):g}"
-        out.append(("data", f"{corpus.get('folder')}: {counts}, read {formatting.times(corpus['epochs'])}"))
-    out.append(("last training loss", _losses(info["last_train"])))
-    out.append(("last validation", _losses(info["last_validation"])))
-    out.append(("best validation", _losses(info["best_validation"])))
-    for term in TOKENS:
-        if term in info["unigram_baseline"]:
-            loss = formatting.loss(info["unigram_baseline"][term])
-            out.append(("unigram baseline", f"{term} {loss}"))
-    return [*out, ("to resume", info["resume"] or "")]
 
 
 def _losses(line: dict | None) -> str:
@@ -236,100 +147,163 @@ def _losses(line: dict | None) -> str:
     return f"{formatting.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _corpus(folder: Path) -> dict:
+def _vectors(folder: Path) -> dict:
+    """Describes trained vectors of the entities of a graph."""
+    record, scores = read_json(folder / "run.json"), read_json_if_exists(folder / "scores.json")
+    graph, settings, result = record["request"]["graph"], record["settings"], ""
+    lines = [("graph", graph), ("model", f"{settings['model']}, width {settings['width']}")]
+    if scores:
+        names = [name for name in ("mrr", "hits@1", "hits@3", "hits@10") if scores["test"]]
+        lines.append(("trained", f"{scores['epochs']:g} epochs, {formatting.duration(scores['seconds'])}"))
+        lines += [(name, f"{scores['test'][name]:.4g}") for name in names]
+        lines.append(("entities without a vector", f"{scores['entities_without_vector']:,}"))
+        result = f"mrr {scores['test']['mrr']:.4g}" if names else ""
+    else:
+        lines.append(("state", "not finished: resume with 'hornbook graph embed ... --resume'"))
+    return {
+        "kind": "graph vectors",
+        "title": f"vectors of {graph}",
+        "finished": bool(scores),
+        "result": result,
+        **{"request": record["request"], "settings": settings, "scores": scores, "lines": lines},
+    }
+
+
+# ---- corpora, graphs, indexes
+
+
+def _manifest(folder: Path) -> dict:
     manifest = read_json(folder / "manifest.json")
+    if manifest.get("kind") == "graph":
+        return _graph(folder, manifest)
     if not isinstance(manifest.get("totals"), dict) or "shards" not in manifest:
         raise ValueError(f"{folder} is not a corpus: its manifest.json has no totals and was not written by hornbook")
+    totals, num_shards, num_sources = manifest["totals"], len(manifest["shards"]), manifest["sources"]["files"]
+    size = sum(file.stat().st_size for file in folder.glob("shard-*.npy"))
+    vocab_size = manifest.get("vocab_size")
+    repeated = manifest.get("repeated_lines", {}).get("repeated_share")
+    counts = [name for name in ("documents", "sentences", "words", "tokens") if name in totals]
+    read = formatting.size(totals.get("bytes_read", 0))
     names = ("fingerprint", "vocab_size", "dtype", "totals", "dropped", "problems", "settings", "seconds")
     return {
         "kind": "corpus",
         **{name: manifest.get(name) for name in names},
-        "num_shards": len(manifest["shards"]),
-        "num_sources": manifest["sources"]["files"],
-        "repeated_share": manifest.get("repeated_lines", {}).get("repeated_share"),
-        "bytes_on_disk": sum(file.stat().st_size for file in folder.glob("shard-*.npy")),
+        "num_shards": num_shards,
+        "num_sources": num_sources,
+        "repeated_share": repeated,
+        "bytes_on_disk": size,
+        "lines": [
+            *((name, formatting.amount(totals[name])) for name in counts),
+            ("vocabulary", f"{vocab_size:,} tokens" if vocab_size else ""),
+            ("size", f"{formatting.size(size)} in {formatting.counted(num_shards, 'shard')}"),
+            ("read", f"{read} from {formatting.counted(num_sources, 'file')}"),
+            ("repeated lines", formatting.percent(repeated) if repeated is not None else ""),
+            *formatting.problem_rows(manifest.get("problems")),
+        ],
     }
 
 
-def _corpus_lines(info: dict) -> list[tuple[str, str]]:
-    totals, repeated = info["totals"], info["repeated_share"]
-    out = [
-        (name, formatting.amount(totals[name]))
-        for name in ("documents", "sentences", "words", "tokens")
-        if name in totals
-    ]
-    out += [
-        ("vocabulary", f"{info['vocab_size']:,} tokens" if info["vocab_size"] else ""),
-        (
-            "size",
-            f"{formatting.size(info['bytes_on_disk'])} in {formatting.counted(info['num_shards'], 'shard')}",
-        ),
-        (
-            "read",
-            f"{formatting.size(totals.get('bytes_read', 0))} from {formatting.counted(info['num_sources'], 'file')}",
-        ),
-        ("repeated lines", formatting.percent(repeated) if repeated is not None else ""),
-    ]
-    return out + formatting.problem_rows(info["problems"])
+def _graph(folder: Path, manifest: dict) -> dict:
+    totals, size = manifest["totals"], sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    counts = ("entities", "relations", "edges", "names", "entities_without_name", "isolated_entities")
+    return {
+        "kind": "graph",
+        **{name: manifest.get(name) for name in ("fingerprint", "totals", "problems", "settings", "seconds")},
+        "bytes_on_disk": size,
+        "lines": [
+            *((name.replace("_", " "), f"{totals[name]:,}") for name in counts),
+            *((f"{name} edges", f"{count:,}") for name, count in (totals.get("splits") or {}).items()),
+            ("size", formatting.size(size)),
+            *formatting.problem_rows(manifest.get("problems")),
+        ],
+    }
 
 
 def _unfinished_corpus(folder: Path) -> dict:
     progress = read_json(folder / "progress.json")
+    num_shards, totals = len(progress.get("shards", [])), progress.get("totals", {})
+    done, total = progress.get("bytes_read", 0), progress.get("request", {}).get("sources", {}).get("bytes", 0)
+    shards = formatting.counted(num_shards, "shard")
     return {
         "kind": "unfinished corpus",
-        "num_shards": len(progress.get("shards", [])),
-        "totals": progress.get("totals", {}),
-        "bytes_read": progress.get("bytes_read", 0),
-        "bytes_total": progress.get("request", {}).get("sources", {}).get("bytes", 0),
+        **{"num_shards": num_shards, "totals": totals, "bytes_read": done, "bytes_total": total},
+        "lines": [
+            ("so far", f"{formatting.amount(totals.get('tokens', 0))} tokens in {shards}"),
+            ("read", f"{formatting.size(done)} of {formatting.size(total)}"),
+            ("to resume", "run the same 'hornbook corpus build' command again"),
+        ],
     }
 
 
-def _unfinished_lines(info: dict) -> list[tuple[str, str]]:
-    tokens = formatting.amount(info["totals"].get("tokens", 0))
-    return [
-        ("so far", f"{tokens} tokens in {formatting.counted(info['num_shards'], 'shard')}"),
-        ("read", f"{formatting.size(info['bytes_read'])} of {formatting.size(info['bytes_total'])}"),
-        ("to resume", "run the same 'hornbook corpus build' command again"),
-    ]
+def _index(folder: Path) -> dict:
+    with refusing_damage(folder / VECTOR_INDEX, REPAIR):
+        record = read_json(folder / VECTOR_INDEX)
+        sources = [{name: source[name] for name in ("file", "rows", "done")} for source in record["sources"]]
+        is_finished = all(source["done"] == source["rows"] for source in sources)
+        info = {name: record[name] for name in ("model", "width", "dtype", "count", "similarity", "columns")}
+        files = [f"{each['file'] or 'texts in memory'} ({each['done']:,} of {each['rows']:,})" for each in sources]
+        lines = [
+            ("model", info["model"]),
+            ("texts", f"{info['count']:,}"),
+            ("vectors", f"{info['dtype']}, {info['width']} wide, {info['similarity']}"),
+            ("columns", ", ".join(info["columns"])),
+            ("sources", "; ".join(files)),
+        ]
+        return {"kind": "index" if is_finished else "unfinished index", "sources": sources, **info, "lines": lines}
+
+
+# ---- models and tokenizers
 
 
 def _model(folder: Path) -> dict:
-    config = read_json(folder / "config.json")
-    shapes = _shapes(folder)
-    return {
-        "kind": "model",
-        "model_type": config.get("model_type"),
-        "architectures": config.get("architectures") or [],
-        "parameters": sum(math.prod(shape) for shape in shapes.values()),
-        "num_tensors": len(shapes),
+    config, shapes = read_json(folder / "config.json"), _shapes(folder)
+    has_tokenizer = (folder / "tokenizer.json").is_file() or (folder / "vocab.txt").is_file()
+    parameters, architectures = sum(map(math.prod, shapes.values())), config.get("architectures") or []
+    kind, task, labels = _head(folder, config)
+    sizes = {
         "num_layers": _first(config, LAYERS),
         "width": _first(config, WIDTH),
         "num_heads": _first(config, HEADS),
         "vocab_size": config.get("vocab_size"),
         "max_positions": _longest(config),
-        "has_tokenizer": (folder / "tokenizer.json").is_file() or (folder / "vocab.txt").is_file(),
-        **_head(folder, config),
+    }
+    titles = ("layers", "width", "heads", "vocabulary", "max sequence length")
+    texts = [f"{size:,}" if isinstance(size, int) else str(size or "") for size in sizes.values()]
+    return {
+        "kind": "model",
+        "model_type": config.get("model_type"),
+        "architectures": architectures,
+        "parameters": parameters,
+        "num_tensors": len(shapes),
+        **sizes,
+        "has_tokenizer": has_tokenizer,
+        **{"task": task, "task_kind": kind and kind.name, "labels": labels},
+        "lines": [
+            ("family", str(config.get("model_type") or "")),
+            ("task", f"{task}: {kind.description}" if task and kind else task or ""),
+            ("labels", format_labels(labels)),
+            ("class", ", ".join(map(str, architectures))),
+            ("parameters", f"{formatting.amount(parameters)} in {formatting.counted(len(shapes), 'tensor')}"),
+            *zip(titles, texts, strict=True),
+            ("tokenizer", "included" if has_tokenizer else "not included"),
+        ],
     }
 
 
-def _head(folder: Path, config: dict) -> dict:
-    """The task of a fine-tuned model: from task.json if a run wrote the folder, otherwise from its class."""
+def _head(folder: Path, config: dict) -> tuple[type[Task] | None, str | None, list[str]]:
+    """The kind of task, the task and the labels of a fine-tuned model: from task.json if a run wrote the folder,
+    otherwise from its class."""
     hf_class = str((config.get("architectures") or [""])[0])
     head, task = config.get("hornbook_head") or {}, read_json_if_exists(folder / "task.json")
     problem_type = head.get("problem_type") or config.get("problem_type")
     fitting = [kind for kind in KINDS.values() if head.get("output") == kind.output or _is_class_of(kind, hf_class)]
     fitting.sort(key=lambda kind: kind.problem_type != problem_type)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
-    labels = config.get("id2label") or {}
-    has_labels = kind is not None and kind.has_labels
-    return {
-        "task": task.get("task") or (kind and kind.name),
-        "task_kind": kind and kind.name,
-        "labels": [str(labels[key]) for key in sorted(labels, key=int)] if has_labels else [],
-    }
+    labels = config.get("id2label") or {} if kind is not None and kind.has_labels else {}
+    return kind, task.get("task") or (kind and kind.name), [str(labels[key]) for key in sorted(labels, key=int)]
 
 
-def _is_class_of(kind: type, name: str) -> bool:
+def _is_class_of(kind: type[Task], name: str) -> bool:
     """Whether models of a class of `transformers` have this kind's head; a bare `...Model` has none."""
     return "For" in kind.hf_class and name.endswith(kind.hf_class)
 
@@ -368,35 +342,6 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
     return shapes
 
 
-def _model_lines(info: dict) -> list[tuple[str, str]]:
-    def text(name: str) -> str:
-        value = info[name]
-        return f"{value:,}" if isinstance(value, int) else str(value or "")
-
-    return [
-        ("family", text("model_type")),
-        ("task", _format_task(info)),
-        ("labels", format_labels(info["labels"])),
-        ("class", ", ".join(map(str, info["architectures"]))),
-        (
-            "parameters",
-            f"{formatting.amount(info['parameters'])} in {formatting.counted(info['num_tensors'], 'tensor')}",
-        ),
-        ("layers", text("num_layers")),
-        ("width", text("width")),
-        ("heads", text("num_heads")),
-        ("vocabulary", text("vocab_size")),
-        ("max sequence length", text("max_positions")),
-        ("tokenizer", "included" if info["has_tokenizer"] else "not included"),
-    ]
-
-
-def _format_task(info: dict) -> str:
-    if not info["task"]:
-        return ""
-    return f"{info['task']}: {KINDS[info['task_kind']].description}" if info["task_kind"] else info["task"]
-
-
 def _tokenizer(folder: Path) -> dict:
     state = read_json(folder / "tokenizer.json")
     model, added = state.get("model"), state.get("added_tokens") or []
@@ -405,17 +350,28 @@ def _tokenizer(folder: Path) -> dict:
     vocabulary = model["vocab"]
     # A unigram vocabulary is a list of (token, score), the others are token -> id.
     tokens = set(vocabulary) if isinstance(vocabulary, dict) else {token for token, _ in vocabulary}
+    method, vocab_size = model.get("type") or "unknown", len(tokens | {token["content"] for token in added})
+    special = [token["content"] for token in added if token.get("special")]
+    lines = [("method", method), ("vocabulary", f"{vocab_size:,} tokens"), ("special tokens", " ".join(special))]
     return {
         "kind": "tokenizer",
-        "model_kind": model.get("type") or "unknown",
-        "vocab_size": len(tokens | {token["content"] for token in added}),
-        "special_tokens": [token["content"] for token in added if token.get("special")],
+        **{"model_kind": method, "vocab_size": vocab_size, "special_tokens": special, "lines": lines},
     }
 
 
-def _tokenizer_lines(info: dict) -> list[tuple[str, str]]:
-    return [
-        ("method", info["model_kind"]),
-        ("vocabulary", f"{info['vocab_size']:,} tokens"),
-        ("special tokens", " ".join(info["special_tokens"])),
-    ]
+BY_COMMAND = {  # by the command that wrote the record
+    "baseline": describe_baseline,
+    "probe": describe_baseline,
+    "prompt": describe_prompted,
+    "reproduce": describe_experiment,
+    "graph embed": _vectors,
+}
+BY_FILE = {  # by the first of these files that a folder without a record has
+    COMPARISON_FILE: describe_comparison,
+    "manifest.json": _manifest,
+    "progress.json": _unfinished_corpus,
+    VECTOR_INDEX: _index,
+    EXPORT_FILE: describe_exported,
+    "config.json": _model,
+    "tokenizer.json": _tokenizer,
+}

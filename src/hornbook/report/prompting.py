@@ -89,40 +89,29 @@ def degenerate_note(scores: dict) -> str:
 
 
 def describe_prompted(folder: Path) -> dict:
-    run = read_json(folder / "run.json")
+    run, scores = read_json(folder / "run.json"), read_json_if_exists(folder / SCORES)
     request, task = run["request"], run["settings"]
-    scores = read_json_if_exists(folder / SCORES)
-    return {
-        "kind": "prompted task",
-        "task": task["name"],
-        "about": task["about"],
-        "model": request["model"],
-        "data": request["data"],
-        "shots": request["shots"],
-        "seeds": request["seeds"],
-        "finished": bool(scores) and scores["done"] == scores["runs"],
-        "scores": scores,
-    }
-
-
-def prompted_lines(info: dict) -> list[tuple[str, str]]:
-    scores, examples = info["scores"], ", ".join(map(str, info["shots"]))
-    if any(info["shots"]):
-        examples += f", sampled with {formatting.counted(info['seeds'], 'seed')}"
+    is_finished = bool(scores) and scores["done"] == scores["runs"]
+    examples = ", ".join(map(str, request["shots"]))
+    if any(request["shots"]):
+        examples += f", sampled with {formatting.counted(request['seeds'], 'seed')}"
     state = f"{scores['done']} of {formatting.counted(scores['runs'], 'run')} done" if scores else "nothing done yet"
-    out = [
-        ("task", f"{info['task']}: {info['about']}"),
-        ("model", info["model"]),
-        ("data", info["data"] + (f", {formatting.counted(scores['questions'], 'question')}" if scores else "")),
+    lines = [
+        ("task", f"{task['name']}: {task['about']}"),
+        ("model", request["model"]),
+        ("data", request["data"] + (f", {formatting.counted(scores['questions'], 'question')}" if scores else "")),
         ("examples in the prompt", examples),
-        ("state", "finished" if info["finished"] else f"{state}; run the same command with --resume to continue"),
+        ("state", "finished" if is_finished else f"{state}; run the same command with --resume to continue"),
     ]
-    if not scores:
-        return out
-    for name, num_examples, cells, _ in rows_of(scores):
+    for name, num_examples, cells, _ in rows_of(scores) if scores else ():
         count = f", {formatting.counted(int(num_examples), 'example')}" if num_examples else ""
         text = ", ".join(f"{formatting.metric_label(metric)} {score}" for metric, score in cells if score)
-        out.append((f"{name}{count}", text))
-    if text := degenerate_note(scores):
-        out.append(("degenerate", text))
-    return out
+        lines.append((f"{name}{count}", text))
+    return {
+        "kind": "prompted task",
+        "title": f"{task['name']}: prompts to {request['model']}",
+        **{"task": task["name"], "about": task["about"]},
+        **{name: request[name] for name in ("model", "data", "shots", "seeds")},
+        **{"finished": is_finished, "result": "", "scores": scores},
+        "lines": [*lines, ("degenerate", degenerate_note(scores) if scores else "")],
+    }

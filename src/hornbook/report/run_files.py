@@ -1,8 +1,10 @@
-"""The files of a run: settings, metrics, progress, and sample predictions.
+"""The files of a run: settings, metrics, progress, and sample predictions (`samples.json` of a pre-training run:
+held-out sentences with a masked word, and the model's predictions for it).
 
 RUN/stages/1/stage.json    a stage of task distillation before the last one: its number, its loss terms, its settings
 """
 
+import json
 import math
 import shlex
 from dataclasses import dataclass, field
@@ -12,12 +14,11 @@ from typing import Self
 
 import numpy as np
 
-from hornbook.files import read_json
+from hornbook.files import read_json, read_json_if_exists, refusing_damage
 from hornbook.lifecycle.run_folder import is_task_run, read_metrics
 from hornbook.metrics.formatting import number
 from hornbook.report import formatting
-from hornbook.report.exported import EXPORT_FILE
-from hornbook.report.samples import read_samples
+from hornbook.report.measured import EXPORT_FILE
 
 TOKENS = {"mlm": "masked token", "clm": "next token"}  # loss terms that predict tokens, and which tokens
 RESULTS_OF = {  # the results of commands that train no model of their own, so that their run has no curves
@@ -266,3 +267,40 @@ def _trained_terms(line: dict, terms: tuple[str, ...]) -> dict:
     if line["kind"] != "validation":
         return line
     return {name: value for name, value in line.items() if name in {*terms, "kind", "step", "loss", "best"}}
+
+
+# ---- samples
+
+
+def read_samples(folder: Path) -> list[dict]:
+    """The samples of a run as they are stored; none if it wrote none."""
+    path = Path(folder) / "samples.json"
+    if not path.is_file():
+        return []
+    with refusing_damage(path, "delete it; the report does not need it"):
+        return [dict(sample) for sample in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def split_sample(sample: dict, mask: str) -> dict:
+    """The text split at the mask, the masked word, and (token, probability) of each prediction.
+
+    >>> guesses = [{"token": "river", "probability": 0.5}]
+    >>> split_sample({"text": "the [MASK] is wide", "answer": "river", "guesses": guesses}, "[MASK]")
+    {'parts': ['the ', ' is wide'], 'answer': 'river', 'guesses': [('river', 0.5)]}
+    """
+    guesses = [
+        (_bare(guess["token"]), guess["probability"] if math.isfinite(guess["probability"]) else 0.0)
+        for guess in sample["guesses"]
+    ]
+    return {"parts": sample["text"].split(mask), "answer": _bare(sample["answer"]), "guesses": guesses}
+
+
+def mask_token(folder: Path) -> str:
+    """The mask token in the samples of a run."""
+    token = read_json_if_exists(Path(folder) / "tokenizer_config.json").get("mask_token")
+    return (token.get("content") if isinstance(token, dict) else token) or "[MASK]"
+
+
+def _bare(token: str) -> str:
+    """A token without the word-boundary marker (Ġ or ▁) of some tokenizers."""
+    return token.lstrip("Ġ▁ ").rstrip() or token

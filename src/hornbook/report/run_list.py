@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.lifecycle.locking import is_locked
-from hornbook.metrics.formatting import number
 from hornbook.report import formatting
 from hornbook.report.info import describe
-from hornbook.report.trials import TRIALS, read_curve, read_trials
+from hornbook.report.trials import TRIALS
 
 RECORD_FILES = ("run.json", "sweep.json")  # files that mark a run folder
 HEADINGS = ("run", "what", "state", "result", "steps", "size", "age")
@@ -50,44 +49,15 @@ def summarize_run(run: Path) -> dict:
 
 def _summarize(run: Path) -> dict:
     if (run / "sweep.json").is_file() and not (run / TRIALS).is_file():
-        return _summary({"kind": "several runs"}, "learning rates or seeds", False, "")
-    info = describe(run)
-    kind = info["kind"]
-    if kind == "run":
-        loss = (info["best_validation"] or info["last_validation"] or {}).get("loss")
-        return _summary(info, info["preset"], info["finished"], f"loss {formatting.loss(loss)}" if loss else "")
-    if kind in ("fine-tuned run", "baseline", "probe"):
-        model = info["model"] or info.get("method") or ""
-        what = f"{info['task']}: {kind} of {model}" if kind != "fine-tuned run" else f"{info['task']} from {model}"
-        return _summary(info, what, info["finished"], _dev_score(info["formatted_scores"]))
-    if kind == "several runs":
-        trials, curve = read_trials(run), read_curve(run)
-        scored = trials or curve
-        best = "" if scored is None else scored.format_score(max(number(row["score"]) for row in scored.rows))
-        finished = trials is not None or bool(curve and curve.contents.get("finished"))
-        name = "label curve" if curve else "learning rates or seeds"
-        return _summary(info, name, finished, f"best {scored.metric_for_best} {best}" if best else "")
-    if kind == "prompted task":
-        return _summary(info, f"{info['task']}: prompts to {info['model']}", info["finished"], "")
-    done = f"{info['num_done']} of {info['num_jobs'] or '?'} jobs"
-    return _summary(info, info["title"], info["num_done"] == info["num_jobs"], done)
-
-
-def _summary(info: dict, what: str, finished: bool, result: str) -> dict:
+        info = {"kind": "several runs", "title": "learning rates or seeds", "finished": False, "result": ""}
+    else:
+        info = describe(run)
     return {
         "kind": info["kind"],
-        "what": what,
-        "state": "finished" if finished else "stopped",
-        "result": result,
-        "step": info.get("step"),
-        "num_steps": info.get("num_steps"),
+        "what": info["title"],
+        "state": "finished" if info["finished"] else "stopped",
+        **{name: info.get(name) for name in ("result", "step", "num_steps")},
     }
-
-
-def _dev_score(splits: dict) -> str:
-    """The first score of the validation split, without its interval."""
-    score = next(iter(splits.get("dev") or ()), "")
-    return score.partition(" (")[0]
 
 
 def row(summary: dict, root: Path) -> tuple[str, ...]:

@@ -86,8 +86,17 @@ def describe_several(folder: Path) -> dict:
         for row in curve.rows:
             name = f"{METHODS.get(row.get('method'), row.get('method'))}, {row['examples']:,} labels"
             lines.append((name, curve.format_interval(row)))
-    contents = {"trials": trials and trials.contents, "curve": curve and curve.contents}
-    return {"kind": "several runs", **contents, "lines": lines}
+    scored, result = trials or curve, ""
+    if scored is not None:
+        best = scored.format_score(max(number(row["score"]) for row in scored.rows))
+        result = f"best {scored.metric_for_best} {best}"
+    return {
+        "kind": "several runs",
+        "title": "label curve" if curve else "learning rates or seeds",
+        "finished": trials is not None or bool(curve and curve.contents.get("finished")),
+        "result": result,
+        **{"trials": trials and trials.contents, "curve": curve and curve.contents, "lines": lines},
+    }
 
 
 # ---- page

@@ -7,9 +7,8 @@ from typing import Any
 
 from hornbook.files import read_json
 from hornbook.lifecycle.run_folder import METRICS, read_metrics
-from hornbook.report.run_files import NOT_LOSSES
+from hornbook.report.run_files import NOT_LOSSES, mask_token, read_samples, split_sample
 from hornbook.report.run_list import find_runs, summarize_run
-from hornbook.report.samples import mask_token, read_samples, split_sample
 
 MAX_RUNS = 50
 MAX_POINTS = 300  # per curve

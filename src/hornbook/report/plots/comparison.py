@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
 from hornbook.metrics.formatting import number
-from hornbook.report import comparison, formatting
+from hornbook.report import formatting, measured
 from hornbook.report.plots.drawing import BLUE, GREEN, INK, ORANGE, in_style, new_plot, percent_axis
 
 SMALLEST_DOT, LARGEST_DOT = 40, 700  # in points squared
@@ -26,9 +26,9 @@ POSITIONS = [(*side, further) for further in (0, 15, 30, 45, 60) for side in SID
 @in_style
 def comparison_figure(results: dict) -> Figure:
     """Score (CPU throughput where there are no scores) against latency; the area of a dot is the file size."""
-    has_scores = comparison.has_scores(results)
+    has_scores = measured.has_scores(results)
     rows = [row for row in results["rows"] if not has_scores or row.get("score")]
-    figure, axes = new_plot(comparison.title(results), width=8.0, height=max(4.4, 1.6 + 0.55 * len(rows)))
+    figure, axes = new_plot(measured.title(results), width=8.0, height=max(4.4, 1.6 + 0.55 * len(rows)))
     largest = max(row["bytes"] for row in rows)
     labels, dots, intervals = [], [], []
     for row in rows:
@@ -48,7 +48,7 @@ def comparison_figure(results: dict) -> Figure:
     axes.margins(y=0.15)
     axes.set_xlabel(f"median latency of one input on {formatting.cores(results['threads'])}, ms (dot area: file size)")
     if has_scores and formatting.is_fraction(results["metric_for_best"]):
-        percent_axis(axes, 1 if comparison.in_percent(results) else 100)
+        percent_axis(axes, 1 if measured.in_percent(results) else 100)
     elif not has_scores:
         axes.set_ylabel("inputs per second on the CPU")
     _place_labels(axes, labels, dots, intervals)
@@ -56,12 +56,12 @@ def comparison_figure(results: dict) -> Figure:
 
 
 def _label(row: dict, results: dict) -> str:
-    exported = "" if row["kind"] == "torch" else f" ({comparison.KINDS[row['kind']]})"
+    exported = "" if row["kind"] == "torch" else f" ({measured.KINDS[row['kind']]})"
     if row.get("score"):
-        in_percent = comparison.in_percent(results)
+        in_percent = measured.in_percent(results)
         value = formatting.score(results["metric_for_best"], row["score"]["value"], in_percent)
     else:
-        value = f"{comparison.format_speed(row['throughput']['cpu'])} inputs/s"
+        value = f"{measured.format_speed(row['throughput']['cpu'])} inputs/s"
     return f"{_short_name(row, results['rows'])}{exported}\n{value}, {row['latency_ms']['p50']:.3g} ms"
 
 

@@ -1,13 +1,15 @@
-"""Comparison of several models, from the `comparison.json` written by `hornbook compare`: a table for the terminal, a
-plot of score against latency, and an HTML page."""
+"""Measurements of models: the comparison of several, from the `comparison.json` written by `hornbook compare` (a table
+for the terminal, a plot of score against latency, and an HTML page), and those of an exported model, from the
+`export.json` written by `hornbook export`."""
 
 from pathlib import Path
+from typing import Any
 
-from hornbook.files import read_json
+from hornbook.files import read_json, read_json_if_exists, refusing_damage
 from hornbook.report import formatting
 from hornbook.report.rendering import Table, write_page
 
-COMPARISON_FILE, PICTURE = "comparison.json", "comparison.png"
+COMPARISON_FILE, PICTURE, EXPORT_FILE = "comparison.json", "comparison.png", "export.json"
 KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
 
 
@@ -90,13 +92,14 @@ def in_percent(record: dict) -> bool:
 
 
 def describe_comparison(folder: Path) -> dict:
-    record = read_json(folder / COMPARISON_FILE)
-    table = comparison_table(record)
-    lines = [
-        (name, "; ".join(f"{title} {cell}" for title, cell in zip(table.titles[1:], cells, strict=True)))
-        for name, *cells in table.rows
-    ]
-    return {"kind": "comparison", **record, "lines": [*lines, ("data", str(record["data"] or ""))]}
+    with refusing_damage(folder / COMPARISON_FILE, "restore it, or create the folder again"):
+        record = read_json(folder / COMPARISON_FILE)
+        table = comparison_table(record)
+        lines = [
+            (name, "; ".join(f"{title} {cell}" for title, cell in zip(table.titles[1:], cells, strict=True)))
+            for name, *cells in table.rows
+        ]
+        return {"kind": "comparison", **record, "lines": [*lines, ("data", str(record["data"] or ""))]}
 
 
 def title(record: dict) -> str:
@@ -105,3 +108,54 @@ def title(record: dict) -> str:
     return (
         f"{formatting.capital(formatting.metric_label(record['metric_for_best']))} on {record['task']}, against latency"
     )
+
+
+# ---- exported models
+
+
+def describe_exported(folder: Path) -> dict[str, Any]:
+    record, task = read_json(folder / EXPORT_FILE), read_json_if_exists(folder / "task.json").get("task")
+    if "agreement" not in record or "memory_bytes" not in record:
+        raise ValueError(f"{folder} was not fully measured: delete it and export the model again")
+    lines = [
+        *(("family", record["family"]), ("task", task or ""), ("exported from", record["request"]["model"])),
+        *(("format", record["request"]["format"]), ("inputs", ", ".join(record["input_names"]))),
+        ("outputs", ", ".join(record["output_names"])),
+        *measurement_rows(record),
+    ]
+    return {"kind": "exported model", "task": task, **record, "lines": lines}
+
+
+def measurement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """The measurements as (label, text) rows of a table."""
+    now, before = record["latency_ms"], record["latency_ms_before"]
+    memory, agreement = record["memory_bytes"], record["agreement"]
+    request = record["request"]
+    timed = f"one input of {request['length']} tokens on {formatting.cores(request['threads'])}"
+    num_inputs, difference = f"{agreement['num_inputs']:,} inputs", f"{agreement['largest_difference']:.2g}"
+    rows = [
+        (
+            "file",
+            f"{formatting.size(record['bytes'])}; {formatting.size(record['inputs']['model']['bytes'])} before export",
+        ),
+        ("parameters", formatting.amount(record["parameters"])),
+        (
+            "peak memory",
+            f"{formatting.size(memory['peak'])}, of which {formatting.size(memory['without_model'])} Python and "
+            "onnxruntime",
+        ),
+        ("latency p50, p99", f"{now['p50']:.1f}, {now['p99']:.1f} ms: {timed}"),
+        ("latency in PyTorch", f"{before['p50']:.1f}, {before['p99']:.1f} ms"),
+        ("largest difference", f"{difference} in the outputs, on {num_inputs} of {agreement['on']}"),
+    ]
+    if "same" in agreement:
+        rows.append(("same predictions", f"{100 * agreement['same']:.2f}% of {num_inputs}"))
+    if "smallest_cosine" in agreement:
+        cosine = f"{agreement['smallest_cosine']:.4f}"
+        rows.append(("smallest cosine", f"{cosine} between mean-pooled vectors of the same input"))
+    for split, scores in record.get("scores", {}).items():
+        for name, score in scores.items():
+            before_export = record["scores_before"][split][name]["value"]
+            where = formatting.split_label(split, record.get("scored_on"))
+            rows.append((f"{name}, {where}", f"{score['value']:.4g}; before export {before_export:.4g}"))
+    return rows + [("note", note) for note in record.get("notes", [])]
