@@ -22,7 +22,7 @@ ALLOWED = {  # options of commands, and marks that look like them
     "graph/graph.py": {"--x--"},  # an edge
     "report/experiment.py": {"--resume"},  # "the same command with --resume"
     "report/finetuned.py": {"--file"},
-    "report/finetuned_page.py": {"--x"},  # CSS
+    "report/page.py": {"--x"},  # CSS
     "report/prompting.py": {"--resume"},
     "report/run_files.py": {"--task", "--data", "--corpus", "--student", "--out", "--resume"},
     "train/parallel/ranks.py": {"--nproc-per-node"},  # torchrun
