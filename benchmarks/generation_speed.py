@@ -24,9 +24,8 @@ import transformers
 
 from hornbook.config import with_overrides
 from hornbook.inference.generation import GenerationConfig, generate
+from hornbook.inference.loaded import to_column_major
 from hornbook.inference.opening import gpt_matrices
-from hornbook.inference.sampling import Sampling
-from hornbook.inference.weight_layout import to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
 from hornbook.models.quantized import quantize
@@ -57,7 +56,7 @@ def random_model(preset: str, num_layers: int | None) -> Gpt2:
 
 
 def ours(model: Gpt2, prompts: list[list[int]], num_new: int) -> list[list[int]]:
-    request = GenerationConfig(num_new, Sampling(temperature=0.0))
+    request = GenerationConfig(max_new_tokens=num_new, temperature=0.0)
     return [its[0].ids for its in generate(model, NoText(model.config.vocab_size), prompts, request)]
 
 

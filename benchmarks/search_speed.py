@@ -19,11 +19,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hornbook.inference.embeddings import l2_normalized
-from hornbook.inference.retrieval import approximate
-from hornbook.inference.retrieval.approximate import ApproximateIndex
+from hornbook.inference.loaded import l2_normalized
+from hornbook.inference.retrieval import searching
 from hornbook.inference.retrieval.index import Index, IndexedTexts, IndexWriter, Manifest
-from hornbook.inference.retrieval.scan import has_int8_kernel, search_index
+from hornbook.inference.retrieval.searching import ApproximateIndex, has_int8_kernel, search_index
 
 NUM_QUERIES, TOP, BATCH, BLOCK, ROUNDS = 200, 10, 32, 50_000, 15
 QUERY_SEED, CENTRE_SEED = 2**32 - 1, 2**32 - 2  # the blocks have 0, 1, ...
@@ -82,7 +81,7 @@ def milliseconds(searches: dict[str, Search], queries: np.ndarray, at_once: int)
 def approximate_search(index: Index) -> Search:
     """Builds the graph of neighbours, and opens it again as a new process would."""
     clock, cpu = measured(lambda: ApproximateIndex(index))
-    size = (index.folder / approximate.HNSW_FILE).stat().st_size / 1e6
+    size = (index.folder / searching.HNSW_FILE).stat().st_size / 1e6
     opening, _ = measured(lambda: ApproximateIndex(index))
     print(f"graph of neighbours: built in {clock:.0f} s ({cpu:.0f} CPU s), {size:,.0f} MB, opened in {opening:.2f} s")
     return ApproximateIndex(index).search

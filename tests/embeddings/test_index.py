@@ -13,9 +13,9 @@ from forked import begun
 
 import hornbook
 from hornbook.cli.retrieval import parse_filters
-from hornbook.inference.retrieval import building, scan
+from hornbook.inference.retrieval import building, searching
 from hornbook.inference.retrieval.index import Index, Manifest, dequantized, quantized
-from hornbook.inference.retrieval.scan import search_index, top_rows
+from hornbook.inference.retrieval.searching import search_index, top_rows
 from hornbook.tasks.reading import streaming
 
 WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
@@ -44,7 +44,7 @@ def exact(queries, vectors, top):
 @pytest.mark.parametrize("num_queries", [1, 5])
 @pytest.mark.parametrize("block", [1, 7, 1000])
 def test_blocks_change_nothing(monkeypatch, random, num_queries, block):
-    monkeypatch.setattr(scan, "ROWS_AT_ONCE", block)
+    monkeypatch.setattr(searching, "ROWS_AT_ONCE", block)
     vectors, queries = (random.standard_normal((n, 32)).astype(np.float32) for n in (100, num_queries))
     scores, rows = top_rows(queries, vectors, None, 10)
     expected_scores, expected_rows = exact(queries, vectors, 10)

@@ -6,7 +6,7 @@ from finetuned import encoder
 from safetensors.torch import load_file
 
 import hornbook
-from hornbook.inference.embeddings import embed_texts
+from hornbook.inference.loaded import embed_texts
 
 TEXTS = ["the river", "a lantern of the teacher and the garden", "bread"]
 

@@ -51,7 +51,9 @@ def test_texts_that_join_and_leave_a_captured_batch_are_those_of_each_alone(tmp_
     while waiting or len(batch):
         if waiting and batch.has_free_slot:
             number, prompt = waiting.pop(0)
-            running[number] = batch.add(model.prompt_ids([prompt])[0], GenerationConfig(5 + 3 * number, seed=number))
+            running[number] = batch.add(
+                model.prompt_ids([prompt])[0], GenerationConfig(max_new_tokens=5 + 3 * number, seed=number)
+            )
         batch.step()
     for number, prompt in enumerate(PROMPTS):
         assert running[number].result() == model.generate(prompt, 5 + 3 * number, seed=number)[0]

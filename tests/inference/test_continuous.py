@@ -6,7 +6,6 @@ from small_gpts import PROMPTS, saved_gpt
 import hornbook
 from hornbook.inference.continuous import ContinuousBatch
 from hornbook.inference.generation import GenerationConfig
-from hornbook.inference.sampling import Sampling
 
 SETTINGS = [
     {"temperature": 0.0},
@@ -24,10 +23,6 @@ def model(request, tmp_path_factory):
     return hornbook.load(folder)
 
 
-def request_for(max_new_tokens, temperature=1.0, top_k=None, top_p=None, repetition_penalty=1.0, seed=0, **more):
-    return GenerationConfig(max_new_tokens, Sampling(temperature, top_k, top_p, repetition_penalty), seed=seed, **more)
-
-
 def batch_of(model, num_slots=3):
     return ContinuousBatch(model.model, model.tokenizer, model.eos_id, num_slots)
 
@@ -43,7 +38,7 @@ def test_texts_are_those_of_each_prompt_alone(model):
         if waiting and batch.has_free_slot:
             number, (prompt, settings) = waiting.pop(0)
             pieces = []
-            sequence = batch.add(model.prompt_ids([prompt])[0], request_for(**settings), on_text=pieces.append)
+            sequence = batch.add(model.prompt_ids([prompt])[0], GenerationConfig(**settings), on_text=pieces.append)
             running[number] = sequence, pieces
         batch.step()
         sizes.append(len(batch))
@@ -58,11 +53,13 @@ def test_texts_are_those_of_each_prompt_alone(model):
 
 def test_a_text_that_is_removed_changes_no_other(model):
     batch = batch_of(model)
-    sequences = [batch.add(model.prompt_ids([prompt])[0], request_for(12, seed=7)) for prompt in PROMPTS[:3]]
+    config = GenerationConfig(max_new_tokens=12, seed=7)
+    sequences = [batch.add(model.prompt_ids([prompt])[0], config) for prompt in PROMPTS[:3]]
     for _ in range(4):
         batch.step()
     batch.remove(sequences[0])
-    late = batch.add(model.prompt_ids([PROMPTS[3]])[0], request_for(5, 0.0)) if batch.has_free_slot else None
+    config = GenerationConfig(max_new_tokens=5, temperature=0.0)
+    late = batch.add(model.prompt_ids([PROMPTS[3]])[0], config) if batch.has_free_slot else None
     while len(batch):
         batch.step()
     assert not sequences[0].finish_reason and late.result() == model.generate(PROMPTS[3], 5, temperature=0)[0]
@@ -74,9 +71,12 @@ def test_stop_strings_full_contexts_and_samples(model):
     batch = batch_of(model, 4)
     first = model.generate("the river", 12, temperature=0)[0].text
     stop = first[3:5]
-    stopped = batch.add(model.prompt_ids(["the river"])[0], request_for(12, 0.0, stop=(stop,)))
-    full = batch.add(model.prompt_ids(["bread " * 10])[0], request_for(200, seed=1))
-    samples = [batch.add(model.prompt_ids(["the"])[0], request_for(9, num=2, seed=2), sample) for sample in range(2)]
+    stopped = batch.add(
+        model.prompt_ids(["the river"])[0], GenerationConfig(max_new_tokens=12, temperature=0.0, stop=(stop,))
+    )
+    full = batch.add(model.prompt_ids(["bread " * 10])[0], GenerationConfig(max_new_tokens=200, seed=1))
+    config = GenerationConfig(max_new_tokens=9, num=2, seed=2)
+    samples = [batch.add(model.prompt_ids(["the"])[0], config, sample) for sample in range(2)]
     while len(batch):
         batch.step()
     assert stopped.result() == model.generate("the river", 12, temperature=0, stop=stop)[0]

@@ -5,7 +5,7 @@ from small_gpts import byte_tokenizer, saved_gpt
 from tiny import tiny_text
 
 import hornbook
-from hornbook.inference.detokenizer import StreamingDetokenizer
+from hornbook.inference.generation import StreamingDetokenizer
 from hornbook.text.training import train_tokenizer
 
 TEXT = " bread 🙂👩‍👩‍👧 한국어를 압니다, naïve 🎉 river\n\nEnd."

@@ -15,7 +15,7 @@ import hornbook
 from hornbook.batch import pack
 from hornbook.inference.cache import DecodingState
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.sampling import Sampling, sample_by_inverse_cdf, uniform_numbers
+from hornbook.inference.generation import GenerationConfig, sample_by_inverse_cdf, uniform_numbers
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
 
@@ -161,7 +161,7 @@ def test_scores_are_those_of_their_processors(random, settings):
         if name in settings:
             expected = maker(settings[name])(ids, expected.clone())
     written = torch.zeros(6, 80, dtype=torch.bool).scatter(1, ids, True)
-    assert torch.equal(Sampling(**settings).process(logits, written), expected)
+    assert torch.equal(GenerationConfig(**settings).process(logits, written), expected)
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 20, "temperature": 1.3}, {"top_p": 0.7, "repetition_penalty": 1.2}])

@@ -113,10 +113,10 @@ def test_continuations(pair, answers):
 
 
 def test_settings():
-    assert generation_config_for({}).max_new_tokens == 256 and generation_config_for({}).sampling.is_greedy
+    assert generation_config_for({}).max_new_tokens == 256 and generation_config_for({}).is_greedy
     assert generation_config_for({"temperature": 0.0, "do_sample": False, "max_tokens": 3}).max_new_tokens == 3
-    assert generation_config_for({"temperature": 0.7, "top_k": 0}).sampling.temperature == 0.7
-    assert generation_config_for({"temperature": 0.7, "do_sample": False}).sampling.is_greedy
+    assert generation_config_for({"temperature": 0.7, "top_k": 0}).temperature == 0.7
+    assert generation_config_for({"temperature": 0.7, "do_sample": False}).is_greedy
 
 
 def test_models_that_cannot_be_scored_are_refused(tmp_path):

@@ -66,7 +66,7 @@ def test_explained_weights_are_those_of_the_model(learned):
     assert moon.paths == () and moon.concepts == () and set(found.concepts) == {"ground", "house"}
     member = predictor.members[0]
     encoded = predictor.task.for_example(example := predictor._examples([(found.question, TOOLS["en"][::-1])])[0])
-    encoded = member.grounded(encoded.encode([example], predictor.tokenizer, predictor.max_length), [example])
+    encoded = member.grounder.attach(encoded.encode([example], predictor.tokenizer, predictor.max_length), [example])
     head = member.model.task
     head.keeps_weights = True
     batch = encoded.packed([0, 1])

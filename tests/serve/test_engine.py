@@ -7,7 +7,7 @@ import pytest
 from small_gpts import saved_gpt
 
 import hornbook as library
-from hornbook.inference.decoder import make_generation_config
+from hornbook.inference.generation import GenerationConfig
 from hornbook.serve.engine import Engine, QueueFull
 from hornbook.serve.generation import GenerationEngine
 
@@ -96,7 +96,7 @@ def test_requests_join_and_leave_a_running_batch(gpt):
     engine.batch.step = lambda: (sizes.append(len(engine.batch)), step())
 
     async def one(name, prompts, **settings):
-        found = await engine.submit(engine.encode(prompts), make_generation_config(**settings)).future
+        found = await engine.submit(engine.encode(prompts), GenerationConfig(**settings)).future
         order.append(name)
         return found
 
@@ -118,12 +118,14 @@ def test_a_cancelled_request_frees_its_slots(gpt):
     engine, shown = GenerationEngine(gpt, 1, 1), []
 
     async def stream():
-        gone = engine.submit(engine.encode(["the"]), make_generation_config(250), lambda *event: shown.append(event))
+        gone = engine.submit(
+            engine.encode(["the"]), GenerationConfig(max_new_tokens=250), lambda *event: shown.append(event)
+        )
         while len(shown) < 3:
             await asyncio.sleep(0.001)
-        waits = engine.submit(engine.encode(["bread"]), make_generation_config(3, temperature=0.0))
+        waits = engine.submit(engine.encode(["bread"]), GenerationConfig(max_new_tokens=3, temperature=0.0))
         with pytest.raises(QueueFull, match=r"try again in \d+ s"):
-            engine.submit(engine.encode(["more"]), make_generation_config(3))
+            engine.submit(engine.encode(["more"]), GenerationConfig(max_new_tokens=3))
         gone.cancel()
         found = await waits.future
         return found, len(shown)
@@ -143,10 +145,10 @@ def test_a_failure_of_the_model_ends_what_runs_and_nothing_else(gpt):
 
     async def ask():
         with pytest.raises(RuntimeError, match="out of memory"):
-            await engine.submit(engine.encode(["the"]), make_generation_config(5)).future
+            await engine.submit(engine.encode(["the"]), GenerationConfig(max_new_tokens=5)).future
         with pytest.raises(ValueError, match="more than the model's context"):
             engine.encode(["bread " * 400])
-        return await engine.submit(engine.encode(["the"]), make_generation_config(5, temperature=0.0)).future
+        return await engine.submit(engine.encode(["the"]), GenerationConfig(max_new_tokens=5, temperature=0.0)).future
 
     assert asyncio.run(ask()) == [gpt.generate("the", 5, temperature=0.0)]
     engine.close()

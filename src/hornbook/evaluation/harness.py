@@ -10,7 +10,6 @@ from typing import Any
 
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.generation import GenerationConfig, generate
-from hornbook.inference.sampling import Sampling
 from hornbook.inference.scoring import ScoredWindow, window_scores
 
 MAX_NEW_TOKENS = 256  # where the task gives none
@@ -106,11 +105,13 @@ def generation_config_for(settings: dict[str, Any]) -> GenerationConfig:
     if sampled.get("top_k") == 0:  # means no limit in the harness
         del sampled["top_k"]
     does_sample = settings.get("do_sample", sampled.get("temperature", 0) > 0)
-    sampling = Sampling(
+    return GenerationConfig(
         **(sampled if does_sample else {"temperature": 0.0}),
         repetition_penalty=settings.get("repetition_penalty") or 1.0,
+        max_new_tokens=limits[0] if limits else MAX_NEW_TOKENS,
+        stop=stop,
+        seed=settings.get("seed") or 0,
     )
-    return GenerationConfig(limits[0] if limits else MAX_NEW_TOKENS, sampling, stop, settings.get("seed") or 0)
 
 
 def disjoint_windows(num_targets: int, context: int) -> Iterator[tuple[int, int, int]]:

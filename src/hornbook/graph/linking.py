@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -254,6 +254,16 @@ class EntityLinker:
             entities = ((start, end, self.graph.candidates(entity)) for start, end, entity in mentions)
             spans.append([(start, end, candidates[0]) for start, end, candidates in entities if candidates])
         return spans
+
+
+def open_linker(graph: str | Path, model: Any) -> EntityLinker:
+    """The entity linker for a graph. Raises a `ValueError` if the model does not read the entities of this graph."""
+    if model.family != "hornbook-ernie":
+        raise ValueError(f"graph= is for ERNIE, and the model is {model.described()}, which reads no entities: omit it")
+    opened = open_graph(graph)
+    if opened.fingerprint != model.config.graph:
+        raise ValueError(f"{graph} is not the graph that the model was trained with: give that one")
+    return EntityLinker(opened)
 
 
 def _is_capitalized(surface: str) -> bool:

@@ -17,16 +17,16 @@ from torch import Tensor
 
 from hornbook.config import ValidatedSettings, setting
 from hornbook.inference.cache import DecodingState
-from hornbook.inference.detokenizer import StreamingDetokenizer
 from hornbook.inference.generation import (
     Generated,
     GenerationConfig,
+    StreamingDetokenizer,
     fit_prompts,
     group_prompts,
     mask_unused,
+    penalize_repetition,
     token_mask,
 )
-from hornbook.inference.sampling import penalize_repetition
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
 
@@ -95,7 +95,7 @@ class _Search:
         copies_N = torch.arange(len(prompts), device=self.device).repeat_interleave(num_beams)
         self.decoding.reorder(copies_N)
         logits_NV = logits_NV[copies_N]
-        penalty = self.config.sampling.repetition_penalty
+        penalty = self.config.repetition_penalty
         seen_NV = None if penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
         beams = self._start()
         first_row_P1 = torch.arange(len(prompts), device=self.device)[:, None] * num_beams

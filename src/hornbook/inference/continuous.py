@@ -19,8 +19,14 @@ import torch
 from torch import Tensor
 
 from hornbook.inference.cache import DecodingState
-from hornbook.inference.generation import GeneratedSequence, GenerationConfig, mask_unused, suppress, token_mask
-from hornbook.inference.sampling import Sampling, uniform_numbers
+from hornbook.inference.generation import (
+    GeneratedSequence,
+    GenerationConfig,
+    mask_unused,
+    suppress,
+    token_mask,
+    uniform_numbers,
+)
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
 
@@ -62,7 +68,7 @@ class ContinuousBatch:
         assert self.has_free_slot and 0 < len(prompt) <= self.context and not config.slide
         logits_1V = self.decoding.prefill([prompt], [len(self.slots)])
         logits_1V = suppress(logits_1V, config.begin_suppress_tokens)
-        seen_1V = None if config.sampling.repetition_penalty == 1 else token_mask([prompt], logits_1V)
+        seen_1V = None if config.repetition_penalty == 1 else token_mask([prompt], logits_1V)
         sequence = GeneratedSequence(prompt, config, self.tokenizer, self.eos_id, self.context, on_text)
         uniform = uniform_numbers(config.seed, sample, config.max_new_tokens)
         self.logits_NV = logits_1V if not self.slots else torch.cat([self.logits_NV, logits_1V])
@@ -101,15 +107,18 @@ class ContinuousBatch:
         """The next token of each text, with its own settings."""
         logits_NV = mask_unused(self.logits_NV, self.tokenizer.vocab_size)
         tokens = [0] * len(self.slots)
-        by_sampling: dict[Sampling, list[int]] = {}
+        by_settings: dict[tuple, list[int]] = {}
         for row, slot in enumerate(self.slots):
-            by_sampling.setdefault(slot.sequence.config.sampling, []).append(row)
-        for sampling, rows in by_sampling.items():
+            config = slot.sequence.config
+            settings = (config.temperature, config.top_k, config.top_p, config.repetition_penalty)
+            by_settings.setdefault(settings, []).append(row)
+        for rows in by_settings.values():
+            config = self.slots[rows[0]].sequence.config
             seen = [self.slots[row].seen_1V for row in rows]
             seen_NV = None if seen[0] is None else torch.cat(seen)
             uniform = [self.slots[row].uniform[len(self.slots[row].sequence.new)] for row in rows]
             uniform_N = torch.tensor(uniform, dtype=torch.float64).to(logits_NV.device)
-            chosen_N = sampling.choose(sampling.process(logits_NV[rows], seen_NV), uniform_N)
+            chosen_N = config.choose(logits_NV[rows], seen_NV, uniform_N)
             for row, token in zip(rows, chosen_N.tolist(), strict=True):
                 tokens[row] = token
                 if self.slots[row].seen_1V is not None:

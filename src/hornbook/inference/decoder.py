@@ -22,7 +22,6 @@ from hornbook.inference.encoder import HybridEncoder
 from hornbook.inference.generation import MAX_NEW_TOKENS, Generated, GenerationConfig, OnToken, generate
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.ngrams import ORDER, NGrams
-from hornbook.inference.sampling import Sampling
 from hornbook.inference.scoring import (
     Continuation,
     Perplexity,
@@ -79,14 +78,18 @@ class DecoderModel(LoadedModel):
             raise ValueError(
                 "beam search does not support begin_suppress_tokens: omit begin_suppress_tokens or num_beams"
             )
-        temperature = 0.0 if num_beams > 1 and temperature is None else temperature
-        settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "stop": stop, "seed": seed, "num": num}
-        settings |= {
-            "repetition_penalty": repetition_penalty,
-            "slide": slide,
-            "begin_suppress_tokens": begin_suppress_tokens,
-        }
-        config = make_generation_config(max_new_tokens, is_beam_search=num_beams > 1, **settings)
+        config = GenerationConfig(
+            max_new_tokens=max_new_tokens,
+            temperature=1.0 if num_beams > 1 or temperature is None else temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            seed=seed,
+            num=num,
+            slide=slide,
+            begin_suppress_tokens=frozenset(begin_suppress_tokens),
+        )
         ids = self.prompt_ids([prompts] if isinstance(prompts, str) else list(prompts))
         beam_settings = BeamSettings(num_beams, length_penalty, early_stopping)
         if num_beams > 1:
@@ -268,25 +271,3 @@ class DecoderModel(LoadedModel):
 
     def _refuse(self, why: str) -> None:
         raise ValueError(f"{self.folder} is {self.model.described()}, which reads from left to right and {why}")
-
-
-def make_generation_config(
-    max_new_tokens: int,
-    *,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    repetition_penalty: float = 1.0,
-    stop: str | Sequence[str] = (),
-    seed: int = 0,
-    num: int = 1,
-    slide: bool = False,
-    begin_suppress_tokens: Collection[int] = (),
-    is_beam_search: bool = False,
-) -> GenerationConfig:
-    """The arguments of `DecoderModel.generate`, validated."""
-    sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p, repetition_penalty)
-    if num > 1 and sampling.is_greedy and not is_beam_search:
-        raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    return GenerationConfig(max_new_tokens, sampling, stops, seed, num, slide, frozenset(begin_suppress_tokens))

@@ -9,6 +9,7 @@ model.embed(["a text", "another"]).shape                        # (2, width)
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,13 @@ from torch import Tensor, nn
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.data.tokenizing import mention_tokens
-from hornbook.graph.linking import EntitySpans
-from hornbook.inference.linking import open_linker
+from hornbook.graph.linking import EntitySpans, open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
 from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
 from hornbook.tasks.running import index_batches
-from hornbook.text.tokenizer import Encoded, Tokenizer
+from hornbook.text.tokenizer import Encoded
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks
 
@@ -61,10 +61,6 @@ class MaskProbabilities:
 
 class EncoderModel(LoadedModel):
     """A bidirectional model (or, with `direction=causal`, a left-to-right one) with its tokenizer, ready to use."""
-
-    def __init__(self, model: nn.Module, tokenizer: Tokenizer, folder: Path):
-        super().__init__(model, tokenizer, folder)
-        self._generator: nn.Module | None = None
 
     def fill_mask(
         self, text: str | Sequence[str], top_k: int = 5, graph: str | Path | None = None
@@ -128,9 +124,7 @@ class EncoderModel(LoadedModel):
     @property
     def mask_filler(self) -> nn.Module:
         """The model that fills in masks: this one or, for an ELECTRA discriminator, its generator."""
-        if self.model.family == "electra" and (folder := filler_folder(self.folder)) != Path(self.folder):
-            if self._generator is None:
-                self._generator = load_model(folder)
+        if self._generator is not None:
             return self._generator.to(self.device)
         if self.is_left_to_right:
             raise ValueError(
@@ -139,6 +133,12 @@ class EncoderModel(LoadedModel):
             )
         self._needs("mlm", "filling in masks")
         return self.model
+
+    @cached_property
+    def _generator(self) -> nn.Module | None:
+        if self.model.family != "electra" or (folder := filler_folder(self.folder)) == Path(self.folder):
+            return None
+        return load_model(folder)
 
     @property
     def is_left_to_right(self) -> bool:

@@ -2,11 +2,11 @@
 
 Shapes: N sequences (all samples of the first prompt, then of the second, ...), V vocabulary.
 A continuation depends on the prompt, the settings, the seed and the index of the sample, not on the other prompts of
-the batch.
+the batch: each token is drawn with one uniform number, so a sample is the same on every device and in every batch.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.config import LARGEST_SEED, ValidatedSettings, setting
+from hornbook.config import LARGEST_SEED, setting
 from hornbook.inference.cache import DecodingState
-from hornbook.inference.detokenizer import StreamingDetokenizer
-from hornbook.inference.sampling import Sampling, uniform_numbers
 from hornbook.models.gpt import Gpt
+from hornbook.tasks.text.sampling import SamplingSettings
 from hornbook.text.tokenizer import Tokenizer
 
 FinishReason = Literal["end", "stop", "length", "context"]
@@ -26,6 +25,8 @@ OnToken = Callable[[int, int, str], None]  # index of the prompt, index of the s
 
 MAX_NEW_TOKENS = 100
 BATCH_TOKENS = 131_072  # capacity of the key-value cache of one batch, approximately
+NUM_BEFORE = 8  # preceding tokens decoded together with new ones: they decide whether a space comes first
+REPLACEMENT = "\ufffd"  # decoded from bytes that do not form a character, or not yet
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,15 @@ class Generated:
     finish_reason: FinishReason  # by the end-of-text token, a stop string, max_new_tokens, or a full context
 
 
-@dataclass(frozen=True)
-class GenerationConfig(ValidatedSettings, group=""):
-    """Generation settings, the same for every prompt."""
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig(SamplingSettings, group=""):
+    """Generation settings, the same for every prompt. The logits processors compute what those of the same name in
+    `transformers` do, in the same order."""
 
     max_new_tokens: int = setting(MAX_NEW_TOKENS, "maximum number of new tokens", low=1, high=1_000_000)
-    sampling: Sampling = field(default_factory=Sampling)
+    repetition_penalty: float = setting(
+        1.0, "above 1, tokens already in the text become less likely", above=0, high=1e6
+    )
     stop: tuple[str, ...] = ()
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
     num: int = setting(1, "samples per prompt", low=1, high=10_000)
@@ -51,6 +55,85 @@ class GenerationConfig(ValidatedSettings, group=""):
         super().__post_init__()
         if "" in self.stop:
             raise ValueError("a stop string must have at least one character")
+        if self.num > 1 and self.is_greedy:
+            raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
+
+    def process(self, logits_NV: Tensor, seen_NV: Tensor | None = None) -> Tensor:
+        """Returns the processed logits to sample from; `seen_NV` (bool) marks the tokens already in each text."""
+        if seen_NV is not None and self.repetition_penalty != 1:
+            logits_NV = penalize_repetition(logits_NV, seen_NV, self.repetition_penalty)
+        if self.is_greedy:
+            return logits_NV
+        logits_NV = logits_NV / self.temperature
+        if self.top_k is not None:
+            logits_NV = keep_top_k(logits_NV, self.top_k)
+        if self.top_p is not None and self.top_p < 1:
+            logits_NV = keep_top_p(logits_NV, self.top_p)
+        return logits_NV
+
+    def choose(self, logits_NV: Tensor, seen_NV: Tensor | None, uniform_N: Tensor) -> Tensor:
+        """Returns the next token of each sequence, N, drawn with uniform numbers in [0, 1)."""
+        logits_NV = self.process(logits_NV, seen_NV)
+        return argmax(logits_NV) if self.is_greedy else sample_by_inverse_cdf(logits_NV, uniform_N)
+
+
+class StreamingDetokenizer:
+    """Decodes the continuation of a prompt token by token.
+
+    `add` returns the text that can be shown now. Bytes that the next token may complete to a character, and text that
+    may be the beginning of a stop string, are held back. An incomplete character at the very end is dropped.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str] = ()):
+        self.tokenizer = tokenizer
+        self.stop = tuple(stop)
+        self.ids = list(prompt[-NUM_BEFORE:])  # tokens that the next text depends on
+        self.num_shown = len(tokenizer.decode(self.ids))  # characters of their text that were returned already
+        self.text = ""  # all text returned so far
+        self.held = ""  # held back: may be the beginning of a stop string
+        self.is_stopped = False
+
+    def add(self, tokens: Sequence[int]) -> str:
+        """Appends tokens and returns the new text; after a stop string, always an empty one."""
+        if self.is_stopped:
+            return ""
+        self.ids += tokens
+        text = self.tokenizer.decode(self.ids)
+        if text.endswith(REPLACEMENT):  # complete characters before it can be returned
+            text = text.rstrip(REPLACEMENT)
+            new = text[self.num_shown :]
+            self.num_shown = max(self.num_shown, len(text))
+        else:
+            new = text[self.num_shown :]
+            self.ids = self.ids[-NUM_BEFORE:]
+            self.num_shown = len(self.tokenizer.decode(self.ids))
+        return self._show(self.held + new)
+
+    def finish(self) -> str:
+        """Returns the text that was held back for a stop string that never came."""
+        rest, self.held = self.held, ""
+        self.text += rest
+        return rest
+
+    def _show(self, text: str) -> str:
+        starts = [start for stop in self.stop if (start := text.find(stop)) >= 0]
+        if starts:
+            self.is_stopped = True
+            text, self.held = text[: min(starts)], ""
+        else:
+            num_held = max((_overlap(text, stop) for stop in self.stop), default=0)
+            text, self.held = text[: len(text) - num_held], text[len(text) - num_held :]
+        self.text += text
+        return text
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Returns how many characters at the end of the text may be the beginning of the stop string.
+
+    >>> _overlap("one two", "two three"), _overlap("one", "two")
+    (3, 0)
+    """
+    return next((num for num in range(min(len(text), len(stop) - 1), 0, -1) if stop.startswith(text[-num:])), 0)
 
 
 class GeneratedSequence:
@@ -173,7 +256,7 @@ def _generate_batch(
     config: GenerationConfig,
     num_tokens: int,
 ) -> None:
-    context, num, sampling = model.config.max_positions, config.num, config.sampling
+    context, num = model.config.max_positions, config.num
     decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + config.max_new_tokens, context))
     logits_NV = decoding.prefill(prompts)
     device = logits_NV.device
@@ -182,15 +265,14 @@ def _generate_batch(
         decoding.reorder(copies_N)
         logits_NV = logits_NV[copies_N]
     logits_NV = suppress(logits_NV, config.begin_suppress_tokens)
-    seen_NV = None if sampling.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
+    seen_NV = None if config.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
     # Sample i of every prompt gets the same uniform numbers.
     uniform = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(num)]
     uniform_NS = torch.from_numpy(np.stack(uniform)).repeat(len(prompts), 1).to(device)
     # A GPU computes the next step while the host handles the tokens of this one.
     launches_ahead = device.type == "cuda"
     for step in range(config.max_new_tokens):
-        processed_NV = sampling.process(mask_unused(logits_NV, num_tokens), seen_NV)
-        chosen_N = sampling.choose(processed_NV, uniform_NS[:, step])
+        chosen_N = config.choose(mask_unused(logits_NV, num_tokens), seen_NV, uniform_NS[:, step])
         if seen_NV is not None:
             seen_NV.scatter_(1, chosen_N[:, None], True)
         if launches_ahead and step + 1 < config.max_new_tokens:
@@ -206,6 +288,52 @@ def _generate_batch(
             for i in full:
                 sequences[i].window = sequences[i].window[-max(context // 2, 1) :]
             logits_NV[full] = decoding.prefill([sequences[i].window for i in full], full)
+
+
+def argmax(logits_NV: Tensor) -> Tensor:
+    """The first maximum of each row; on a CPU by numpy, which takes a tenth of the time of torch."""
+    if logits_NV.device.type == "cpu":
+        return torch.from_numpy(logits_NV.numpy().argmax(-1))
+    return logits_NV.argmax(-1)
+
+
+def penalize_repetition(logits_NV: Tensor, seen_NV: Tensor, penalty: float) -> Tensor:
+    """Keskar et al. 2019 (arXiv 1909.05858): logits of seen tokens are divided by the penalty, or multiplied if < 0."""
+    less_NV = torch.where(logits_NV < 0, logits_NV * penalty, logits_NV / penalty)
+    return torch.where(seen_NV, less_NV, logits_NV)
+
+
+def keep_top_k(logits_NV: Tensor, k: int) -> Tensor:
+    """Keeps the `k` highest logits and those equal to the last of them; the others become -inf."""
+    last_N1 = logits_NV.topk(min(k, logits_NV.shape[-1])).values[:, -1:]
+    return logits_NV.masked_fill(logits_NV < last_N1, -torch.inf)
+
+
+def keep_top_p(logits_NV: Tensor, p: float) -> Tensor:
+    """Holtzman et al. 2020 (arXiv 1904.09751): keeps the fewest tokens whose total probability reaches `p`."""
+    ascending = logits_NV.sort(-1)
+    is_out_NV = ascending.values.softmax(-1).cumsum(-1) <= 1 - p
+    is_out_NV[:, -1] = False
+    return logits_NV.masked_fill(is_out_NV.scatter(-1, ascending.indices, is_out_NV), -torch.inf)
+
+
+def sample_by_inverse_cdf(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
+    """Inverse transform sampling: the token at which the cumulative probability, in vocabulary order, passes each
+    uniform number."""
+    # In float64: in float32 the error of the sum over 50,000 tokens exceeds the probability of a rare token.
+    cumulative_NV = logits_NV.double().softmax(-1).cumsum(-1)
+    targets_N1 = (uniform_N * cumulative_NV[:, -1]).unsqueeze(-1)
+    return torch.searchsorted(cumulative_NV, targets_N1, right=True).squeeze(-1).clamp(max=logits_NV.shape[-1] - 1)
+
+
+def uniform_numbers(seed: int, sample: int, num: int) -> np.ndarray:
+    """`num` uniform numbers in [0, 1) for sample `sample` of a prompt. They depend on the seed and the sample only; a
+    larger `num` extends the same sequence.
+
+    >>> bool((uniform_numbers(0, 1, 5)[:3] == uniform_numbers(0, 1, 3)).all())
+    True
+    """
+    return np.random.default_rng([seed, sample]).random(num)
 
 
 def suppress(logits_NV: Tensor, tokens: Collection[int]) -> Tensor:

@@ -1,7 +1,10 @@
 """The base class of loaded models: model, tokenizer, folder, device, embeddings and, for fine-tuned runs,
-predictions."""
+predictions.
 
-from collections.abc import Callable, Sequence
+Shapes: B texts, D width.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,17 +14,25 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.devices import device_of
-from hornbook.inference.embeddings import embed_texts, l2_normalized
-from hornbook.inference.weight_layout import linear_layers, to_column_major
+from hornbook.batch import pack
+from hornbook.devices import device_of, evaluation_mode
 from hornbook.interop.folder import save_model
-from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
+from hornbook.interop.sentence_transformers import (
+    POOLINGS,
+    EmbeddingPooling,
+    EmbeddingSettings,
+    read_embedding_settings,
+)
+from hornbook.models.pooling import pool_tokens
+from hornbook.tasks.running import index_batches
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from hornbook.inference.predictor import Predictor
 
 BATCH_TOKENS = 16_384  # tokens per forward pass, approximately
+TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
+SMALLEST_NORM = 1e-12
 
 
 class LoadedModel:
@@ -71,19 +82,25 @@ class LoadedModel:
         to_column_major(linear_layers(self.model))
         return embed_texts(self.model, self.tokenizer, texts, settings, prompt, BATCH_TOKENS, on_progress)
 
+    def embed_to_compare(
+        self, texts: Sequence[str] | str, prompt: str | None = None, on_progress: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """The vectors of `embed`, of which a dot product is the similarity that the model's settings prescribe."""
+        normalize = self.embedding.similarity == "cosine" or None
+        return self.embed(texts, normalize=normalize, prompt=prompt, on_progress=on_progress)
+
     def similarity(self, a: Sequence[str] | str, b: Sequence[str] | str) -> np.ndarray | float:
         """Returns the similarity of each text in `a` to each text in `b`, a x b: cosine, or the dot product if the
         model's settings prescribe it; a number for two single texts. Vectors may be given in place of texts."""
-        normalize = self.embedding.similarity == "cosine"
-        similarities = self._vectors(a, normalize) @ self._vectors(b, normalize).T
+        similarities = self._vectors(a) @ self._vectors(b).T
         return float(similarities[0, 0]) if isinstance(a, str) and isinstance(b, str) else similarities
 
-    def _vectors(self, texts: Sequence[str] | str | np.ndarray, normalize: bool) -> np.ndarray:
+    def _vectors(self, texts: Sequence[str] | str | np.ndarray) -> np.ndarray:
         """The vectors of texts; vectors in place of texts are only normalised."""
         if not isinstance(texts, np.ndarray):
-            return self.embed(texts, normalize=normalize or None)
+            return self.embed_to_compare(texts)
         vectors = np.atleast_2d(texts)
-        return l2_normalized(vectors) if normalize else vectors
+        return l2_normalized(vectors) if self.embedding.similarity == "cosine" else vectors
 
     @cached_property
     def predictor(self) -> "Predictor":
@@ -119,3 +136,87 @@ class LoadedModel:
             hint = "" if self.model.heads else "; use the model that it was fine-tuned from"
             hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else hint
             raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {purpose} needs{hint}")
+
+
+@torch.inference_mode()
+def embed_texts(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    settings: EmbeddingSettings,
+    prompt: str | None,
+    batch_tokens: int,
+    on_progress: Callable[[int], None] | None = None,
+) -> np.ndarray:
+    """One vector per text, B x D, float32. A text longer than the limit is truncated; a text without any token, not
+    even a special one, gets zeros. `on_progress` is called with the number of texts done."""
+    if settings.pooling not in POOLINGS:
+        raise ValueError(f"pooling must be {', '.join(POOLINGS[:-1])} or {POOLINGS[-1]}, not '{settings.pooling}'")
+    vectors_BD = np.zeros((len(texts), model.config.width), np.float32)
+    num_done = 0
+    with evaluation_mode(model):
+        for first in range(0, len(texts), TEXTS_AT_ONCE):
+            ids = encode(texts[first : first + TEXTS_AT_ONCE], tokenizer, settings, prompt, model.config.max_positions)
+            lengths = list(map(len, ids))
+            num_done += lengths.count(0)
+            # Longest first: neighbours of equal length are cheap on a CPU, and memory runs out at once or never.
+            order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+            for indices in index_batches(order, lengths, batch_tokens):
+                batch = pack([ids[i] for i in indices]).to(device_of(model))
+                pooled_BD = pool_tokens(model(batch), batch, settings.pooling)
+                vectors_BD[[first + i for i in indices]] = pooled_BD.cpu().numpy()
+                num_done += len(indices)
+                if on_progress:
+                    on_progress(num_done)
+    return l2_normalized(vectors_BD) if settings.normalize else vectors_BD
+
+
+def encode(
+    texts: Sequence[str], tokenizer: Tokenizer, settings: EmbeddingSettings, prompt: str | None, max_positions: int
+) -> list[list[int]]:
+    """The token ids of each text after the prompt, with special tokens, truncated to the maximum length."""
+    max_length = min(max_positions, settings.max_length or max_positions)
+    before = settings.prompt(prompt)
+    if not settings.is_default:
+        texts = [text.strip() for text in texts]  # as in `sentence-transformers`
+    texts = [before + text for text in texts]
+    if settings.lower_case:
+        texts = [text.lower() for text in texts]
+    encodings = tokenizer.encode_batch(texts)
+    for each in encodings:
+        each.truncate(max(max_length - tokenizer.num_special(False), 0))
+    return [tokenizer.with_special_tokens(each).ids for each in encodings]
+
+
+def l2_normalized(vectors_BD: np.ndarray) -> np.ndarray:
+    """The vectors divided by their Euclidean norm; a vector of zeros is unchanged.
+
+    >>> l2_normalized(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
+    norms_B = np.linalg.norm(vectors_BD, axis=-1, keepdims=True)
+    return vectors_BD / np.maximum(norms_B, SMALLEST_NORM)
+
+
+def to_column_major(layers: Iterable[nn.Linear | nn.Embedding]) -> None:
+    """Stores the weights of these layers on a CPU column-major, as GPT-2's folders do; shapes and values are unchanged.
+
+    The gain depends on the CPU. On a Xeon (one thread), the products of a single token are faster: 1.1 x in the blocks,
+    1.3 x for the vocabulary logits; those of 32 tokens take as long, or 12% longer for the vocabulary. On ARM
+    (OpenBLAS), the products of many tokens are 1.1 x faster, and those of a single token slower.
+
+    >>> layer = nn.Linear(3, 2)
+    >>> to_column_major([layer])
+    >>> layer.weight.shape, layer.weight.stride()
+    (torch.Size([2, 3]), (1, 2))
+    """
+    for layer in layers:
+        weight = layer.weight
+        if weight.is_cpu and not weight.t().is_contiguous():
+            weight.data = weight.data.t().contiguous().t()
+
+
+def linear_layers(model: nn.Module) -> list[nn.Linear]:
+    """The linear layers whose weights are not also an embedding table, of which single rows are read."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    return [each for each in model.modules() if isinstance(each, nn.Linear) and id(each.weight) not in tables]

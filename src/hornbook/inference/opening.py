@@ -8,8 +8,8 @@ from torch import nn
 from hornbook.devices import chosen_device
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
+from hornbook.inference.loaded import linear_layers, to_column_major
 from hornbook.inference.predictor import load_predictor
-from hornbook.inference.weight_layout import linear_layers, to_column_major
 from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder

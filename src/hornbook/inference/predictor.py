@@ -22,8 +22,7 @@ from torch import nn
 from hornbook.devices import chosen_device, device_of, inference_autocast
 from hornbook.files import read_json_if_exists, refusing_damage
 from hornbook.graph.grounding import Grounder, open_saved_grounder
-from hornbook.graph.linking import EntityLinker
-from hornbook.inference.linking import open_linker
+from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
@@ -68,10 +67,6 @@ class TaskModel:
     seed: int = 0
     grounder: Grounder | None = None
     linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
-
-    def grounded(self, encoded: EncodedExamples, examples: Sequence[Example]) -> EncodedExamples:
-        """The encoded examples with the schema graphs of the examples, for a model that reads a knowledge graph."""
-        return encoded if self.grounder is None else self.grounder.attach(encoded, examples)
 
 
 class Predictor:
@@ -168,7 +163,7 @@ class Predictor:
             def on_groups(num_done: int, i: int = i, num_groups: int = encoded.num_groups) -> None:
                 report((i + num_done / num_groups) / len(self.members))
 
-            grounded = member.grounded(encoded, examples)
+            grounded = encoded if member.grounder is None else member.grounder.attach(encoded, examples)
             outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_groups).outputs)
         self.num_truncated += encoded.num_truncated
         predictions = task.decode(combine(task, outputs), encoded, examples)

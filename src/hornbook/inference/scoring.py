@@ -3,6 +3,7 @@
 Shapes: T tokens, K scored positions, D width.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import pack
+from hornbook.batch import Batch, pack
 from hornbook.config import checked
+from hornbook.devices import device_of
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
@@ -176,20 +178,13 @@ def window_scores(
         starts = {
             i: start for sequence, start in zip(indices, batch.offsets_host, strict=False) for i in windows_of[sequence]
         }
-        chosen = [windows[i] for i in starts]
-        positions = np.concatenate(
-            [
-                np.arange(window.scored - window.first, window.end - window.first) + start
-                for window, start in zip(chosen, starts.values(), strict=True)
-            ]
-        )
-        targets = np.concatenate([texts[window.text][window.scored + 1 : window.end + 1] for window in chosen])
-        x_TD = model(batch.to(model.embeddings.tokens.weight.device))
-        scores = _token_scores(model.next_token_logits, x_TD, positions, targets, model.config.vocab_size)
-        cuts = np.cumsum([window.end - window.scored for window in chosen])[:-1]
-        for i, *of_window in zip(starts, *(np.split(each, cuts) for each in scores), strict=True):
-            results[i] = Continuation(*of_window)
-        num_tokens += len(targets)
+        positions, targets = [], []
+        for i, start in starts.items():
+            window = windows[i]
+            positions.append(np.arange(window.scored - window.first, window.end - window.first) + start)
+            targets.append(texts[window.text][window.scored + 1 : window.end + 1])
+        results |= zip(starts, _token_scores(model, model.next_token_logits, batch, positions, targets), strict=True)
+        num_tokens += sum(map(len, targets))
         if on_progress is not None:
             on_progress(num_tokens)
     return [results[i] for i in range(len(windows))]
@@ -225,19 +220,16 @@ def masked_scores(
     ):
         chosen = [spans[span] for span in indices]
         copies = [_masked_copies(texts[i], first, end, mask_id) for i, first, end in chosen]
-        x_TD = model(pack([ids for each in copies for ids in each]).to(model.embeddings.tokens.weight.device))
+        batch = pack([ids for each in copies for ids in each])
         positions, targets, start = [], [], 0
         for (i, first, end), each in zip(chosen, copies, strict=True):
             scored = texts[i].positions[first:end]
             positions.append(start + np.arange(len(each)) * each.shape[1] + scored - model.mask_offset)
             targets.append(texts[i].ids[scored])
             start += each.size
-        scores, _ = _token_scores(
-            model.mlm_logits, x_TD, np.concatenate(positions), np.concatenate(targets), model.config.vocab_size
-        )
-        cuts = np.cumsum([len(each) for each in copies])[:-1]
-        for (i, first, end), of_span in zip(chosen, np.split(scores, cuts), strict=True):
-            log_probabilities[i][first:end] = of_span
+        scores = _token_scores(model, model.mlm_logits, batch, positions, targets)
+        for (i, first, end), of_span in zip(chosen, scores, strict=True):
+            log_probabilities[i][first:end] = of_span.log_probabilities
             num_remaining[i] -= 1
         if on_progress is not None:
             on_progress(int((num_remaining == 0).sum()))
@@ -267,14 +259,23 @@ def _logits(logits_of: Callable[[Tensor], Tensor], x_KD: Tensor) -> Tensor:
 
 
 def _token_scores(
-    logits_of: Callable[[Tensor], Tensor], x_TD: Tensor, positions: np.ndarray, targets: np.ndarray, vocab_size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the log-probabilities of the targets at the positions, and whether each is the argmax."""
-    positions_K = torch.from_numpy(positions).to(x_TD.device)
-    targets_K = torch.from_numpy(np.asarray(targets, np.int64)).to(x_TD.device)
+    model: Encoder | Gpt,
+    logits_of: Callable[[Tensor], Tensor],
+    batch: Batch,
+    positions: Sequence[np.ndarray],
+    targets: Sequence[Sequence[int]],
+) -> Iterator[Continuation]:
+    """Runs the model on the batch, and yields the scores of the target tokens of each item at its positions, which
+    count over all tokens of the batch."""
+    device, vocab_size = device_of(model), model.config.vocab_size
+    x_TD = model(batch.to(device))
+    positions_K = torch.from_numpy(np.concatenate(positions)).to(device)
+    targets_K = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(device)
     scores, are_greedy = [], []
     for where, target in zip(positions_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
         logits = _logits(logits_of, x_TD[where])[:, :vocab_size]
         scores.append(logits.log_softmax(-1).gather(1, target[:, None])[:, 0].double().cpu())
         are_greedy.append((logits.argmax(-1) == target).cpu())
-    return torch.cat(scores).numpy(), torch.cat(are_greedy).numpy()
+    cuts = np.cumsum([len(each) for each in positions])[:-1]
+    by_item = (np.split(torch.cat(each).numpy(), cuts) for each in (scores, are_greedy))
+    return itertools.starmap(Continuation, zip(*by_item, strict=True))

@@ -13,8 +13,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from hornbook.inference.decoder import make_generation_config
-from hornbook.inference.generation import Generated, OnToken
+from hornbook.inference.generation import Generated, GenerationConfig, OnToken
 from hornbook.serve import schemas
 from hornbook.serve.api import Server
 from hornbook.serve.engine import QueuedRequest
@@ -94,7 +93,7 @@ class _Completion:
 
     async def _submit(self, on_text: OnToken | None = None) -> QueuedRequest:
         try:
-            config = make_generation_config(**self.settings)
+            config = GenerationConfig(**self.settings)
         except ValueError as error:
             raise HTTPException(422, self.model.public(str(error))) from None
         ids = await self.server.tokenized(self.model, self.prompts, self.model.generator.encode)

@@ -31,8 +31,8 @@ from hornbook.inference.retrieval.index import (
     IndexWriter,
     Manifest,
     VectorType,
+    model_fingerprint,
 )
-from hornbook.interop.folder import weights_fingerprint
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.stopping import interruptible
 from hornbook.tasks.datasets import find_task
@@ -217,13 +217,6 @@ def _as_text(cell: Any) -> str | None:
     return plain(cell) or None
 
 
-def model_fingerprint(model: LoadedModel) -> str:
-    """SHA-256 of everything that determines the vectors: weights, tokenizer and embedding settings."""
-    settings = json.dumps(model.embedding.to_dict(), sort_keys=True)
-    parts = (weights_fingerprint(Path(model.folder)), model.tokenizer.fingerprint, settings)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
 @lock_output_folder
 def build_index(
     texts: str | Path | Sequence[str],
@@ -269,61 +262,49 @@ def build_index(
         raise ValueError(f"dtype must be {' or '.join(VECTOR_FILES)}, not '{dtype}'")
     with temporary(out / "texts") as spool:
         read = read_texts(texts, spool, text, key, delimiter, encoding, strict)
-        return _build(read, out, model, dtype, append, device, log, on_progress)
-
-
-def _build(
-    texts: Texts,
-    out: Path,
-    model: str | Path | LoadedModel | None,
-    dtype: VectorType | None,
-    append: bool,
-    device: str,
-    log: Callable[[str], None],
-    on_progress: Callable[[int, int], None] | None,
-) -> Built:
-    for message in texts.messages:
-        log(message)
-    if texts.num_empty:
-        log(f"{texts.num_empty:,} rows have no text and are left out")
-    before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
-    if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
-        raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
-    source = IndexedTexts(texts.file and str(Path(texts.file).resolve()), texts.fingerprint, len(texts))
-    is_built = before is not None and _is_built(before, source, append, out)
-    if before is not None and dtype not in (None, before.dtype):
-        raise ValueError(f"{out} has {before.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
-    loaded = None
-    if model is not None or not is_built:
-        name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
-        try:
-            loaded = _load(name, device, log)
-        except ValueError as error:
-            if name != DEFAULT_MODEL:
-                raise
-            raise ValueError(f"{error} as model=, or use model='en' or model='ko', which need no download") from None
-        fingerprint = model_fingerprint(loaded)
-        if before is not None:
-            refuse_other_model(before, loaded, fingerprint, out)
-    if is_built:
-        log(f"{out} already has these texts")
-        manifest, num_before = before, before.count
-    else:
-        if before is None:
-            settings, width = loaded.embedding, loaded.model.config.width
-            embedding = (_full_name(name), fingerprint, settings.to_dict(), settings.similarity, width)
-            manifest = Manifest(*embedding, dtype or "float32", 0, 0, texts.names, (source,))
-        else:  # resumed, or with another source
-            manifest = replace(before, sources=(*before.sources, source)) if before.is_finished else before
-        first_id = _check_ids(texts, manifest, out, log)
-        num_bytes = len(texts) * manifest.width * (4 if manifest.dtype == "float32" else 2)
-        refuse_beyond_disk(out, num_bytes, "the vectors need", "write elsewhere, or use dtype='int8'")
-        if before != manifest:
-            manifest.write(out)  # before any other file, so that a kill leaves a folder that is known as an index
-        num_before = manifest.count
-        manifest = _embed_rows(out, manifest, loaded, texts, first_id, on_progress)
-    sizes = (manifest.count, manifest.count - num_before, manifest.width)
-    return Built(out, *sizes, manifest.dtype, manifest.model, texts.num_empty, texts.problems)
+        for message in read.messages:
+            log(message)
+        if read.num_empty:
+            log(f"{read.num_empty:,} rows have no text and are left out")
+        before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
+        if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
+            raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
+        source = IndexedTexts(read.file and str(Path(read.file).resolve()), read.fingerprint, len(read))
+        is_built = before is not None and _is_built(before, source, append, out)
+        if before is not None and dtype not in (None, before.dtype):
+            raise ValueError(f"{out} has {before.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
+        loaded = None
+        if model is not None or not is_built:
+            name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
+            try:
+                loaded = _load(name, device, log)
+            except ValueError as error:
+                if name != DEFAULT_MODEL:
+                    raise
+                raise ValueError(
+                    f"{error} as model=, or use model='en' or model='ko', which need no download"
+                ) from None
+            if before is not None:
+                before.refuse_other_model(loaded, out)
+        if is_built:
+            log(f"{out} already has these texts")
+            manifest, num_before = before, before.count
+        else:
+            if before is None:
+                settings, width = loaded.embedding, loaded.model.config.width
+                embedding = (model_fingerprint(loaded), settings.to_dict(), settings.similarity, width)
+                manifest = Manifest(_full_name(name), *embedding, dtype or "float32", 0, 0, read.names, (source,))
+            else:  # resumed, or with another source
+                manifest = replace(before, sources=(*before.sources, source)) if before.is_finished else before
+            first_id = _check_ids(read, manifest, out, log)
+            num_bytes = len(read) * manifest.width * (4 if manifest.dtype == "float32" else 2)
+            refuse_beyond_disk(out, num_bytes, "the vectors need", "write elsewhere, or use dtype='int8'")
+            if before != manifest:
+                manifest.write(out)  # before any other file, so that a kill leaves a folder that is known as an index
+            num_before = manifest.count
+            manifest = _embed_rows(out, manifest, loaded, read, first_id, on_progress)
+        sizes = (manifest.count, manifest.count - num_before, manifest.width)
+        return Built(out, *sizes, manifest.dtype, manifest.model, read.num_empty, read.problems)
 
 
 def _load(name: str | Path | LoadedModel, device: str, log: Callable[[str], None]) -> LoadedModel:
@@ -363,21 +344,6 @@ def _is_built(before: Manifest, source: IndexedTexts, append: bool, out: Path) -
     return False
 
 
-def refuse_other_model(manifest: Manifest, model: LoadedModel, fingerprint: str, folder: Path) -> None:
-    """Raises unless the model embeds as the one that built the index."""
-    width = model.model.config.width
-    if width != manifest.width:
-        raise ValueError(
-            f"{model.folder} embeds texts in {width} numbers, but the index in {folder} has {manifest.width}: use its "
-            f"model, {manifest.model}, or build the index again"
-        )
-    if fingerprint != manifest.fingerprint:
-        raise ValueError(
-            f"the index in {folder} was built with another model than {model.folder} is now: use {manifest.model} as "
-            "it was then, or build the index again"
-        )
-
-
 def _check_ids(texts: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
     """Raises if an id is in the index already. Rows without ids that are appended continue the numbering: returns the
     number of the first one."""
@@ -413,7 +379,6 @@ def _embed_rows(
     """Embeds the rows of the last source that are not in the index yet, and commits them block by block. A block takes
     about `SECONDS`, so that Ctrl-C or a kill loses no more. Returns the manifest of the complete index."""
     writer, total, size = IndexWriter(out, manifest), len(texts), FIRST_ROWS
-    normalize = manifest.similarity == "cosine" or None
     first = manifest.sources[-1].done
     try:
         with interruptible():
@@ -428,8 +393,7 @@ def _embed_rows(
                         on_progress(first + done, total)
 
                 started = time.monotonic()
-                vectors_BD = model.embed(block, normalize=normalize, prompt="document", on_progress=report)
-                writer.add(vectors_BD, ids, block, columns)
+                writer.add(model.embed_to_compare(block, "document", report), ids, block, columns)
                 first += len(ids)
                 size = next_size(size, time.monotonic() - started)
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
-from hornbook.inference.retrieval.scan import TopRows, top_rows
+from hornbook.inference.retrieval.searching import TopRows, top_rows
 from hornbook.metrics.bootstrap import intervals
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
 from hornbook.tasks.encoded import mean_scorer
@@ -164,8 +164,7 @@ def _search(
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Scores and rows of the nearest documents of each query, one more than `TOP`, and the ids of the rows. Only the
     vectors of one block of documents are in memory."""
-    normalize = model.embedding.similarity == "cosine" or None
-    queries_QD = model.embed(list(data.queries.values()), normalize=normalize, prompt="query")
+    queries_QD = model.embed_to_compare(list(data.queries.values()), "query")
     ids, texts = list(data.documents), list(data.documents.values())
     top = TopRows(len(queries_QD), TOP + 1)
     for first in range(0, len(ids), DOCUMENTS_AT_ONCE):
@@ -175,7 +174,7 @@ def _search(
             if on_progress:
                 on_progress(first + done, len(ids))
 
-        vectors_BD = model.embed(block, normalize=normalize, prompt="document", on_progress=report)
+        vectors_BD = model.embed_to_compare(block, "document", report)
         scores_QK, rows_QK = top_rows(queries_QD, vectors_BD, None, TOP + 1)
         top.add(scores_QK, rows_QK + first)
     return top.scores, top.rows, ids

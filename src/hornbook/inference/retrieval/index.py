@@ -12,6 +12,8 @@ index as it was after the last committed block, and a reader never sees part of 
 Shapes: N rows, B rows of a block, D width.
 """
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +27,8 @@ import pyarrow.compute as pc
 
 import hornbook
 from hornbook.files import read_json, refusing_damage, write_json
+from hornbook.inference.loaded import LoadedModel
+from hornbook.interop.folder import weights_fingerprint
 from hornbook.lifecycle.locking import check_folder
 
 INDEX_FILE = "index.json"
@@ -87,11 +91,32 @@ class Manifest:
     def write(self, folder: Path) -> None:
         write_json(folder / INDEX_FILE, {"hornbook": hornbook.__version__} | asdict(self))
 
+    def refuse_other_model(self, model: LoadedModel, folder: Path) -> None:
+        """Raises unless the model embeds as the one that built the index in `folder`."""
+        width = model.model.config.width
+        if width != self.width:
+            raise ValueError(
+                f"{model.folder} embeds texts in {width} numbers, but the index in {folder} has {self.width}: use its "
+                f"model, {self.model}, or build the index again"
+            )
+        if model_fingerprint(model) != self.fingerprint:
+            raise ValueError(
+                f"the index in {folder} was built with another model than {model.folder} is now: use {self.model} as "
+                "it was then, or build the index again"
+            )
+
     def sizes(self) -> dict[str, int]:
         """The committed size of each file in bytes."""
         name, dtype = VECTOR_FILES[self.dtype]
         sizes = {name: self.count * self.width * np.dtype(dtype).itemsize, ROWS: self.bytes}
         return sizes | ({SCALES: 4 * self.count, RESIDUALS: sizes[name]} if self.dtype == "int8" else {})
+
+
+def model_fingerprint(model: LoadedModel) -> str:
+    """SHA-256 of everything that determines the vectors: weights, tokenizer and embedding settings."""
+    settings = json.dumps(model.embedding.to_dict(), sort_keys=True)
+    parts = (weights_fingerprint(Path(model.folder)), model.tokenizer.fingerprint, settings)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 class Index:

@@ -1,24 +1,38 @@
 """`hornbook.search`: the texts of an index that are most similar to queries.
 
 hornbook.search("index", "how do I reset my password", top_k=5)[0][0].text
+
+Exact search compares every vector with every query, by matrix products over blocks of rows. Approximate search follows
+a navigable graph of neighbours (HNSW, Malkov and Yashunin 2016, arXiv 1603.09320) from faiss, in the file graph.faiss
+with the float32 vectors of its rows; the scores of the rows that it proposes are computed as in exact search.
+
+Shapes: N rows, B rows of a block, D width, Q queries, K results per query.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from hornbook.config import checked
+from hornbook.files import replacing
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
-from hornbook.inference.retrieval.approximate import ApproximateIndex
-from hornbook.inference.retrieval.building import model_fingerprint, refuse_other_model
 from hornbook.inference.retrieval.index import ID, TEXT, Index
-from hornbook.inference.retrieval.scan import search_index
 
 TOP = 5
 LARGEST_TOP = 100_000
+ROWS_AT_ONCE = 131_072  # of a block; 200 MB of float32 vectors of width 384, which are read in place
+SCORES_AT_ONCE = 2**24  # of a block, over all queries
+CANDIDATES = 5  # per result: rows that int8 numbers alone, or the graph, propose, and whose scores are then computed
+HNSW_FILE = "graph.faiss"
+ADDED_AT_ONCE = 100_000  # rows added to the graph before it is saved
+NEIGHBOURS = 32  # links of a row of the graph
+EFFORT_BUILDING, EFFORT_SEARCHING = 64, 128  # rows looked at (efConstruction and efSearch in the paper)
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class SearchIndex:
             if Path(name).is_absolute() and not Path(name).is_dir():
                 raise ValueError(f"{name}, the model of the index, is gone: give its new folder with model=")
         model = name if isinstance(name, LoadedModel) else load(name, device=self._device)
-        refuse_other_model(manifest, model, model_fingerprint(model), self.index.folder)
+        manifest.refuse_other_model(model, self.index.folder)
         return model
 
     def search(
@@ -81,9 +95,7 @@ class SearchIndex:
             raise ValueError(f"no row of the index has {values}: check the spelling, or leave out where=")
         if not queries:
             return []
-        vectors = self.model.embed(
-            queries, normalize=self.index.manifest.similarity == "cosine" or None, prompt="query"
-        )
+        vectors = self.model.embed_to_compare(queries, "query")
         if self.graph is not None and chosen is None:
             results = self.graph.search(vectors, top_k)
         else:
@@ -130,3 +142,149 @@ def search(
     """
     opened = index if isinstance(index, SearchIndex) else SearchIndex(index, model, device, approximate)
     return opened.search(queries, top_k, where)
+
+
+def search_index(
+    index: Index, queries_QD: np.ndarray, top_k: int, chosen: np.ndarray | None = None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each query the scores and the rows of the `top_k` nearest vectors, best first. int8 vectors are searched
+    first without, then their best candidates with the residuals."""
+    if index.residuals_ND is None:
+        return list(zip(*top_rows(queries_QD, index.vectors_ND, None, top_k, chosen), strict=True))
+    _, candidates = top_rows(queries_QD, index.vectors_ND, index.scales_N, CANDIDATES * top_k, chosen)
+    return rank_candidates(index, queries_QD, candidates, top_k)
+
+
+def rank_candidates(
+    index: Index, queries_QD: np.ndarray, candidates: Sequence[np.ndarray], top_k: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each query the scores and the rows of the `top_k` best of its candidate rows, by the products with their full
+    vectors."""
+    ranked = []
+    for query_D, rows in zip(queries_QD, candidates, strict=True):
+        scores = index.vectors_of(rows) @ query_D
+        order = np.lexsort((rows, -scores))[:top_k]
+        ranked.append((scores[order], rows[order]))
+    return ranked
+
+
+class TopRows:
+    """The `top_k` highest scores of each query and their rows, Q x K each, best first, over blocks of rows; equal
+    scores are in the order of the rows."""
+
+    def __init__(self, num_queries: int, top_k: int):
+        self.top_k = top_k
+        self.scores = np.zeros((num_queries, 0), np.float32)
+        self.rows = np.zeros((num_queries, 0), np.int64)
+
+    def add(self, scores_QB: np.ndarray, rows_QB: np.ndarray) -> None:
+        """Merges the scores of a block."""
+        scores, rows = np.concatenate([self.scores, scores_QB], 1), np.concatenate([self.rows, rows_QB], 1)
+        order = np.lexsort((rows, -scores))[:, : self.top_k]
+        self.scores, self.rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+
+
+def top_rows(
+    queries_QD: np.ndarray,
+    vectors_ND: np.ndarray,
+    scales_N: np.ndarray | None,
+    top_k: int,
+    chosen: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The `top_k` highest dot products with each query and their rows, Q x K each, best first; equal scores are in the
+    order of the rows. K is smaller than `top_k` if there are fewer rows. `chosen`: numbers of the rows to search.
+    Memory is bounded by one block, whatever the number of rows.
+
+    >>> scores, rows = top_rows(np.eye(2, dtype=np.float32)[:1], np.eye(2, dtype=np.float32), None, 1)
+    >>> scores.tolist(), rows.tolist()
+    ([[1.0]], [[0]])
+    """
+    queries_QD = np.ascontiguousarray(queries_QD, np.float32)
+    num_rows = len(vectors_ND) if chosen is None else len(chosen)
+    step = max(1, min(ROWS_AT_ONCE, SCORES_AT_ONCE // max(1, len(queries_QD))))
+    top = TopRows(len(queries_QD), top_k)
+    for first in range(0, num_rows, step):
+        where = slice(first, first + step) if chosen is None else chosen[first : first + step]
+        scores_QB = _scores(queries_QD, vectors_ND[where], None if scales_N is None else scales_N[where])
+        rows_B = np.arange(first, first + scores_QB.shape[1]) if chosen is None else where
+        best = torch.topk(torch.from_numpy(scores_QB), min(top_k, scores_QB.shape[1]), sorted=False)
+        top.add(best.values.numpy(), rows_B[best.indices.numpy()])
+    return top.scores, top.rows
+
+
+def _scores(queries_QD: np.ndarray, block_BD: np.ndarray, scales_B: np.ndarray | None) -> np.ndarray:
+    """Dot products, Q x B."""
+    if scales_B is None:
+        # A single query is a matrix-vector product, which reads the block once and in order.
+        return (block_BD @ queries_QD[0])[None] if len(queries_QD) == 1 else queries_QD @ block_BD.T
+    if has_int8_kernel(block_BD.shape[1]):
+        return _int8_product(queries_QD, block_BD, scales_B)
+    return (queries_QD @ block_BD.astype(np.float32).T) * scales_B
+
+
+def _int8_product(queries_QD: np.ndarray, block_BD: np.ndarray, scales_B: np.ndarray) -> np.ndarray:
+    """The product with int8 rows by PyTorch's kernel for int8 weights, which converts them in registers."""
+    queries, block, scales = (torch.from_numpy(np.asarray(each)) for each in (queries_QD, block_BD, scales_B))
+    return torch.ops.aten._weight_int8pack_mm(queries, block, scales).numpy()
+
+
+@cache
+def has_int8_kernel(width: int) -> bool:
+    """Whether PyTorch's kernel for int8 weights exists and is right for this width on this machine."""
+    random = np.random.default_rng(0)
+    queries = random.standard_normal((3, width)).astype(np.float32)
+    block = random.integers(-127, 128, (7, width), np.int8)
+    scales = random.random(7).astype(np.float32)
+    try:
+        products = _int8_product(queries, block, scales)
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return False
+    return bool(np.allclose(products, (queries @ block.astype(np.float32).T) * scales, rtol=1e-4, atol=1e-2))
+
+
+class ApproximateIndex:
+    """The graph of an index, built on first use and extended by rows that were added since."""
+
+    def __init__(self, index: Index, log: Callable[[str], None] = lambda message: None):
+        try:
+            import faiss
+        except ImportError:
+            raise ValueError(
+                "approximate search needs the package faiss-cpu, which is not installed: pip install 'hornbook[search]'"
+            ) from None
+        self.index, self.faiss = index, faiss
+        self.graph = self._open()
+        if self.graph.ntotal < len(index):
+            self._extend(log)
+
+    def _open(self):
+        """The saved graph, or an empty one if there is none that fits the index."""
+        file = self.index.folder / HNSW_FILE
+        if file.exists():
+            try:
+                graph = self.faiss.read_index(str(file))
+            except RuntimeError:
+                graph = None  # damaged: built again
+            if graph is not None and graph.d == self.index.manifest.width and graph.ntotal <= len(self.index):
+                return graph
+        graph = self.faiss.IndexHNSWFlat(self.index.manifest.width, NEIGHBOURS, self.faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = EFFORT_BUILDING
+        return graph
+
+    def _extend(self, log: Callable[[str], None]) -> None:
+        """Adds the rows of the index that the graph lacks, and saves it after each block."""
+        total = len(self.index)
+        for first in range(self.graph.ntotal, total, ADDED_AT_ONCE):
+            log(f"building {self.index.folder / HNSW_FILE} for approximate search: {first:,} of {total:,} texts")
+            block_BD = self.index.vectors_of(np.arange(first, min(first + ADDED_AT_ONCE, total)))
+            self.graph.add(block_BD)
+            with replacing(self.index.folder / HNSW_FILE) as file:
+                self.faiss.write_index(self.graph, str(file))
+
+    def search(self, queries_QD: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each query the scores and the rows of about the `top_k` nearest vectors, best first."""
+        num = min(CANDIDATES * top_k, len(self.index))
+        self.graph.hnsw.efSearch = max(EFFORT_SEARCHING, 2 * num)
+        _, candidates = self.graph.search(np.ascontiguousarray(queries_QD, np.float32), num)
+        # The graph may propose fewer rows than requested, and pads them with -1.
+        return rank_candidates(self.index, queries_QD, [rows[rows >= 0] for rows in candidates], top_k)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hornbook.inference.embeddings import l2_normalized
 from hornbook.inference.encoder import EncoderModel
+from hornbook.inference.loaded import l2_normalized
 from hornbook.runs.augmentation.filling import whole_words
 from hornbook.text.word_vectors import lookup, read_vectors
 

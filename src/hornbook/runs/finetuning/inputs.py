@@ -13,8 +13,7 @@ from hornbook import config as configuration
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.graph.grounding import Grounder, open_grounder
-from hornbook.graph.linking import EntityLinker
-from hornbook.inference.linking import open_linker
+from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.inference.opening import load
 from hornbook.interop.builtin import LANGUAGES, builtin_for
 from hornbook.interop.folder import load_folder
