@@ -74,14 +74,10 @@ def like_a_gpu(monkeypatch):
     monkeypatch.setattr(attention, "_has_fast_cudnn", lambda: False)
     for module in (attention, transformer):
         monkeypatch.setattr(module, "runs_flash", lambda x: True)
-    functions = {
-        "vocabulary": {"overwrite_with_gradient": lambda logits, *_: logits.new_zeros(len(logits), dtype=torch.float)},
-        "gradient": {"scaled": lambda gradient, factor, dtype: torch.empty_like(gradient, dtype=dtype)},
-    }
-    for name, found in functions.items():
-        kernel = ModuleType(name)
-        vars(kernel).update(found)
-        monkeypatch.setitem(sys.modules, f"hornbook.nn.kernels.{name}", kernel)
+    loss_kernels = ModuleType("losses")
+    loss_kernels.overwrite_with_gradient = lambda logits, *_: logits.new_zeros(len(logits), dtype=torch.float)
+    loss_kernels.scaled = lambda gradient, factor, dtype: torch.empty_like(gradient, dtype=dtype)
+    monkeypatch.setitem(sys.modules, "hornbook.nn.kernels.losses", loss_kernels)
     dtype = torch.get_autocast_dtype("cuda")
     torch.set_autocast_dtype("cuda", torch.bfloat16)
     yield

@@ -21,10 +21,10 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def counted(monkeypatch, name: str) -> list[int]:
     """Grows by one with each call of a kernel."""
-    from hornbook.nn.kernels import matching as matched_kernel  # brings triton, which is only where CUDA is
+    from hornbook.nn.kernels import losses as loss_kernels  # brings triton, which is only where CUDA is
 
-    calls, kernel = [], getattr(matched_kernel, name)
-    monkeypatch.setattr(matched_kernel, name, lambda *args: calls.append(1) or kernel(*args))
+    calls, kernel = [], getattr(loss_kernels, name)
+    monkeypatch.setattr(loss_kernels, name, lambda *args: calls.append(1) or kernel(*args))
     return calls
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="comes with torch for CUDA")
 
 VECTORS = """
     import torch
-    from hornbook.nn.kernels.matching import squared_vector_error
+    from hornbook.nn.kernels.losses import squared_vector_error
     from hornbook.objectives.distillation.losses import _WithGradient, vector_losses
 
     torch.manual_seed(0)
@@ -28,11 +28,11 @@ VECTORS = """
 RELATIONS = """
     import torch
     from hornbook.batch import Batch, Tokens
-    from hornbook.nn.kernels import matching as matched_kernel
+    from hornbook.nn.kernels import losses as loss_kernels
     from hornbook.objectives.distillation.losses import _fused_relation_sum, _resplit, relation_sum
     from hornbook.objectives.distillation.matching import Match
 
-    matched_kernel.TILE = matched_kernel.TILE_OF_WIDE = 16  # several tiles in a sequence
+    loss_kernels.TILE = loss_kernels.TILE_OF_WIDE = 16  # several tiles in a sequence
     torch.manual_seed(0)
     lengths = [5, 37, 16, 1, 0]
     offsets = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)

@@ -12,10 +12,10 @@ pytest.importorskip("triton", reason="comes with torch for CUDA")
 IN_PYTHON = """
     import torch
     from hornbook.objectives import vocabulary_loss
-    from hornbook.nn.kernels import vocabulary as vocabulary_kernel
+    from hornbook.nn.kernels import losses as loss_kernels
     from hornbook.objectives.mlm import summed_loss
 
-    vocabulary_kernel.BLOCK, vocabulary_loss.PART_ROWS = 64, 7
+    loss_kernels.BLOCK, vocabulary_loss.PART_ROWS = 64, 7
     torch.manual_seed(0)
     for vocab_size, padded_size in ((150, 192), (64, 64), (128, 192), (40, 64)):
         x, matrix = torch.randn(20, 16, requires_grad=True), torch.randn(padded_size, 16, requires_grad=True)

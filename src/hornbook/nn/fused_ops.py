@@ -1,7 +1,7 @@
 """The operations between the matrix products of a block: queries, keys and values, activation, and the end of a
 sublayer. After the matrix products these are dozens of passes over memory, a fifth of a training step on a fast GPU. On
 CUDA in half precision each is one kernel in the forward and one in the backward pass, which also computes the gradient
-of the bias (`kernels/`). Elsewhere plain PyTorch is used.
+of the bias (`kernels/block.py`). Elsewhere plain PyTorch is used.
 
 Shapes: T tokens, D model width, I inner width, H heads, C head width.
 """
@@ -56,7 +56,7 @@ class _SplitQkv(torch.autograd.Function):
 @torch.library.custom_op("hornbook::concat_qkv", mutates_args=())
 def _concat_qkv(q_THC: Tensor, k_THC: Tensor, v_THC: Tensor) -> tuple[Tensor, Tensor]:
     """The concatenation, T x 3 x H x C, and its sum over the tokens in float32, 3HC."""
-    from hornbook.nn.kernels.qkv import concat_qkv
+    from hornbook.nn.kernels.block import concat_qkv
 
     return concat_qkv(q_THC.contiguous(), k_THC.contiguous(), v_THC.contiguous())
 
@@ -79,16 +79,16 @@ def linear_activation(x_TD: Tensor, linear: nn.Module, activation: str) -> Tenso
 
 @torch.library.custom_op("hornbook::gelu", mutates_args=())
 def _gelu(h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -> Tensor:
-    from hornbook.nn.kernels.gelu import forward
+    from hornbook.nn.kernels.block import gelu
 
-    return forward(h_TI.contiguous(), bias_I, is_tanh)
+    return gelu(h_TI.contiguous(), bias_I, is_tanh)
 
 
 @torch.library.custom_op("hornbook::gelu_backward", mutates_args=())
 def _gelu_backward(gradient_TI: Tensor, h_TI: Tensor, bias_I: Tensor, is_tanh: bool) -> tuple[Tensor, Tensor]:
-    from hornbook.nn.kernels.gelu import backward
+    from hornbook.nn.kernels.block import gelu_backward
 
-    return backward(gradient_TI.contiguous(), h_TI.contiguous(), bias_I, is_tanh)
+    return gelu_backward(gradient_TI.contiguous(), h_TI.contiguous(), bias_I, is_tanh)
 
 
 @_gelu.register_fake
@@ -143,9 +143,9 @@ def _fused_dropout_add_norm(
     dropout: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    from hornbook.nn.kernels.residual import forward
+    from hornbook.nn.kernels.block import dropout_add_norm
 
-    return forward(x_TD.contiguous(), y_TD.contiguous(), y_bias_D, weight_D, bias_D, seed, dropout, eps)
+    return dropout_add_norm(x_TD.contiguous(), y_TD.contiguous(), y_bias_D, weight_D, bias_D, seed, dropout, eps)
 
 
 @torch.library.custom_op("hornbook::dropout_add_norm_backward", mutates_args=())
@@ -159,9 +159,9 @@ def _fused_dropout_add_norm_backward(
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, of y (empty if equal to that of x), and of y's bias, the norm's weight and bias, 3 x D."""
-    from hornbook.nn.kernels.residual import backward
+    from hornbook.nn.kernels.block import dropout_add_norm_backward
 
-    x_gradient_TD, y_gradient_TD, sums_3D = backward(
+    x_gradient_TD, y_gradient_TD, sums_3D = dropout_add_norm_backward(
         None if z_gradient_TD is None else z_gradient_TD.contiguous(),
         normed_gradient_TD.contiguous(),
         z_TD,

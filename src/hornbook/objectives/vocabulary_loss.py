@@ -33,7 +33,7 @@ def fused_loss(x_KD: Tensor, matrix_VD: Tensor, values_K: Tensor, weights_K: Ten
 class _FusedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x_KD: Tensor, matrix_VD: Tensor, values_K: Tensor, weights_K: Tensor, vocab_size: int) -> Tensor:
-        from hornbook.nn.kernels.vocabulary import overwrite_with_gradient
+        from hornbook.nn.kernels.losses import overwrite_with_gradient
 
         rounded_VD = matrix_VD.to(x_KD.dtype)
         x_gradient_KD = torch.empty_like(x_KD)
@@ -53,7 +53,7 @@ class _FusedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, outer: Tensor) -> tuple[Tensor | None, ...]:
-        from hornbook.nn.kernels.gradient import scaled
+        from hornbook.nn.kernels.losses import scaled
 
         x_gradient_KD, gradient_VD = ctx.saved_tensors
         x_gradient_KD = scaled(x_gradient_KD, outer, x_gradient_KD.dtype)

@@ -1,7 +1,7 @@
 """The loss of each kind of match per target; they are defined in `objectives/distillation/matching.py`.
 
 On CUDA in half precision, squared errors and their gradients are computed by kernels that do not store attention scores
-(`nn/kernels/matching.py`): on an H200 they reduce a step of TinyBERT's first stage to 0.6 of the time.
+(`nn/kernels/losses.py`): on an H200 they reduce a step of TinyBERT's first stage to 0.6 of the time.
 
 Shapes: T tokens, N sequences, S longest sequence, K targets, D width, H heads, C head width, V logits per row.
 """
@@ -42,7 +42,7 @@ def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
 def vector_sum(loss: str, ours_KD: Tensor, theirs_KD: Tensor, weights_K: Tensor) -> Tensor:
     """The weighted sum of `vector_losses`."""
     if loss == "mse" and kernels.use_triton(ours_KD) and len(ours_KD) and ours_KD.shape[-1] <= WIDEST_VECTOR:
-        from hornbook.nn.kernels.matching import squared_vector_error
+        from hornbook.nn.kernels.losses import squared_vector_error
 
         ours_KD, theirs_KD = ours_KD.contiguous(), theirs_KD.contiguous()
         return _WithGradient.apply(ours_KD, lambda: squared_vector_error(ours_KD, theirs_KD, weights_K.contiguous()))
@@ -61,7 +61,7 @@ class _WithGradient(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, outer: Tensor) -> tuple[Tensor, None]:
-        from hornbook.nn.kernels.gradient import scaled
+        from hornbook.nn.kernels.losses import scaled
 
         (gradient,) = ctx.saved_tensors
         return scaled(gradient, outer, gradient.dtype), None
@@ -107,7 +107,7 @@ def relation_sum(
 def _fused_relation_sum(
     match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
 ) -> Tensor:
-    from hornbook.nn.kernels.matching import squared_relation_error
+    from hornbook.nn.kernels.losses import squared_relation_error
 
     arguments = (weights_T.contiguous(), batch.offsets, batch.max_length, FACTORS[match.quantity], direction)
     return _WithGradient.apply(ours_T3HC, lambda: squared_relation_error(ours_T3HC, theirs_T3HC, *arguments))
