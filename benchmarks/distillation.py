@@ -39,7 +39,7 @@ from hornbook.metrics.bootstrap import mean_interval
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.run_files import STAGES
-from hornbook.runs.augmentation.kept import LINES, MADE_FROM
+from hornbook.runs.augmentation.copies import LINES, MADE_FROM
 from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.projections import PROJECTIONS_FILE
 from hornbook.runs.distillation.teacher import weights_fingerprint

@@ -11,9 +11,8 @@ from finetuning import rules
 import hornbook
 from hornbook.batch import pack
 from hornbook.inference.encoder import EncoderModel
+from hornbook.runs.augmentation.candidates import NearestWords, replaceable
 from hornbook.runs.augmentation.copies import Augmenter, open_filler
-from hornbook.runs.augmentation.nearest import NearestWords
-from hornbook.runs.augmentation.words import replaceable
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
 from hornbook.text.tokenizer import Tokenizer

@@ -22,8 +22,7 @@ from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.lifecycle.resuming import option_differences, request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
-from hornbook.runs.augmentation.copies import Augmenter, open_filler
-from hornbook.runs.augmentation.kept import KeptCopies, made_from
+from hornbook.runs.augmentation.copies import Augmenter, KeptCopies, made_from, open_filler
 from hornbook.runs.distillation.task_stages import note_another_data_set, refuse_unfit_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.finetune import FinetuneResult, run_once
@@ -249,7 +248,7 @@ def with_copies(inputs: Inputs, teacher: Teacher | None, out: Path, on_progress:
     else:
         model = model_folder(settings.model or inputs.model)
     num_examples = len(inputs.train)
-    stored = KeptCopies(out, made_from(inputs.train, model, settings, seed), num_examples)
+    stored = KeptCopies(out, inputs.train, made_from(inputs.train, model, settings, seed))
     if (num_done := stored.num_done()) < num_examples:
         log(f"making up to {settings.copies} copies per text of {num_examples:,} examples with {model}")
         runtime = choose_runtime(inputs.settings.runtime, 0.0)
@@ -260,8 +259,8 @@ def with_copies(inputs: Inputs, teacher: Teacher | None, out: Path, on_progress:
             raise ValueError(f"{error}: name a masked-language model for augmentation by augment.model") from None
         augmenter = Augmenter(filler, settings, seed, runtime.autocast)
         show = preparation_progress(on_progress, "augmenting: example", num_done)
-        stored.make(inputs.train, augmenter.changes, lambda done: show(done, num_examples, augmenter.num_tokens))
-    copies = stored.read(inputs.train)
+        stored.make(augmenter, lambda done: show(done, num_examples, augmenter.filling.num_tokens))
+    copies = stored.read()
     log(f"training on {len(copies):,} augmented copies in addition to {num_examples:,} examples")
     return replace(inputs, copies=copies)
 

@@ -10,7 +10,7 @@ from hornbook.files import absolute
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
-from hornbook.runs.augmentation.kept import MADE_FROM
+from hornbook.runs.augmentation.copies import MADE_FROM
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.runtime import Runtime
